@@ -1,0 +1,62 @@
+//! Every bound of Braid in one place, with the arithmetic that relates them checked by the compiler.
+
+/// Unit of checksums, drive I/O and coding: 4 KiB.
+pub const BLOCK: usize = 4096;
+/// Piece of a file that owns one list of extents: 1 MiB.
+pub const CHUNK: u64 = 1 << 20;
+/// Largest file, bytes: chunk numbers are 32 bits wide, so 4 PiB, less one chunk so that rounding up cannot overflow.
+pub const FILE_MAX: u64 = (u32::MAX as u64) * CHUNK;
+/// Longest name of a directory entry, bytes (POSIX NAME_MAX of every Linux file system).
+pub const NAME_MAX: usize = 255;
+/// Longest symbolic link target, bytes (PATH_MAX less the NUL).
+pub const SYMLINK_MAX: usize = 4095;
+/// Largest extended attribute value, bytes (XATTR_SIZE_MAX of Linux).
+pub const XATTR_VALUE_MAX: usize = 65_536;
+/// Longest extended attribute name, bytes (XATTR_NAME_MAX of Linux).
+pub const XATTR_NAME_MAX: usize = 255;
+/// Largest sum of attribute names of one inode, bytes (XATTR_LIST_MAX of Linux).
+pub const XATTR_LIST_MAX: usize = 65_536;
+/// Most hard links of one file (ext4 has 65,000; u32 with room for pending ones).
+pub const LINK_MAX: u32 = 1_000_000;
+/// Most bytes of file data in one write request and so in one log entry: 1 MiB.
+pub const WRITE_MAX: usize = 1 << 20;
+/// Most bytes of one log record's effects: a write of 1 MiB touches at most 2 chunks, a cleanup at most 1,000 keys.
+pub const RECORD_META_MAX: usize = 1 << 20;
+/// Most keys that one background cleanup entry deletes (design K24).
+pub const CLEANUP_KEYS_MAX: usize = 1_000;
+/// Largest data part of one shard, bytes (design 3: S default 8 MiB).
+pub const SHARD_BYTES_MAX: u64 = 64 << 20;
+/// Default shard size, bytes.
+pub const SHARD_BYTES: u64 = 8 << 20;
+/// Shard size of toy clusters (drives under 1 GiB), bytes.
+pub const SHARD_BYTES_TOY: u64 = 1 << 20;
+/// Most data shards and parity shards of one pack (design: any D 1..16, P 0..4).
+pub const DATA_SHARDS_MAX: usize = 16;
+/// Most parity shards of one pack.
+pub const PARITY_SHARDS_MAX: usize = 4;
+/// Logical bytes of the stripes that destage writes: 1 MiB.
+pub const STRIPE_BYTES: usize = 1 << 20;
+/// Virtual partitions of the universal space (12 bits).
+pub const VP_COUNT: u16 = 4096;
+/// Partitions of a cluster at most.
+pub const PARTITIONS_MAX: u16 = 4096;
+/// Log segment, bytes.
+pub const SEGMENT_BYTES: u64 = 64 << 20;
+/// Staged bytes per partition above which small writes are held back to destage speed.
+pub const STAGE_CAP_BYTES: u64 = 512 << 20;
+/// Staged bytes per partition above which destage starts at once.
+pub const DESTAGE_START_BYTES: u64 = 64 << 20;
+/// Age above which staged bytes are destaged, milliseconds.
+pub const DESTAGE_AGE_MS: u64 = 10_000;
+/// Slices of one chunk above which it is compacted.
+pub const SLICES_PER_CHUNK_MAX: usize = 8;
+/// Share of flash kept back from users, per cent.
+pub const RESERVE_PERCENT: u64 = 10;
+
+const _: () = assert!(CHUNK % BLOCK as u64 == 0);
+const _: () = assert!(WRITE_MAX as u64 <= CHUNK);
+const _: () = assert!(SEGMENT_BYTES >= 16 * (WRITE_MAX + RECORD_META_MAX) as u64);
+const _: () = assert!(DESTAGE_START_BYTES < STAGE_CAP_BYTES);
+const _: () = assert!(SHARD_BYTES % BLOCK as u64 == 0 && SHARD_BYTES <= SHARD_BYTES_MAX);
+// sb and ul are 16 bits of 4 KiB blocks.
+const _: () = assert!(SHARD_BYTES_MAX / BLOCK as u64 <= u16::MAX as u64);

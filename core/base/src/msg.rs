@@ -1,0 +1,5 @@
+//! The messages: the two ends of every wire import only these.
+
+pub mod drive;
+pub mod fs;
+pub mod job;

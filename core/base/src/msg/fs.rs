@@ -1,0 +1,271 @@
+//! Client -> partition: the file-system operations, and their answers.
+//!
+//! Every request names its operation id; repeated, it takes effect once and gets the same answer.
+//! It goes to the partition that [`Op::route`] names.
+
+use bytes::Bytes;
+
+use crate::attr::{Attr, FileType, SetAttr};
+use crate::error::Result;
+use crate::ids::{FsId, Index, Ino, OpId, PackId};
+use crate::record::{Extent, Placement};
+
+/// Who asks, as far as new inodes need it (permission checks are the kernel's or the door's).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cred {
+    /// User.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+}
+
+/// A request of a client.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Exactly-once key; `op.client` is the session.
+    pub op: OpId,
+    /// All operations of this client up to this number were answered: their results may be forgotten.
+    pub done_upto: u64,
+    /// The file system.
+    pub fs: FsId,
+    /// Who asks.
+    pub cred: Cred,
+    /// What.
+    pub body: Op,
+}
+
+/// A name in a directory: 1..=255 bytes without `/` and NUL.
+pub type Name = Vec<u8>;
+
+/// A byte range lock or flock (whole file) of one owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockSpec {
+    /// Which owner of the client (the kernel's lock owner).
+    pub owner: u64,
+    /// Process that asked, for `F_GETLK`.
+    pub pid: u32,
+    /// First byte.
+    pub start: u64,
+    /// Last byte, inclusive; `u64::MAX` = to the end.
+    pub end: u64,
+    /// What is wanted.
+    pub kind: LockKind,
+    /// `flock` and not `fcntl`: the two kinds do not see each other.
+    pub flock: bool,
+}
+
+/// What a lock call wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// Give up.
+    Unlock,
+}
+
+/// How `Rename` treats an existing target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameMode {
+    /// Replace it.
+    #[default]
+    Replace,
+    /// Fail with `Exists`.
+    NoReplace,
+    /// Swap both names.
+    Exchange,
+}
+
+/// How an extended attribute is set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Create or replace.
+    #[default]
+    Any,
+    /// Fail with `Exists` if it is there.
+    Create,
+    /// Fail with `NoAttribute` if it is not.
+    Replace,
+}
+
+/// What to make of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FallocMode {
+    /// Reserve, and extend the size unless `keep_size`.
+    Allocate,
+    /// Make a hole; the size stays.
+    Punch,
+    /// Read as zeros; extend the size unless `keep_size`.
+    Zero,
+}
+
+/// The operations.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// -> `Entry`, `NotFound`. The attributes are absent if the inode lives in another partition.
+    Lookup { dir: Ino, name: Name },
+    /// -> `Attr`.
+    GetAttr { ino: Ino },
+    /// -> `Attr`. A new size cuts or extends with a hole.
+    SetAttr { ino: Ino, set: SetAttr },
+    /// -> `Entry`. Any type; a directory may be placed in another partition. The mode and `umask` are combined
+    /// here, because a default ACL of the directory replaces the umask. `open` also takes an open reference.
+    Create {
+        dir: Ino,
+        name: Name,
+        kind: FileType,
+        mode: u16,
+        umask: u16,
+        rdev: u32,
+        /// Target of a symlink.
+        target: Vec<u8>,
+        open: bool,
+    },
+    /// -> `Entry` of the same inode with its new link count.
+    Link { ino: Ino, dir: Ino, name: Name },
+    /// -> `Unlinked` (the inode that lost the name).
+    Unlink { dir: Ino, name: Name },
+    /// -> `Unlinked`.
+    Rmdir { dir: Ino, name: Name },
+    /// -> `Renamed` (moved and replaced or exchanged inode).
+    Rename { from_dir: Ino, from: Name, to_dir: Ino, to: Name, mode: RenameMode },
+    /// -> `Entries` after `cookie` (0 = from the start; `.` and `..` are the door's). With `plus`, attributes of
+    /// local inodes come along.
+    Readdir { dir: Ino, cookie: u64, limit: u32, plus: bool },
+    /// -> `Attr`. Takes an open reference: the content outlives the last name until `Close`.
+    Open { ino: Ino, truncate: bool },
+    /// -> `Done`. Gives one open reference of this client back.
+    Close { ino: Ino },
+    /// -> `Wrote`. Bytes (at most 1 MiB in all) at their offsets, in one log entry; with `append` the first part's
+    /// offset is the end of file as the partition knows it. Durable at reply.
+    Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool },
+    /// -> `Layout` of the bytes `[off, off+len)`, cut at the end of file.
+    Layout { ino: Ino, off: u64, len: u64 },
+    /// -> `Data`. Bytes of a staged payload; `Stale` if it is no longer in the log (fetch the layout anew).
+    ReadStage { at: Index, poff: u32, len: u32 },
+    /// -> `Attr`.
+    Fallocate { ino: Ino, off: u64, len: u64, mode: FallocMode, keep_size: bool },
+    /// -> `Done`. `system.posix_acl_access` also sets the mode.
+    SetXattr { ino: Ino, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    /// -> `Value`, `NoAttribute`.
+    GetXattr { ino: Ino, name: Vec<u8> },
+    /// -> `Names`.
+    ListXattr { ino: Ino },
+    /// -> `Done`, `NoAttribute`.
+    RemoveXattr { ino: Ino, name: Vec<u8> },
+    /// -> `Done`; `WouldBlock` unless `wait`; with `wait` the answer comes when the lock is had.
+    Lock { ino: Ino, lock: LockSpec, wait: bool },
+    /// -> `Done`. Gives up waiting for the lock asked with operation `seq` of this client (its answer: `WouldBlock`).
+    CancelLock { ino: Ino, seq: u64 },
+    /// -> `Locked`: the first conflicting lock, or none.
+    TestLock { ino: Ino, lock: LockSpec },
+    /// -> `Done`. All locks of `owner` on `ino` go (close of a descriptor).
+    UnlockOwner { ino: Ino, owner: u64, flock: bool },
+    /// -> `Usage` of the file system in this partition (ask all partitions and add up).
+    Statfs,
+    /// -> `Done` once everything answered before is durable (it is: every reply is durable), so a barrier only.
+    Sync { ino: Ino },
+    /// -> `Done`. Makes the root directory of a new file system (home partition; repeated calls succeed).
+    MakeRoot { ino: Ino, mode: u16 },
+    /// -> `Done`. Ends this client's session here: its open references and locks go.
+    EndSession,
+}
+
+/// One entry of a directory listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Its inode.
+    pub ino: Ino,
+    /// Its type.
+    pub kind: FileType,
+    /// Continue after it with this.
+    pub cookie: u64,
+    /// The name.
+    pub name: Name,
+    /// With `plus`, if the inode is in the directory's partition.
+    pub attr: Option<Attr>,
+}
+
+/// The bytes of a part of a file: sorted extents with offsets in the file's chunks; what none covers is a hole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Size of the file, bytes.
+    pub size: u64,
+    /// File offset of each extent and the extent (its `off` is the offset within the chunk).
+    pub extents: Vec<(u64, Extent)>,
+    /// The placements of all packs named.
+    pub packs: Vec<(PackId, Placement)>,
+    /// Staged bytes that the partition had at hand: `(file offset, bytes)`; saves a `ReadStage`.
+    pub inline: Vec<(u64, Bytes)>,
+}
+
+/// The answers.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Nothing to say.
+    Done,
+    /// Attributes.
+    Attr(Attr),
+    /// A name's inode; attributes if it lives in the same partition.
+    Entry { ino: Ino, kind: FileType, attr: Option<Attr> },
+    /// The inode that lost a name.
+    Unlinked { ino: Ino },
+    /// The inode that moved, and the one replaced or exchanged.
+    Renamed { moved: Ino, other: Option<Ino> },
+    /// A piece of a directory; `end` if nothing follows.
+    Entries { entries: Vec<DirEntry>, end: bool },
+    /// The offset at which an append landed (or the first part's), and the attributes after it.
+    Wrote { off: u64, attr: Attr },
+    /// Where bytes are.
+    Layout(Layout),
+    /// Bytes.
+    Data(Bytes),
+    /// An attribute's value.
+    Value(Vec<u8>),
+    /// Attribute names.
+    Names(Vec<Vec<u8>>),
+    /// A conflicting lock.
+    Locked(Option<LockSpec>),
+    /// Usage of a file system in one partition.
+    Usage { bytes: u64, inodes: u64 },
+}
+
+/// The answer to a [`Request`].
+pub type FsResult = Result<Reply>;
+
+impl Op {
+    /// The inode whose partition decides this operation; `None`: it is asked of a named partition.
+    ///
+    /// Rename of a directory to another parent is decided by the file system's home partition instead:
+    /// the client sends it to the target directory's partition, which answers or passes it on.
+    pub fn route(&self) -> Option<Ino> {
+        Some(match self {
+            Self::Lookup { dir, .. }
+            | Self::Create { dir, .. }
+            | Self::Link { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::Rmdir { dir, .. }
+            | Self::Readdir { dir, .. } => *dir,
+            Self::Rename { to_dir, .. } => *to_dir,
+            Self::GetAttr { ino }
+            | Self::SetAttr { ino, .. }
+            | Self::Open { ino, .. }
+            | Self::Close { ino }
+            | Self::Write { ino, .. }
+            | Self::Layout { ino, .. }
+            | Self::Fallocate { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::GetXattr { ino, .. }
+            | Self::ListXattr { ino }
+            | Self::RemoveXattr { ino, .. }
+            | Self::Lock { ino, .. }
+            | Self::CancelLock { ino, .. }
+            | Self::TestLock { ino, .. }
+            | Self::UnlockOwner { ino, .. }
+            | Self::Sync { ino }
+            | Self::MakeRoot { ino, .. } => *ino,
+            Self::ReadStage { .. } | Self::Statfs | Self::EndSession => return None,
+        })
+    }
+}

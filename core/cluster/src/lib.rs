@@ -1,0 +1,1 @@
+//! Who is in, who owns what, at which term

@@ -1,0 +1,1 @@
+//! Shards in slots on one flash device

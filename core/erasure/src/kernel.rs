@@ -1,0 +1,105 @@
+//! The choice of instruction set, and the safe entry to the kernels.
+
+mod dot;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod gfni;
+#[cfg(target_arch = "aarch64")]
+mod neon;
+
+use std::ops::Range;
+
+use crate::field::Row;
+use crate::{DATA_MAX, PARITY_MAX};
+
+/// A way to compute the code. All give the same bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// x86-64 with AVX-512 and GFNI (Ice Lake, Zen 4 and later): 64 bytes per instruction.
+    Avx512Gfni,
+    /// x86-64 with AVX2 and GFNI but no AVX-512 (Alder Lake and later desktops).
+    Avx2Gfni,
+    /// x86-64 with AVX2: two table look-ups of 4 bits per byte.
+    Avx2,
+    /// 64-bit ARM: two table look-ups of 4 bits per byte.
+    Neon,
+    /// Any machine.
+    Portable,
+}
+
+impl Kernel {
+    /// All kernels, fastest first.
+    pub const ALL: [Kernel; 5] =
+        [Kernel::Avx512Gfni, Kernel::Avx2Gfni, Kernel::Avx2, Kernel::Neon, Kernel::Portable];
+
+    /// The fastest kernel of this machine.
+    pub fn detect() -> Kernel {
+        Kernel::ALL.into_iter().find(|kernel| kernel.is_available()).unwrap_or(Kernel::Portable)
+    }
+
+    /// Whether this machine can run the kernel. Cheap: the processor is asked once per process.
+    pub fn is_available(self) -> bool {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512Gfni => {
+                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2Gfni => {
+                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni")
+            }
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => is_x86_feature_detected!("avx2"),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon => std::arch::is_aarch64_feature_detected!("neon"),
+            Kernel::Portable => true,
+            #[allow(unreachable_patterns)]
+            _ => false,
+        }
+    }
+}
+
+/// For each output o and each offset in `range`: the sum over j of `rows[o][j] * inputs[j]`, added
+/// to what the output holds if `accumulate`. 1 to 16 inputs, 1 to 4 outputs.
+pub(crate) fn dot(
+    kernel: Kernel,
+    rows: &[Row],
+    inputs: &[&[u8]],
+    outputs: &mut [&mut [u8]],
+    range: Range<usize>,
+    accumulate: bool,
+) {
+    // These hold the memory safety of the kernels, so they stay in every build.
+    assert!(kernel.is_available(), "{kernel:?} cannot run on this machine");
+    assert!((1..=DATA_MAX).contains(&inputs.len()) && range.start <= range.end);
+    assert!((1..=PARITY_MAX).contains(&outputs.len()) && rows.len() == outputs.len());
+    let mut from = [std::ptr::null(); DATA_MAX];
+    for (pointer, input) in from.iter_mut().zip(inputs) {
+        *pointer = input[range.clone()].as_ptr();
+    }
+    let mut to = [std::ptr::null_mut(); PARITY_MAX];
+    for (pointer, output) in to.iter_mut().zip(outputs) {
+        *pointer = output[range.clone()].as_mut_ptr();
+    }
+    let job = dot::Job { rows, from: &from[..inputs.len()], to, len: range.len(), accumulate };
+    // SAFETY: the processor has the kernel's instructions (asserted above). Each pointer covers
+    // `len` bytes (sliced above), and `&mut` keeps the outputs apart from each other and the inputs.
+    unsafe {
+        match kernel {
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx512Gfni => gfni::dot_avx512(&job),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2Gfni => gfni::dot_avx2(&job),
+            #[cfg(target_arch = "x86_64")]
+            Kernel::Avx2 => avx2::dot(&job),
+            #[cfg(target_arch = "aarch64")]
+            Kernel::Neon => neon::dot(&job),
+            Kernel::Portable => portable::dot(&job),
+            #[allow(unreachable_patterns)]
+            _ => unreachable!("{kernel:?} is not available"),
+        }
+    }
+}

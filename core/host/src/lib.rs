@@ -1,0 +1,1 @@
+//! One host: the thin shell that runs drives, replicas and partitions

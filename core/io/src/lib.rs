@@ -1,0 +1,1 @@
+//! The outside world, real or simulated: disk, clock, chance

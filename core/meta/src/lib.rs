@@ -1,0 +1,1 @@
+//! Runs a partition: names, extents, packs, layers, quotas

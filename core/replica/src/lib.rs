@@ -1,0 +1,1 @@
+//! One replicated, durable log and its key-value view

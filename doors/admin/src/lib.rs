@@ -1,0 +1,1 @@
+//! REST, events and metrics

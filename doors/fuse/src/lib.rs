@@ -1,0 +1,1 @@
+//! The FUSE door: translates kernel requests to client calls
