@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use braid_erasure::{Code, Kernel};
 
-const CODES: [(usize, usize); 8] =
-    [(1, 2), (2, 1), (4, 1), (4, 2), (8, 2), (16, 2), (8, 4), (16, 4)];
+const CODES: [(usize, usize); 8] = [(1, 2), (2, 1), (4, 1), (4, 2), (8, 2), (16, 2), (8, 4), (16, 4)];
 const SHARD_BYTES: [usize; 3] = [16 << 10, 128 << 10, 8 << 20];
 const ALIGNMENT: usize = 4096;
 /// The best of this many rounds counts: other load on the machine only ever slows down.
@@ -57,8 +56,7 @@ fn measure(code: Code, bytes: usize) -> [f64; 3] {
     // The first P shards are lost, the last D survive.
     let all = data.iter().copied().chain(parity.iter().map(|shard| &**shard));
     let present: Vec<(usize, &[u8])> = all.enumerate().skip(code.parity()).collect();
-    let mut want: Vec<(usize, &mut [u8])> =
-        lost.iter_mut().map(|shard| &mut **shard).enumerate().collect();
+    let mut want: Vec<(usize, &mut [u8])> = lost.iter_mut().map(|shard| &mut **shard).enumerate().collect();
     let rebuild = best(code.data() * bytes, || {
         code.reconstruct(black_box(&present), &mut want).expect("D shards are present");
     });

@@ -83,11 +83,7 @@ impl Code {
     ///
     /// # Panics
     /// When a shard index is not below D + P, or lengths differ.
-    pub fn reconstruct(
-        &self,
-        present: &[(usize, &[u8])],
-        want: &mut [(usize, &mut [u8])],
-    ) -> Result<(), TooFewShards> {
+    pub fn reconstruct(&self, present: &[(usize, &[u8])], want: &mut [(usize, &mut [u8])]) -> Result<(), TooFewShards> {
         let mut survives = [false; DATA_MAX + PARITY_MAX];
         let mut bytes: [&[u8]; DATA_MAX + PARITY_MAX] = [&[]; DATA_MAX + PARITY_MAX];
         for &(shard, shard_bytes) in present {
@@ -111,7 +107,7 @@ impl Code {
 
         for group in want.chunks_mut(PARITY_MAX) {
             let mut rows = [[0; DATA_MAX]; PARITY_MAX];
-            let mut outputs: [&mut [u8]; PARITY_MAX] = [const { &mut [] }; PARITY_MAX];
+            let mut outputs: [&mut [u8]; PARITY_MAX] = Default::default();
             let mut len = 0;
             for (shard, output) in group {
                 if survives[*shard] {
@@ -145,8 +141,7 @@ impl Code {
     /// The one way to the kernels: cuts the shards into strips.
     fn dot(&self, rows: &[Row], inputs: &[&[u8]], outputs: &mut [&mut [u8]], accumulate: bool) {
         let len = inputs[0].len();
-        let equal = inputs.iter().all(|input| input.len() == len)
-            && outputs.iter().all(|output| output.len() == len);
+        let equal = inputs.iter().all(|input| input.len() == len) && outputs.iter().all(|output| output.len() == len);
         assert!(equal, "all shards of one call have the same length");
         let mut start = 0;
         while start < len && !outputs.is_empty() {

@@ -32,8 +32,7 @@ pub enum Kernel {
 
 impl Kernel {
     /// All kernels, fastest first.
-    pub const ALL: [Kernel; 5] =
-        [Kernel::Avx512Gfni, Kernel::Avx2Gfni, Kernel::Avx2, Kernel::Neon, Kernel::Portable];
+    pub const ALL: [Kernel; 5] = [Kernel::Avx512Gfni, Kernel::Avx2Gfni, Kernel::Avx2, Kernel::Neon, Kernel::Portable];
 
     /// The fastest kernel of this machine.
     pub fn detect() -> Kernel {
@@ -44,13 +43,9 @@ impl Kernel {
     pub fn is_available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx512Gfni => {
-                is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni")
-            }
+            Kernel::Avx512Gfni => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("gfni"),
             #[cfg(target_arch = "x86_64")]
-            Kernel::Avx2Gfni => {
-                is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni")
-            }
+            Kernel::Avx2Gfni => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("gfni"),
             #[cfg(target_arch = "x86_64")]
             Kernel::Avx2 => is_x86_feature_detected!("avx2"),
             #[cfg(target_arch = "aarch64")]

@@ -66,8 +66,7 @@ fn parity_is_the_documented_sum() {
         let stripe = Stripe::random(code, 3, &mut chance);
         for i in 0..code.parity() {
             for at in 0..3 {
-                let sum = (0..code.data())
-                    .fold(0, |sum, j| sum ^ product(documented(i, j), stripe.shards[j][at]));
+                let sum = (0..code.data()).fold(0, |sum, j| sum ^ product(documented(i, j), stripe.shards[j][at]));
                 assert_eq!(stripe.shards[code.data() + i][at], sum, "{code:?} parity {i}");
             }
         }
@@ -123,8 +122,7 @@ fn any_shards_may_be_wanted_present_or_not() {
 fn order_and_repetition_of_present_shards_do_not_matter() {
     let code = Code::new(4, 2).expect("within limits");
     let stripe = Stripe::random(code, 77, &mut Chance(6));
-    let present: Vec<(usize, &[u8])> =
-        [5, 3, 5, 0, 3, 4].map(|s| (s, stripe.shards[s].as_slice())).into();
+    let present: Vec<(usize, &[u8])> = [5, 3, 5, 0, 3, 4].map(|s| (s, stripe.shards[s].as_slice())).into();
     let (mut one, mut two) = (vec![0; 77], vec![0; 77]);
     code.reconstruct(&present, &mut [(2, &mut one), (1, &mut two)]).expect("four different shards");
     assert_eq!((&one, &two), (&stripe.shards[2], &stripe.shards[1]));
@@ -137,9 +135,8 @@ fn too_few_shards_are_refused_and_nothing_is_written() {
         let stripe = Stripe::random(code, LEN, &mut chance);
         for kept in 0..code.data() {
             // The last ones, twice each: repetition must not count.
-            let present: Vec<(usize, &[u8])> = (code.shards() - kept..code.shards())
-                .flat_map(|s| [(s, stripe.shards[s].as_slice()); 2])
-                .collect();
+            let present: Vec<(usize, &[u8])> =
+                (code.shards() - kept..code.shards()).flat_map(|s| [(s, stripe.shards[s].as_slice()); 2]).collect();
             let mut wanted = vec![0xA5; LEN];
             let refused = code.reconstruct(&present, &mut [(0, &mut wanted)]);
             assert_eq!(refused, Err(TooFewShards { needed: code.data(), present: kept }));

@@ -36,9 +36,8 @@ fn smaller_p_stores_a_prefix_of_the_parity() {
 }
 
 fn check(data_shards: usize, golden: &[&str]) {
-    let data: Vec<Vec<u8>> = (0..data_shards)
-        .map(|j| (0..LEN).map(|k| (31 * j + 7 * k + k * k / 3 + 1) as u8).collect())
-        .collect();
+    let data: Vec<Vec<u8>> =
+        (0..data_shards).map(|j| (0..LEN).map(|k| (31 * j + 7 * k + k * k / 3 + 1) as u8).collect()).collect();
     let data: Vec<&[u8]> = data.iter().map(Vec::as_slice).collect();
     for kernel in Kernel::ALL {
         let code = Code::new(data_shards, golden.len()).expect("within limits");

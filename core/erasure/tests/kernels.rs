@@ -74,8 +74,7 @@ fn delta_equals_encoding_anew() {
             let mut stripe = Stripe::random(code, len, &mut chance);
             let changed = chance.below(code.data());
             let new = chance.bytes(len);
-            let delta: Vec<u8> =
-                stripe.shards[changed].iter().zip(&new).map(|(old, new)| old ^ new).collect();
+            let delta: Vec<u8> = stripe.shards[changed].iter().zip(&new).map(|(old, new)| old ^ new).collect();
             let mut parity = stripe.shards.split_off(code.data());
             code.delta(changed, &delta, &mut stripe::slices(&mut parity));
 

@@ -1,9 +1,8 @@
 //! x86-64 with AVX2: a product is the sum of two look-ups, one per nibble, in tables of 16 bytes.
 
 use std::arch::x86_64::{
-    __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256,
-    _mm256_set1_epi8, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16,
-    _mm256_storeu_si256, _mm256_xor_si256,
+    __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_loadu_si256, _mm256_set1_epi8,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_srli_epi16, _mm256_storeu_si256, _mm256_xor_si256,
 };
 
 use super::dot::{Job, Lanes, run};
@@ -65,10 +64,8 @@ unsafe impl Lanes for Avx2 {
                     let table = coefficients[o].as_ptr();
                     let of_low = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.cast()));
                     let of_high = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.add(16).cast()));
-                    let product = _mm256_xor_si256(
-                        _mm256_shuffle_epi8(of_low, low),
-                        _mm256_shuffle_epi8(of_high, high),
-                    );
+                    let product =
+                        _mm256_xor_si256(_mm256_shuffle_epi8(of_low, low), _mm256_shuffle_epi8(of_high, high));
                     sums[o][u] = _mm256_xor_si256(sums[o][u], product);
                 }
             }

@@ -1,8 +1,6 @@
 //! 64-bit ARM: a product is the sum of two look-ups, one per nibble, in tables of 16 bytes.
 
-use std::arch::aarch64::{
-    uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8,
-};
+use std::arch::aarch64::{uint8x16_t, vandq_u8, vdupq_n_u8, veorq_u8, vld1q_u8, vqtbl1q_u8, vshrq_n_u8, vst1q_u8};
 
 use super::dot::{Job, Lanes, run};
 use crate::field::NIBBLES;

@@ -48,12 +48,10 @@ impl Stripe {
         const GUARD: usize = 128;
         let (data, parity) = self.shards.split_at_mut(self.code.data());
         let len = data[0].len();
-        let shifted: Vec<Vec<u8>> =
-            data.iter().map(|shard| [&vec![0xEE; shift], shard.as_slice()].concat()).collect();
+        let shifted: Vec<Vec<u8>> = data.iter().map(|shard| [&vec![0xEE; shift], shard.as_slice()].concat()).collect();
         let data: Vec<&[u8]> = shifted.iter().map(|shard| &shard[shift..]).collect();
         let mut guarded = vec![vec![0xC3; shift + len + GUARD]; parity.len()];
-        let mut inner: Vec<&mut [u8]> =
-            guarded.iter_mut().map(|shard| &mut shard[shift..shift + len]).collect();
+        let mut inner: Vec<&mut [u8]> = guarded.iter_mut().map(|shard| &mut shard[shift..shift + len]).collect();
         self.code.encode(&data, &mut inner);
         for (shard, guarded) in parity.iter_mut().zip(&guarded) {
             shard.copy_from_slice(&guarded[shift..shift + len]);
@@ -71,8 +69,7 @@ impl Stripe {
             .collect();
         let wanted: Vec<usize> = (0..self.code.shards()).filter(|&shard| set(want, shard)).collect();
         let mut found = vec![vec![0x5A; self.shards[0].len()]; wanted.len()];
-        let mut outputs: Vec<(usize, &mut [u8])> =
-            wanted.iter().copied().zip(slices(&mut found)).collect();
+        let mut outputs: Vec<(usize, &mut [u8])> = wanted.iter().copied().zip(slices(&mut found)).collect();
         let enough = self.code.reconstruct(&present, &mut outputs);
         assert_eq!(enough, Ok(()), "{:?} lost {lost:b}", self.code);
         for (shard, found) in wanted.iter().zip(&found) {
