@@ -3,3 +3,4 @@
 pub mod drive;
 pub mod fs;
 pub mod job;
+pub mod peer;

@@ -1,1 +1,32 @@
-//! Runs a partition: names, extents, packs, layers, quotas
+//! # braid-meta: runs a partition
+//!
+//! Duty: names, attributes, extents, packs, locks of one partition of the namespace, and its part in
+//! operations that span partitions.
+//!
+//! Door: [`Partition::step`] takes an [`Event`] and pushes [`Effect`]s; nothing else.
+//!
+//! Never: does I/O of its own, reads a clock, carries bulk data (payloads pass through as `Bytes`).
+//!
+//! Flow: a request runs as one synchronous function over a [`Txn`] (view + overlay of pending effects),
+//! its writes become one log entry, the reply waits for the commit of everything that was read or written.
+//! Background work (destage, reaping, pack care) starts in `Tick` and walks in entries of bounded size.
+//!
+//! Tests: one `Op` stream on a partition and on a plain in-memory reference; views against a byte array;
+//! cross-partition protocols exhaustively on small cases.
+
+pub mod event;
+pub mod overlay;
+pub mod partition;
+pub mod state;
+pub mod txn;
+
+mod data;
+mod dedup;
+mod locks;
+mod opens;
+mod ops;
+mod peers;
+
+pub use event::{Effect, Entry, Event, Now, Token};
+pub use partition::{Config, Partition};
+pub use txn::Txn;

@@ -1,0 +1,69 @@
+//! What a partition hears and says.
+
+use braid_base::attr::Time;
+use braid_base::ids::{DriveId, Index, OpId, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::job::MoveJob;
+use braid_base::msg::peer::PeerMsg;
+use braid_base::Result;
+use braid_replica::kv::Batch;
+use bytes::Bytes;
+
+/// The present, as the shell read it before the step.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Now {
+    /// Monotonic milliseconds; only differences mean something.
+    pub mono_ms: u64,
+    /// Wall clock, for the times of inodes.
+    pub wall: Time,
+}
+
+/// Names a request whose reply is owed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// One log entry: physical effects and the staged bytes.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The position it must get: the partition counts along with its replica.
+    pub index: Index,
+    /// Client operations that it completes.
+    pub ops: Vec<OpId>,
+    /// Puts and deletes.
+    pub batch: Batch,
+    /// Staged bytes, in pieces, in order.
+    pub payload: Vec<Bytes>,
+}
+
+/// What a partition hears.
+#[derive(Debug)]
+pub enum Event {
+    /// A client's request.
+    Request(Token, Request),
+    /// A message of another partition.
+    Peer(PartitionId, PeerMsg),
+    /// All entries up to this one are durable on all members and in the key-value view.
+    Committed(Index),
+    /// A bulk move ended; after an error nothing of it is referenced and it may be planned anew.
+    JobDone(u64, Result<()>),
+    /// A drive answered.
+    Drive(u64, DriveResult),
+    /// Time has passed (about every 100 ms).
+    Tick,
+}
+
+/// What a partition says.
+#[derive(Debug)]
+pub enum Effect {
+    /// Answer a request.
+    Reply(Token, FsResult),
+    /// Append an entry.
+    Propose(Entry),
+    /// Tell another partition (may be lost, late, doubled).
+    Peer(PartitionId, PeerMsg),
+    /// Ask a drive; the answer comes as [`Event::Drive`] with the same number (or never).
+    Drive(u64, DriveId, DriveOp),
+    /// Carry out a bulk move; the answer comes as [`Event::JobDone`] (or never: after a restart all are void).
+    Job(MoveJob),
+}

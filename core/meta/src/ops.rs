@@ -1,0 +1,125 @@
+//! Dispatch: one file per operation, one function per request.
+//!
+//! An operation checks first and changes last: whoever returns an error has written nothing, in the
+//! transaction or in the state.
+
+use braid_base::ids::PartitionId;
+use braid_base::msg::drive::DriveResult;
+use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::peer::PeerMsg;
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::event::Token;
+use crate::state::State;
+use crate::txn::Txn;
+
+// names
+mod attrs;
+mod create;
+mod inode;
+mod link;
+mod lookup;
+mod readdir;
+mod rename;
+mod rmdir;
+mod unlink;
+mod xattr;
+// data
+mod fallocate;
+mod layout;
+mod open;
+mod write;
+
+/// What an operation says when it returns.
+pub(crate) enum Verdict {
+    /// This answer, once everything read and written is committed.
+    Reply(Reply),
+    /// The answer comes later; whoever keeps the token owes it.
+    Later,
+}
+
+impl From<Reply> for Verdict {
+    fn from(reply: Reply) -> Self {
+        Self::Reply(reply)
+    }
+}
+
+/// Runs a client's request.
+pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Request) {
+    match s.dedup.find(t, request.op) {
+        Ok(None) => {}
+        Ok(Some(reply)) => return t.reply(token, Ok(reply)),
+        Err(error) => return t.reply(token, Err(error)),
+    }
+    match dispatch(t, s, token, &request) {
+        Ok(Verdict::Reply(reply)) => {
+            if t.is_dirty() {
+                s.dedup.keep(t, &request, &reply);
+            }
+            t.reply(token, Ok(reply));
+        }
+        Ok(Verdict::Later) => {}
+        Err(error) => {
+            t.abandon();
+            t.reply(token, Err(error));
+        }
+    }
+}
+
+fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<Verdict> {
+    let fs = request.fs;
+    Ok(match &request.body {
+        Op::Lookup { dir, name } => lookup::lookup(t, s, fs, *dir, name)?.into(),
+        Op::GetAttr { ino } => attrs::get(t, s, fs, *ino)?.into(),
+        Op::SetAttr { ino, set } => attrs::set(t, s, fs, *ino, set)?.into(),
+        Op::Create { .. } => create::create(t, s, token, request)?,
+        Op::Link { .. } => link::link(t, s, token, request)?,
+        Op::Unlink { .. } => unlink::unlink(t, s, token, request)?,
+        Op::Rmdir { .. } => rmdir::rmdir(t, s, token, request)?,
+        Op::Rename { .. } => rename::rename(t, s, token, request)?,
+        Op::Readdir { dir, cookie, limit, plus } => readdir::readdir(t, s, fs, *dir, *cookie, *limit, *plus)?.into(),
+        Op::Open { ino, truncate } => open::open(t, s, request, *ino, *truncate)?.into(),
+        Op::Close { ino } => open::close(t, s, request, *ino)?.into(),
+        Op::Write { .. } => write::write(t, s, token, request)?,
+        Op::Layout { ino, off, len } => layout::layout(t, s, fs, *ino, *off, *len)?.into(),
+        Op::Fallocate { .. } => fallocate::fallocate(t, s, request)?.into(),
+        Op::SetXattr { ino, name, value, mode } => xattr::set(t, s, fs, *ino, name, value, *mode)?.into(),
+        Op::GetXattr { ino, name } => xattr::get(t, s, fs, *ino, name)?.into(),
+        Op::ListXattr { ino } => xattr::list(t, s, fs, *ino)?.into(),
+        Op::RemoveXattr { ino, name } => xattr::remove(t, s, fs, *ino, name)?.into(),
+        Op::Lock { ino, lock, wait } => return s.locks.lock(t, token, request, *ino, *lock, *wait),
+        Op::CancelLock { ino, seq } => s.locks.cancel(t, request, *ino, *seq)?.into(),
+        Op::TestLock { ino, lock } => s.locks.test(request, *ino, *lock)?.into(),
+        Op::UnlockOwner { ino, owner, flock } => s.locks.unlock_owner(t, request, *ino, *owner, *flock)?.into(),
+        Op::Statfs => layout::usage(t, fs)?.into(),
+        Op::Sync { .. } => Reply::Done.into(),
+        Op::MakeRoot { ino, mode } => create::make_root(t, request, *ino, *mode)?.into(),
+        Op::EndSession => open::end_session(t, s, request)?.into(),
+        Op::ReadStage { .. } => {
+            return Err(Error::new(ErrorKind::Invalid, "staged bytes are read from the log's keeper, not from the partition"));
+        }
+    })
+}
+
+/// Takes a message of another partition.
+pub(crate) fn peer(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: PeerMsg) {
+    crate::peers::take(t, s, from, message);
+}
+
+/// Takes the end of a bulk move.
+pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
+    crate::data::job_done(t, s, id, result);
+}
+
+/// Takes a drive's answer.
+pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) {
+    crate::data::drive(t, s, id, result);
+}
+
+/// One step of background work; the caller repeats while something was written.
+pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
+    crate::peers::background(t, s);
+    if !t.is_dirty() {
+        crate::data::background(t, s);
+    }
+}

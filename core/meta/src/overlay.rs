@@ -1,0 +1,57 @@
+//! Effects of entries that are proposed and not yet committed, above the key-value view.
+//!
+//! The view never holds uncommitted effects (I5); whoever evaluates an operation must see them, because
+//! the log order is already fixed.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use braid_base::ids::Index;
+
+/// Pending values by key, each with the entry that set it (the newest wins; `None` = deleted).
+#[derive(Default)]
+pub struct Overlay {
+    values: BTreeMap<Vec<u8>, (Index, Option<Vec<u8>>)>,
+    entries: VecDeque<(Index, Vec<Vec<u8>>)>,
+}
+
+impl Overlay {
+    /// Adds the effects of entry `at`.
+    pub fn push(&mut self, at: Index, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+        for (key, value) in writes {
+            self.values.insert(key.clone(), (at, value.clone()));
+        }
+        self.entries.push_back((at, writes.keys().cloned().collect()));
+    }
+
+    /// Forgets everything up to `upto`: it is in the view now.
+    pub fn committed(&mut self, upto: Index) {
+        while self.entries.front().is_some_and(|(at, _)| *at <= upto) {
+            let Some((at, keys)) = self.entries.pop_front() else { return };
+            for key in keys {
+                if self.values.get(&key).is_some_and(|(newest, _)| *newest == at) {
+                    self.values.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// The pending value of `key`, if any, and the entry that set it.
+    pub fn get(&self, key: &[u8]) -> Option<(Index, Option<&[u8]>)> {
+        self.values.get(key).map(|(at, value)| (*at, value.as_deref()))
+    }
+
+    /// Pending values with keys in `[from, to)`, in order.
+    pub fn range<'a>(
+        &'a self,
+        from: &[u8],
+        to: &[u8],
+    ) -> impl Iterator<Item = (&'a [u8], Index, Option<&'a [u8]>)> + 'a {
+        let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(to));
+        self.values.range::<[u8], _>(bounds).map(|(key, (at, value))| (key.as_slice(), *at, value.as_deref()))
+    }
+
+    /// True if nothing is pending.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}

@@ -1,0 +1,144 @@
+//! The partition: evaluates requests in log order, releases their effects when they are committed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::Result;
+use braid_replica::kv::Kv;
+
+use crate::event::{Effect, Entry, Event, Now};
+use crate::ops;
+use crate::overlay::Overlay;
+use crate::state::State;
+use crate::txn::{Outcome, Txn};
+
+/// What a partition must know about its place in the cluster.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This partition.
+    pub partition: PartitionId,
+    /// Number of partitions in the cluster.
+    pub partitions: u16,
+    /// The term in which this primary serves.
+    pub term: Term,
+    /// Data shards of new packs (narrowed when fewer drives are there).
+    pub data: u8,
+    /// Parity shards of new packs.
+    pub parity: u8,
+    /// Data bytes of one shard.
+    pub shard_bytes: u64,
+    /// Drives that may take new packs.
+    pub drives: Vec<braid_base::ids::DriveId>,
+    /// Flash bytes that users may fill in this partition (its share of the cluster's net capacity).
+    pub capacity_bytes: u64,
+}
+
+/// One partition, as its primary runs it.
+pub struct Partition {
+    kv: Arc<dyn Kv>,
+    overlay: Overlay,
+    state: State,
+    now: Now,
+    /// Position of the next entry.
+    next: Index,
+    committed: Index,
+    /// Effects that wait for a commit, by the position they wait for.
+    waiting: BTreeMap<Index, Vec<Effect>>,
+}
+
+/// Background entries that one tick may propose, so that requests are not held up.
+const STEPS_PER_TICK: usize = 16;
+
+impl Partition {
+    /// A partition over the view `kv`, which holds everything up to `applied`; the log continues after it.
+    ///
+    /// Errors: `Corrupt` if the view cannot be read.
+    pub fn open(config: Config, kv: Arc<dyn Kv>, applied: Index) -> Result<Self> {
+        let state = State::load(config, kv.as_ref())?;
+        let (overlay, now, waiting) = (Overlay::default(), Now::default(), BTreeMap::new());
+        Ok(Self { kv, overlay, state, now, next: applied.next(), committed: applied, waiting })
+    }
+
+    /// Takes one event; pushes what follows from it.
+    pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        self.now = now;
+        match event {
+            Event::Request(token, request) => self.run(out, |t, s| ops::request(t, s, token, request)),
+            Event::Peer(from, message) => self.run(out, |t, s| ops::peer(t, s, from, message)),
+            Event::JobDone(id, result) => self.run(out, |t, s| ops::job_done(t, s, id, result)),
+            Event::Drive(id, result) => self.run(out, |t, s| ops::drive(t, s, id, result)),
+            Event::Committed(upto) => self.committed(upto, out),
+            Event::Tick => self.tick(out),
+        }
+    }
+
+    /// The oldest log position whose payload is still referenced: the log keeps everything from it on.
+    pub fn oldest_stage(&self) -> Option<Index> {
+        self.state.oldest_stage()
+    }
+
+    /// Position of the next entry that this partition will propose.
+    pub fn next_index(&self) -> Index {
+        self.next
+    }
+
+    /// What it knows and does, for status and tests.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// For settings that change while it runs (drives, capacity).
+    pub fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    fn run(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
+        let place = (self.state.config.partition, self.state.config.partitions);
+        let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
+        work(&mut txn, &mut self.state);
+        let outcome = txn.finish();
+        let worked = !outcome.writes.is_empty();
+        self.propose(outcome, out);
+        worked
+    }
+
+    fn propose(&mut self, mut outcome: Outcome, out: &mut Vec<Effect>) {
+        out.append(&mut outcome.at_once);
+        let mut wait = outcome.seen;
+        if !outcome.writes.is_empty() {
+            let ops = std::mem::take(&mut outcome.ops);
+            let batch = outcome.batch();
+            self.overlay.push(self.next, &outcome.writes);
+            out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload: outcome.payload }));
+            wait = self.next;
+            self.next = self.next.next();
+        }
+        if outcome.after.is_empty() {
+            return;
+        }
+        if wait <= self.committed {
+            out.append(&mut outcome.after);
+        } else {
+            self.waiting.entry(wait).or_default().append(&mut outcome.after);
+        }
+    }
+
+    fn committed(&mut self, upto: Index, out: &mut Vec<Effect>) {
+        assert!(upto < self.next, "commit of {upto} that was never proposed (next is {})", self.next);
+        self.committed = self.committed.max(upto);
+        self.overlay.committed(upto);
+        let later = self.waiting.split_off(&upto.next());
+        for (_, mut effects) in std::mem::replace(&mut self.waiting, later) {
+            out.append(&mut effects);
+        }
+    }
+
+    fn tick(&mut self, out: &mut Vec<Effect>) {
+        for _ in 0..STEPS_PER_TICK {
+            if !self.run(out, ops::background) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! What a partition keeps in memory beside the view: rebuilt by reading the view, lost with the primary.
+
+use braid_base::ids::Index;
+use braid_base::Result;
+use braid_replica::kv::Kv;
+
+use crate::data::Data;
+use crate::dedup::Dedup;
+use crate::locks::Locks;
+use crate::opens::Opens;
+use crate::partition::Config;
+use crate::peers::Peers;
+
+/// All volatile state, one room each.
+pub struct State {
+    /// Its place in the cluster.
+    pub config: Config,
+    /// Results kept for repeated requests.
+    pub(crate) dedup: Dedup,
+    /// Open references of clients.
+    pub(crate) opens: Opens,
+    /// File locks.
+    pub(crate) locks: Locks,
+    /// Operations that span partitions, and messages owed to others.
+    pub(crate) peers: Peers,
+    /// Staged bytes, packs, bulk moves, orphans.
+    pub(crate) data: Data,
+}
+
+impl State {
+    /// Reads what must be known at once from the view.
+    pub fn load(config: Config, kv: &dyn Kv) -> Result<Self> {
+        Ok(Self {
+            dedup: Dedup::load(&config, kv)?,
+            opens: Opens::default(),
+            locks: Locks::default(),
+            peers: Peers::load(&config, kv)?,
+            data: Data::load(&config, kv)?,
+            config,
+        })
+    }
+
+    /// The oldest log position whose payload is still referenced.
+    pub fn oldest_stage(&self) -> Option<Index> {
+        self.data.oldest_stage()
+    }
+}

@@ -1,0 +1,231 @@
+//! One operation's view of the partition and the effects it collects.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use braid_base::ids::{Index, OpId, PartitionId};
+use braid_base::keys::prefix_end;
+use braid_base::msg::fs::FsResult;
+use braid_base::record::Record;
+use braid_base::Result;
+use braid_replica::kv::{Batch, Kv};
+use bytes::Bytes;
+
+use crate::event::{Effect, Now, Token};
+use crate::overlay::Overlay;
+
+/// Reads see own writes, then pending entries, then the view. Writes become one log entry.
+pub struct Txn<'a> {
+    /// This partition.
+    pub partition: PartitionId,
+    /// Number of partitions in the cluster.
+    pub partitions: u16,
+    /// The position that the entry will get.
+    pub index: Index,
+    /// The present.
+    pub now: Now,
+    kv: &'a dyn Kv,
+    overlay: &'a Overlay,
+    seen: Cell<Index>,
+    writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    payload: Vec<Bytes>,
+    payload_len: u32,
+    after: Vec<Effect>,
+    at_once: Vec<Effect>,
+    ops: Vec<OpId>,
+}
+
+/// What a finished transaction leaves behind.
+pub struct Outcome {
+    /// The newest pending entry that was read: the reply must wait for it.
+    pub seen: Index,
+    /// The effects.
+    pub writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Staged bytes.
+    pub payload: Vec<Bytes>,
+    /// Effects that wait until this entry and all that it saw are committed.
+    pub after: Vec<Effect>,
+    /// Effects that wait for nothing.
+    pub at_once: Vec<Effect>,
+    /// Client operations that the entry completes.
+    pub ops: Vec<OpId>,
+}
+
+impl<'a> Txn<'a> {
+    /// A transaction over `kv` and `overlay` whose entry will be `index`.
+    pub fn new(
+        (partition, partitions): (PartitionId, u16),
+        index: Index,
+        now: Now,
+        kv: &'a dyn Kv,
+        overlay: &'a Overlay,
+    ) -> Self {
+        Self {
+            partition,
+            partitions,
+            index,
+            now,
+            kv,
+            overlay,
+            seen: Cell::default(),
+            writes: BTreeMap::new(),
+            payload: Vec::new(),
+            payload_len: 0,
+            after: Vec::new(),
+            at_once: Vec::new(),
+            ops: Vec::new(),
+        }
+    }
+
+    fn saw(&self, at: Index) {
+        self.seen.set(self.seen.get().max(at));
+    }
+
+    /// The bytes at `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(own) = self.writes.get(key) {
+            return Ok(own.clone());
+        }
+        if let Some((at, value)) = self.overlay.get(key) {
+            self.saw(at);
+            return Ok(value.map(<[u8]>::to_vec));
+        }
+        self.kv.get(key)
+    }
+
+    /// The record at `key`.
+    pub fn read<R: Record>(&self, key: &[u8]) -> Result<Option<R>> {
+        self.get(key)?.map(|bytes| R::decode(&bytes)).transpose()
+    }
+
+    /// Visits keys in `[from, to)` in order until `visit` returns false.
+    pub fn scan(&self, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        let pending = self.pending(from, to);
+        let mut ahead = pending.iter().peekable();
+        let mut going = true;
+        self.kv.scan(from, to, &mut |key, value| {
+            while let Some((own, newer)) = ahead.next_if(|(own, _)| **own < *key) {
+                if let Some(newer) = newer {
+                    going = visit(own, newer);
+                    if !going {
+                        return false;
+                    }
+                }
+            }
+            let newest = match ahead.next_if(|(own, _)| **own == *key) {
+                Some((_, newer)) => *newer,
+                None => Some(value),
+            };
+            if let Some(newest) = newest {
+                going = visit(key, newest);
+            }
+            going
+        })?;
+        for (key, newer) in ahead {
+            if let (true, Some(newer)) = (going, newer) {
+                going = visit(key, newer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Visits all keys with `prefix` in order until `visit` returns false.
+    pub fn scan_prefix(&self, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        self.scan(prefix, &prefix_end(prefix), visit)
+    }
+
+    fn pending(&self, from: &[u8], to: &[u8]) -> BTreeMap<&[u8], Option<&[u8]>> {
+        let mut merged = BTreeMap::new();
+        for (key, at, value) in self.overlay.range(from, to) {
+            self.saw(at);
+            merged.insert(key, value);
+        }
+        let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(to));
+        for (key, value) in self.writes.range::<[u8], _>(bounds) {
+            merged.insert(key.as_slice(), value.as_deref());
+        }
+        merged
+    }
+
+    /// Sets `key`.
+    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.writes.insert(key, Some(value));
+    }
+
+    /// Sets `key` to a record.
+    pub fn write<R: Record>(&mut self, key: Vec<u8>, record: &R) {
+        self.put(key, record.encode());
+    }
+
+    /// Deletes `key`.
+    pub fn delete(&mut self, key: Vec<u8>) {
+        self.writes.insert(key, None);
+    }
+
+    /// Adds bytes to the entry's payload; returns their offset in it.
+    pub fn stage(&mut self, bytes: Bytes) -> u32 {
+        let at = self.payload_len;
+        self.payload_len += u32::try_from(bytes.len()).expect("a write is at most WRITE_MAX");
+        self.payload.push(bytes);
+        at
+    }
+
+    /// Adds an effect that waits until this entry, and every pending one that was read, is committed.
+    pub fn after(&mut self, effect: Effect) {
+        self.after.push(effect);
+    }
+
+    /// Adds an effect that waits for nothing.
+    pub fn at_once(&mut self, effect: Effect) {
+        self.at_once.push(effect);
+    }
+
+    /// Answers a request once everything that this transaction read or wrote is committed.
+    pub fn reply(&mut self, token: Token, result: FsResult) {
+        self.after(Effect::Reply(token, result));
+    }
+
+    /// True if something would be logged.
+    pub fn is_dirty(&self) -> bool {
+        !self.writes.is_empty()
+    }
+
+    /// Drops all effects collected so far: the operation failed.
+    pub fn abandon(&mut self) {
+        self.writes.clear();
+        self.payload.clear();
+        self.payload_len = 0;
+        self.after.clear();
+        self.at_once.clear();
+    }
+
+    /// Names a client operation that this entry completes (it travels in the log record).
+    pub fn completes(&mut self, op: OpId) {
+        self.ops.push(op);
+    }
+
+    /// Keys written so far (bounds background steps).
+    pub fn writes_len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Ends the transaction.
+    pub fn finish(self) -> Outcome {
+        let Self { seen, writes, payload, after, at_once, ops, .. } = self;
+        Outcome { seen: seen.get(), writes, payload, after, at_once, ops }
+    }
+}
+
+impl Outcome {
+    /// The effects as a batch for the log.
+    pub fn batch(&self) -> Batch {
+        let mut batch = Batch::default();
+        for (key, value) in &self.writes {
+            match value {
+                Some(value) => batch.put(key.clone(), value.clone()),
+                None => batch.delete(key.clone()),
+            }
+        }
+        batch
+    }
+}
