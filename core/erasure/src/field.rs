@@ -16,31 +16,33 @@ pub(crate) static AFFINE: [u64; 256] = affine();
 /// For each coefficient c: c times 0..16 (low nibbles), then c times 0, 16, .. 240 (high nibbles).
 pub(crate) static NIBBLES: [[u8; 32]; 256] = nibbles();
 
-/// Product in the field, in constant time of 8 steps.
-pub(crate) const fn mul(a: u8, b: u8) -> u8 {
-    let mut product = 0;
+static INVERSES: [u8; 256] = inverses();
+
+/// Product in the field.
+pub(crate) fn mul(a: u8, b: u8) -> u8 {
+    let of_a = &NIBBLES[usize::from(a)];
+    of_a[usize::from(b & 15)] ^ of_a[usize::from(16 + (b >> 4))]
+}
+
+/// `1 / a` for any `a` but zero.
+pub(crate) fn inverse(a: u8) -> u8 {
+    assert!(a != 0, "zero has no inverse");
+    INVERSES[usize::from(a)]
+}
+
+/// Product by definition; only the compiler runs it, to make the tables.
+const fn product(a: u8, b: u8) -> u8 {
+    let mut sum = 0;
     let mut power = a;
     let mut bit = 0;
     while bit < 8 {
         if (b >> bit) & 1 == 1 {
-            product ^= power;
+            sum ^= power;
         }
         power = double(power);
         bit += 1;
     }
-    product
-}
-
-/// `1 / a`, as a^254, because a^255 = 1 for every `a` but zero.
-pub(crate) const fn inverse(a: u8) -> u8 {
-    assert!(a != 0, "zero has no inverse");
-    let mut product = 1;
-    let mut step = 0;
-    while step < 254 {
-        product = mul(product, a);
-        step += 1;
-    }
-    product
+    sum
 }
 
 /// `a` times x.
@@ -48,14 +50,32 @@ const fn double(a: u8) -> u8 {
     (a << 1) ^ (0x1D * (a >> 7))
 }
 
+/// By powers of a generator: x^k and x^(255 - k) are inverse, and the powers of x are all but zero.
+const fn inverses() -> [u8; 256] {
+    let mut powers = [1; 256];
+    let mut k = 1;
+    while k < 256 {
+        powers[k] = double(powers[k - 1]);
+        k += 1;
+    }
+    let mut table = [0; 256];
+    let mut k = 0;
+    while k < 256 {
+        table[powers[k] as usize] = powers[255 - k];
+        k += 1;
+    }
+    table
+}
+
 const fn matrix() -> [Row; PARITY_MAX] {
+    let inverses = inverses();
     let mut matrix = [[0; DATA_MAX]; PARITY_MAX];
     let mut i = 0;
     while i < PARITY_MAX {
         let mut j = 0;
         while j < DATA_MAX {
             let (x0, xi, yj) = (DATA_MAX as u8, (DATA_MAX + i) as u8, j as u8);
-            matrix[i][j] = mul(mul(xi, x0 ^ yj), inverse(mul(xi ^ yj, x0)));
+            matrix[i][j] = product(product(xi, x0 ^ yj), inverses[product(xi ^ yj, x0) as usize]);
             j += 1;
         }
         i += 1;
@@ -69,7 +89,7 @@ const fn affine() -> [u64; 256] {
     while c < 256 {
         let mut bit_in = 0;
         while bit_in < 8 {
-            let column = mul(c as u8, 1 << bit_in);
+            let column = product(c as u8, 1 << bit_in);
             let mut bit_out = 0;
             while bit_out < 8 {
                 let set = (column as u64 >> bit_out) & 1;
@@ -89,8 +109,8 @@ const fn nibbles() -> [[u8; 32]; 256] {
     while c < 256 {
         let mut n = 0;
         while n < 16 {
-            table[c][n] = mul(c as u8, n as u8);
-            table[c][16 + n] = mul(c as u8, (n as u8) << 4);
+            table[c][n] = product(c as u8, n as u8);
+            table[c][16 + n] = product(c as u8, (n as u8) << 4);
             n += 1;
         }
         c += 1;

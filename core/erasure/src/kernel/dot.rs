@@ -102,12 +102,15 @@ unsafe fn columns<L: Lanes, const M: usize, const U: usize>(
                     }
                 }
             }
-            for (from, of_input) in job.from.iter().zip(coefficients) {
-                let mut inputs = [L::zero(); U];
-                for u in 0..U {
-                    inputs[u] = L::load(from.add(at + u * L::WIDTH));
-                }
-                L::multiply_add(&mut sums, inputs, of_input);
+            // Two inputs per turn: half the branches, and AVX-512 adds two products at once.
+            let (from_pairs, from_last) = job.from.as_chunks::<2>();
+            let (of_pairs, of_last) = coefficients.as_chunks::<2>();
+            for (from, of_inputs) in from_pairs.iter().zip(of_pairs) {
+                add_input::<L, M, U>(&mut sums, from[0].add(at), &of_inputs[0]);
+                add_input::<L, M, U>(&mut sums, from[1].add(at), &of_inputs[1]);
+            }
+            for (from, of_input) in from_last.iter().zip(of_last) {
+                add_input::<L, M, U>(&mut sums, from.add(at), of_input);
             }
             for o in 0..M {
                 for u in 0..U {
@@ -118,6 +121,23 @@ unsafe fn columns<L: Lanes, const M: usize, const U: usize>(
         at += U * L::WIDTH;
     }
     at
+}
+
+/// Adds the next `U` vectors of one input, times its coefficients.
+#[inline(always)]
+unsafe fn add_input<L: Lanes, const M: usize, const U: usize>(
+    sums: &mut [[L::Vector; U]; M],
+    from: *const u8,
+    of_input: &[L::Coefficient; M],
+) {
+    // SAFETY: the caller has `U * WIDTH` readable bytes.
+    unsafe {
+        let mut inputs = [L::zero(); U];
+        for (u, input) in inputs.iter_mut().enumerate() {
+            *input = L::load(from.add(u * L::WIDTH));
+        }
+        L::multiply_add(sums, inputs, of_input);
+    }
 }
 
 /// The last bytes, fewer than a vector: moved through a buffer, so that nothing beyond is touched.
