@@ -103,7 +103,8 @@ pub enum FallocMode {
 /// The operations.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// -> `Entry`, `NotFound`. The attributes are absent if the inode lives in another partition.
+    /// -> `Entry`, `NotFound`. The attributes are absent if the inode lives in another partition. The name `..`
+    /// gives the parent of `dir` (of the root: the root itself); `.` is the client's.
     Lookup { dir: Ino, name: Name },
     /// -> `Attr`.
     GetAttr { ino: Ino },
@@ -122,6 +123,8 @@ pub enum Op {
         target: Vec<u8>,
         open: bool,
     },
+    /// -> `Value`: the target of a symlink; `Invalid` for anything else.
+    Readlink { ino: Ino },
     /// -> `Entry` of the same inode with its new link count.
     Link { ino: Ino, dir: Ino, name: Name },
     /// -> `Unlinked` (the inode that lost the name).
@@ -250,6 +253,7 @@ impl Op {
             Self::Rename { to_dir, .. } => *to_dir,
             Self::GetAttr { ino }
             | Self::SetAttr { ino, .. }
+            | Self::Readlink { ino }
             | Self::Open { ino, .. }
             | Self::Close { ino }
             | Self::Write { ino, .. }
