@@ -1,0 +1,48 @@
+//! The gate: the same steps on a laptop and in CI, read-only; `fix` is its rewriting twin.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The folder that holds the workspace's `Cargo.toml`.
+pub fn workspace_root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().map_or_else(|| here.to_path_buf(), Path::to_path_buf)
+}
+
+/// Runs every step of the gate, stops at the first that fails.
+///
+/// Clippy and the tests use the release profile, so that RocksDB is compiled once for both.
+pub fn ci(root: &Path) -> Result<(), String> {
+    step(root, "format", &["fmt", "--all", "--check"])?;
+    eprintln!("== tidy");
+    crate::tidy::run(root)?;
+    step(root, "clippy", &["clippy", "--release", "--workspace", "--all-targets", "--", "-D", "warnings"])?;
+    if installed("cargo-deny") {
+        step(root, "licences", &["deny", "check", "licenses", "bans", "sources"])?;
+    } else {
+        eprintln!("== licences: not run, cargo-deny is not installed (cargo install cargo-deny)");
+    }
+    step(root, "tests", &["test", "--release", "--workspace"])
+}
+
+/// Applies what clippy and rustfmt can rewrite by themselves.
+pub fn fix(root: &Path) -> Result<(), String> {
+    step(root, "clippy", &["clippy", "--fix", "--allow-dirty", "--release", "--workspace", "--all-targets"])?;
+    step(root, "format", &["fmt", "--all"])
+}
+
+fn step(root: &Path, name: &str, arguments: &[&str]) -> Result<(), String> {
+    eprintln!("== {name}");
+    // CARGO is the cargo that runs this task; the variables it sets for one package must not reach the next.
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(arguments)
+        .current_dir(root)
+        .status()
+        .map_err(|error| format!("{name}: cargo does not start: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", arguments.join(" "))) }
+}
+
+fn installed(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
