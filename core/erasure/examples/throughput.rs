@@ -64,6 +64,7 @@ fn measure(code: Code, bytes: usize) -> [f64; 3] {
 }
 
 /// GB/s of the best round.
+#[allow(clippy::disallowed_methods)] // A measurement is about real time.
 fn best(bytes: usize, mut work: impl FnMut()) -> f64 {
     let mut best: f64 = 0.0;
     for _ in 0..ROUNDS {

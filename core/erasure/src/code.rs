@@ -7,10 +7,6 @@ use crate::kernel::{self, Kernel};
 use crate::solve::Solution;
 use crate::{DATA_MAX, PARITY_MAX};
 
-/// Bytes of each piece that go through the kernel at a time. Where a call needs several passes over
-/// its inputs, the strips of at least the outputs are still in cache for the next one.
-const STRIP_BYTES: usize = 16 * 1024;
-
 /// The erasure code with a given number of data and parity pieces ("shards"). Shards 0..D are data,
 /// D..D+P are parity. Three bytes: copy it around freely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +66,7 @@ impl Code {
     pub fn encode(&self, data: &[&[u8]], parity: &mut [&mut [u8]]) {
         assert_eq!(data.len(), self.data(), "encode takes every data shard");
         assert_eq!(parity.len(), self.parity(), "encode fills every parity shard");
-        self.dot(&MATRIX[..parity.len()], data, parity, false);
+        kernel::dot(self.kernel, &MATRIX[..parity.len()], data, parity, false);
     }
 
     /// Computes each shard in `want`, data or parity, from any D different shards of `present`.
@@ -104,22 +100,22 @@ impl Code {
         for (source, &shard) in sources.iter_mut().zip(&solution.sources[..self.data()]) {
             *source = bytes[shard];
         }
+        let sources = &sources[..self.data()];
 
-        for group in want.chunks_mut(PARITY_MAX) {
-            let mut rows = [[0; DATA_MAX]; PARITY_MAX];
-            let mut outputs: [&mut [u8]; PARITY_MAX] = Default::default();
-            let mut len = 0;
-            for (shard, output) in group {
-                if survives[*shard] {
-                    output.copy_from_slice(bytes[*shard]);
-                    continue;
-                }
-                rows[len] = solution.row(*shard);
-                outputs[len] = output;
-                len += 1;
+        // At most P <= 4 different shards are lost, so one pass over the sources gives them all; only
+        // a caller who wants the same lost shard several times makes it more.
+        let mut lost = Batch::default();
+        for (shard, output) in want {
+            if survives[*shard] {
+                output.copy_from_slice(bytes[*shard]);
+                continue;
             }
-            self.dot(&rows[..len], &sources[..self.data()], &mut outputs[..len], false);
+            if lost.len == PARITY_MAX {
+                std::mem::take(&mut lost).compute(self.kernel, sources);
+            }
+            lost.push(solution.row(*shard), output);
         }
+        lost.compute(self.kernel, sources);
         Ok(())
     }
 
@@ -135,20 +131,27 @@ impl Code {
         for (row, coefficients) in rows.iter_mut().zip(&MATRIX) {
             row[0] = coefficients[data_index];
         }
-        self.dot(&rows[..parity.len()], &[delta], parity, true);
+        kernel::dot(self.kernel, &rows[..parity.len()], &[delta], parity, true);
+    }
+}
+
+/// Lost shards that one pass of the kernel computes.
+#[derive(Default)]
+struct Batch<'a> {
+    rows: [Row; PARITY_MAX],
+    outputs: [&'a mut [u8]; PARITY_MAX],
+    len: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn push(&mut self, row: Row, output: &'a mut [u8]) {
+        self.rows[self.len] = row;
+        self.outputs[self.len] = output;
+        self.len += 1;
     }
 
-    /// The one way to the kernels: cuts the shards into strips.
-    fn dot(&self, rows: &[Row], inputs: &[&[u8]], outputs: &mut [&mut [u8]], accumulate: bool) {
-        let len = inputs[0].len();
-        let equal = inputs.iter().all(|input| input.len() == len) && outputs.iter().all(|output| output.len() == len);
-        assert!(equal, "all shards of one call have the same length");
-        let mut start = 0;
-        while start < len && !outputs.is_empty() {
-            let end = len.min(start + STRIP_BYTES);
-            kernel::dot(self.kernel, rows, inputs, outputs, start..end, accumulate);
-            start = end;
-        }
+    fn compute(mut self, kernel: Kernel, sources: &[&[u8]]) {
+        kernel::dot(kernel, &self.rows[..self.len], sources, &mut self.outputs[..self.len], false);
     }
 }
 

@@ -30,8 +30,8 @@ pub(crate) fn inverse(a: u8) -> u8 {
     INVERSES[usize::from(a)]
 }
 
-/// Product by definition; only the compiler runs it, to make the tables.
-const fn product(a: u8, b: u8) -> u8 {
+/// Product by definition; only the compiler (to make the tables) and tests run it.
+pub(crate) const fn product(a: u8, b: u8) -> u8 {
     let mut sum = 0;
     let mut power = a;
     let mut bit = 0;
@@ -120,7 +120,7 @@ const fn nibbles() -> [[u8; 32]; 256] {
 
 #[cfg(test)]
 mod tests {
-    use super::{MATRIX, inverse, mul};
+    use super::{MATRIX, inverse, mul, product};
 
     #[test]
     fn inverse_undoes_multiplication() {
@@ -134,6 +134,7 @@ mod tests {
     fn multiplication_is_a_commutative_linear_map() {
         for a in 0..=255 {
             for b in 0..=255 {
+                assert_eq!(mul(a, b), product(a, b));
                 assert_eq!(mul(a, b), mul(b, a));
                 assert_eq!(mul(a, b ^ 0x53), mul(a, b) ^ mul(a, 0x53));
             }

@@ -8,7 +8,7 @@
 //! pieces they trust.
 //!
 //! Flow: every call becomes a small matrix of coefficients (`field` for encode and delta, `solve` for
-//! reconstruct) and one call of `kernel::dot` per strip: up to 4 outputs, each a dot product over
+//! reconstruct) and one pass of `kernel::dot`: up to 4 outputs, each a dot product over
 //! up to 16 inputs. The code works per byte offset, so a caller may cut the pieces wherever it likes
 //! (say, to fuse it with a checksum) and gets the same bytes.
 //!

@@ -151,3 +151,14 @@ fn shards_of_different_length_are_a_bug_of_the_caller() {
     let code = Code::new(2, 1).expect("within limits");
     code.encode(&[&[1, 2, 3], &[1, 2]], &mut [&mut [0; 3]]);
 }
+
+#[test]
+fn a_lost_shard_may_be_wanted_many_times() {
+    let code = Code::new(3, 2).expect("within limits");
+    let stripe = Stripe::random(code, 50, &mut Chance(8));
+    let present: Vec<(usize, &[u8])> = (2..5).map(|s| (s, stripe.shards[s].as_slice())).collect();
+    let mut found = vec![vec![0; 50]; 11];
+    let mut want: Vec<(usize, &mut [u8])> = stripe::slices(&mut found).into_iter().map(|shard| (1, shard)).collect();
+    code.reconstruct(&present, &mut want).expect("three shards are present");
+    assert!(found.iter().all(|shard| shard == &stripe.shards[1]));
+}

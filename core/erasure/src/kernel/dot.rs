@@ -3,6 +3,9 @@
 //! Everything here is `#[inline(always)]`: it must be compiled inside a function that switches the
 //! instruction set on (`#[target_feature]`), or the intrinsics would become calls.
 
+// Indices run over several arrays of registers at once; iterators would hide the shape.
+#![allow(clippy::needless_range_loop)]
+
 use crate::field::Row;
 use crate::{DATA_MAX, PARITY_MAX};
 

@@ -1,6 +1,9 @@
 //! Any machine. Doubles the input seven times and adds the powers that a coefficient's bits select;
 //! there is no table and no branch on data, so the compiler can use whatever vectors there are.
 
+// Indices run over several arrays of registers at once; iterators would hide the shape.
+#![allow(clippy::needless_range_loop)]
+
 use super::dot::{Job, Lanes, run};
 
 /// # Safety
