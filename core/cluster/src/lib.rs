@@ -1,1 +1,23 @@
-//! Who is in, who owns what, at which term
+//! # braid-cluster: who is in, who owns what, at which term
+//!
+//! Duty: the small set of facts that all hosts agree on (cluster, hosts, drives, partitions, file systems,
+//! groups, counters), the seam to the place that keeps them, and the decisions that follow from them alone:
+//! setting a cluster up or continuing it, its state in one word, its net capacity.
+//!
+//! Door: [`Coordinator`] and its one-machine form [`Embedded`]; [`records`] for typed reading and
+//! compare-and-swap; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
+//! decisions; [`view`] for what an administrator sees.
+//!
+//! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
+//!
+//! Flow: a caller reads a record with its revision, decides, and writes it back only if the revision is
+//! still the same; whoever loses reads again. A watch tells when to look, never what to believe.
+//!
+//! Tests: `tests/suite` holds the conformance suite that every coordinator must pass, `tests/` the rest.
+
+mod backup;
+pub mod coordinator;
+pub mod embedded;
+
+pub use coordinator::Coordinator;
+pub use embedded::Embedded;
