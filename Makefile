@@ -1,0 +1,47 @@
+# Braid: every command does its own set-up and may be run first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid
+# One target folder for every command, outside the tree: RocksDB is compiled once (about 11 minutes on 2 cores).
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+export BRAID_TOOLS ?= $(CACHE)/tools
+
+.PHONY: help setup build test test-long demo bench fix clean
+
+help: ## this page
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing (Debian packages; asks for nothing when all is there)
+	@.ci/setup
+
+build: setup ## compile; the binary is ./bin/braid
+	cargo build --release --package braid --package braid-bench
+	@mkdir -p bin
+	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid" bin/braid
+	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid-bench" bin/braid-bench
+
+test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, then real programs on a real mount
+	cargo xtask ci
+	$(MAKE) build
+	tests-outside/run.sh
+
+test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 kills, a million files (hours)
+	cargo xtask ci
+	BRAID_LONG=1 cargo test --release --package braid-sim
+	$(MAKE) build
+	tests-outside/run.sh --long
+
+demo: build ## a cluster, a real tree, a kill, two lost drives; leaves the mount up
+	tests-outside/demo.sh
+
+bench: build ## figures beside ext4 of the same disk, into bench/results/
+	bench/run.sh
+
+fix: setup ## rewrite what can be rewritten: clippy suggestions and format
+	cargo xtask fix
+
+clean: ## forget the compiled files (RocksDB takes its time again)
+	rm -rf bin "$(CARGO_TARGET_DIR)"
