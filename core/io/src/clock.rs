@@ -1,0 +1,37 @@
+//! The two clocks of the machine. Cores get a [`Now`] as a parameter and never ask themselves.
+
+use braid_base::attr::Time;
+use rustix::time::{ClockId, clock_gettime};
+
+/// One moment, on both clocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Now {
+    /// Milliseconds of CLOCK_BOOTTIME: never goes back, counts sleep; for leases, ages and timers.
+    pub mono_ms: u64,
+    /// CLOCK_REALTIME: may jump; for timestamps that people see, never for decisions.
+    pub wall: Time,
+}
+
+/// The present moment.
+pub fn now() -> Now {
+    let wall = clock_gettime(ClockId::Realtime);
+    // The kernel keeps nanoseconds in 0..1e9, so the conversion always fits.
+    let nsec = u32::try_from(wall.tv_nsec).unwrap_or(0);
+    Now { mono_ms: mono_ms(), wall: Time { sec: wall.tv_sec, nsec } }
+}
+
+/// Milliseconds of CLOCK_BOOTTIME alone.
+pub fn mono_ms() -> u64 {
+    let at = clock_gettime(ClockId::Boottime);
+    u64::try_from(at.tv_sec).unwrap_or(0) * 1000 + u64::try_from(at.tv_nsec).unwrap_or(0) / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn mono_does_not_go_back_and_wall_is_of_this_century() {
+        let (a, b) = (super::now(), super::now());
+        assert!(b.mono_ms >= a.mono_ms);
+        assert!(a.wall.sec > 1_700_000_000 && a.wall.nsec < 1_000_000_000);
+    }
+}

@@ -1,0 +1,351 @@
+//! One thread = one actor = one ring + one mailbox.
+//!
+//! ```text
+//!   Mailbox::send ──► queue ──┐                       ┌─► on_msg  ─┐
+//!                    eventfd ─┤  thread: take all ────┼─► on_io   ─┼─► on_batch ─► one system call: submit, wait
+//!   kernel completions ───────┘  that is at hand      └─► on_timer─┘
+//! ```
+//!
+//! A message costs a system call only if the actor sleeps. Buffers belong to the ring until the kernel is done
+//! with them, even if the actor stops or panics. Where io_uring is not to be had (sysctl, seccomp, an old kernel, or
+//! `BRAID_IO=blocking`), a few threads do the same operations with `pread` and `pwritev2`.
+
+mod blocking;
+mod job;
+mod mailbox;
+mod uring;
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use braid_base::{Error, ErrorKind, Result};
+use bytes::Bytes;
+
+use crate::clock::{self, Now};
+use crate::file::{File, OpenMode};
+
+pub use mailbox::{Mailbox, Stopped};
+
+/// The actor's name for one I/O; comes back with its completion.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token(pub u64);
+
+/// An open file of one actor (or of a simulated disk).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// One I/O. Offsets and lengths are bytes.
+#[derive(Clone, Debug)]
+pub enum IoOp {
+    /// Read; any offset and length. The answer is shorter only at the end of the file.
+    Read {
+        /// The file.
+        file: FileId,
+        /// From here.
+        off: u64,
+        /// So many bytes.
+        len: usize,
+    },
+    /// Write all of `data`, one piece behind the other. On a direct file offset and total length must be multiples
+    /// of 4096 (`Invalid` if not); pieces that are not aligned are gathered into a copy.
+    Write {
+        /// The file.
+        file: FileId,
+        /// To here.
+        off: u64,
+        /// The pieces.
+        data: Vec<Bytes>,
+        /// On the medium at completion (RWF_DSYNC).
+        durable: bool,
+    },
+    /// Make all completed writes of the file durable.
+    Sync {
+        /// The file.
+        file: FileId,
+    },
+    /// Tell the device that the range is not needed. A hint: devices that cannot do it succeed.
+    Discard {
+        /// The file.
+        file: FileId,
+        /// From here.
+        off: u64,
+        /// So many bytes.
+        len: u64,
+    },
+}
+
+/// A completed I/O.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IoDone {
+    /// What was read, in aligned memory if the offset was aligned.
+    Read(Bytes),
+    /// Written, synced or discarded.
+    Done,
+}
+
+/// A state machine with a thread of its own. All calls come from that thread.
+pub trait Actor {
+    /// What its mailbox carries.
+    type Msg: Send + 'static;
+
+    /// A message came.
+    fn on_msg(&mut self, msg: Self::Msg, turn: &mut Turn);
+
+    /// An I/O that was submitted as `token` ended.
+    fn on_io(&mut self, token: Token, result: Result<IoDone>, turn: &mut Turn);
+
+    /// All events at hand were taken: the moment for group commit.
+    fn on_batch(&mut self, _turn: &mut Turn) {}
+
+    /// The time set by [`Turn::set_timer`] has come.
+    fn on_timer(&mut self, _turn: &mut Turn) {}
+
+    /// The last mailbox handle is gone and the queue is empty. Stops unless overridden.
+    fn on_closed(&mut self, turn: &mut Turn) {
+        turn.stop();
+    }
+}
+
+/// Which engine does the I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// io_uring if the kernel allows it and the environment does not say `BRAID_IO=blocking`.
+    Auto,
+    /// io_uring or an error.
+    Uring,
+    /// A few threads with blocking calls.
+    Blocking,
+}
+
+/// Starts `actor` on a thread called `name` (the kernel shows its first 15 bytes).
+pub fn spawn<A: Actor + Send + 'static>(name: &str, actor: A) -> Result<(Mailbox<A::Msg>, JoinHandle<()>)> {
+    spawn_with(name, Backend::Auto, move |_| Ok(actor))
+}
+
+/// Starts the actor that `make` builds on the new thread, where it may open files. Returns when it is built; its
+/// error is returned.
+pub fn spawn_with<A, F>(name: &str, backend: Backend, make: F) -> Result<(Mailbox<A::Msg>, JoinHandle<()>)>
+where
+    A: Actor,
+    F: FnOnce(&mut Turn) -> Result<A> + Send + 'static,
+{
+    let (mailbox, inbox) = mailbox::channel()?;
+    let waker = inbox.waker();
+    let (ready, built) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let mut turn = match Engine::new(backend, waker) {
+            Ok(engine) => Turn::new(engine),
+            Err(error) => return drop(ready.send(Err(error))),
+        };
+        match make(&mut turn) {
+            Ok(actor) => {
+                // The starter waits for this answer, so it cannot be gone.
+                let _ = ready.send(Ok(()));
+                run(actor, inbox, turn);
+            }
+            Err(error) => drop(ready.send(Err(error))),
+        }
+    });
+    let thread = thread.map_err(|e| Error::os(format!("start thread {name}"), &e))?;
+    match built.recv() {
+        Ok(Ok(())) => Ok((mailbox, thread)),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(Error::new(ErrorKind::Stopped, format!("thread {name} died while it started; see its panic"))),
+    }
+}
+
+fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn) {
+    let mut messages = VecDeque::new();
+    let mut completions = Vec::new();
+    while !turn.stopping {
+        turn.now = clock::now();
+        let mut worked = false;
+        let closed = inbox.take(&mut messages);
+        while let Some(msg) = messages.pop_front() {
+            worked = true;
+            actor.on_msg(msg, &mut turn);
+        }
+        turn.engine.reap(&mut completions);
+        completions.extend(turn.early.drain(..));
+        for (token, result) in completions.drain(..) {
+            worked = true;
+            actor.on_io(token, result, &mut turn);
+        }
+        if turn.timer.is_some_and(|at| at <= turn.now.mono_ms) {
+            worked = true;
+            turn.timer = None;
+            actor.on_timer(&mut turn);
+        }
+        if closed {
+            worked = true;
+            actor.on_closed(&mut turn);
+        }
+        if worked {
+            actor.on_batch(&mut turn);
+            turn.engine.flush();
+        } else {
+            turn.engine.sleep(turn.timer, || inbox.is_idle());
+        }
+    }
+    // Messages that came too late are dropped with the inbox; whoever waits for an answer sees its sender gone.
+    turn.engine.drain();
+}
+
+/// What an actor may do while it handles an event.
+pub struct Turn {
+    now: Now,
+    engine: Engine,
+    files: Vec<Option<Arc<File>>>,
+    early: VecDeque<(Token, Result<IoDone>)>,
+    timer: Option<u64>,
+    stopping: bool,
+}
+
+impl Turn {
+    fn new(engine: Engine) -> Self {
+        Self { now: clock::now(), engine, files: Vec::new(), early: VecDeque::new(), timer: None, stopping: false }
+    }
+
+    /// When this round of events began.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
+    /// Starts an I/O; its end comes as `on_io(token)`, never before this event is handled.
+    pub fn submit(&mut self, token: Token, op: IoOp) {
+        let id = op.file();
+        let prepared = match self.files.get(id.0 as usize).and_then(Option::as_ref) {
+            Some(file) => job::Job::new(token, Arc::clone(file), op),
+            None => Err(Error::new(ErrorKind::Invalid, format!("file {} is not open here", id.0))),
+        };
+        match prepared {
+            Ok(job) => self.engine.submit(job),
+            Err(error) => self.early.push_back((token, Err(error))),
+        }
+    }
+
+    /// Opens a file (blocks the actor for a moment).
+    pub fn open(&mut self, path: &Path, mode: OpenMode) -> Result<FileId> {
+        Ok(self.adopt(File::open(path, mode)?))
+    }
+
+    /// Takes over a file that was opened elsewhere.
+    pub fn adopt(&mut self, file: File) -> FileId {
+        let slot = self.files.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.files.push(None);
+            self.files.len() - 1
+        });
+        self.files[slot] = Some(Arc::new(file));
+        FileId(u32::try_from(slot).expect("a process has far fewer than 2^32 descriptors"))
+    }
+
+    /// The open file behind an id, for its path and for blocking calls.
+    pub fn file(&self, id: FileId) -> Option<&File> {
+        self.files.get(id.0 as usize).and_then(Option::as_deref)
+    }
+
+    /// Closes a file; I/O under way on it still ends properly. The id may be given out again.
+    pub fn close(&mut self, id: FileId) {
+        if let Some(slot) = self.files.get_mut(id.0 as usize) {
+            *slot = None;
+        }
+    }
+
+    /// Asks for `on_timer` in `ms` milliseconds; replaces an earlier request.
+    pub fn set_timer(&mut self, ms: u64) {
+        self.timer = Some(self.now.mono_ms.saturating_add(ms));
+    }
+
+    /// I/Os submitted and not yet reported.
+    pub fn in_flight(&self) -> usize {
+        self.engine.in_flight() + self.early.len()
+    }
+
+    /// Ends the actor after this round. I/O under way is waited for, but not reported.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+}
+
+impl IoOp {
+    /// The file it works on.
+    pub fn file(&self) -> FileId {
+        match *self {
+            Self::Read { file, .. } | Self::Write { file, .. } | Self::Sync { file } | Self::Discard { file, .. } => {
+                file
+            }
+        }
+    }
+}
+
+type Completions = Vec<(Token, Result<IoDone>)>;
+
+enum Engine {
+    Uring(Box<uring::Uring>),
+    Blocking(blocking::Blocking),
+}
+
+impl Engine {
+    fn new(backend: Backend, waker: Arc<mailbox::Waker>) -> Result<Self> {
+        let forced = std::env::var_os("BRAID_IO").is_some_and(|v| v == "blocking");
+        if backend == Backend::Blocking || (backend == Backend::Auto && forced) {
+            return Ok(Self::Blocking(blocking::Blocking::new(waker)));
+        }
+        match uring::Uring::new(Arc::clone(&waker)) {
+            Ok(ring) => Ok(Self::Uring(Box::new(ring))),
+            Err(error) if backend == Backend::Uring => Err(Error::os("set up io_uring", &error)),
+            Err(error) => {
+                tracing::warn!("no io_uring here ({error}); threads with blocking calls are used, which is slower");
+                Ok(Self::Blocking(blocking::Blocking::new(waker)))
+            }
+        }
+    }
+
+    fn submit(&mut self, job: job::Job) {
+        match self {
+            Self::Uring(ring) => ring.submit(job),
+            Self::Blocking(pool) => pool.submit(job),
+        }
+    }
+
+    fn in_flight(&self) -> usize {
+        match self {
+            Self::Uring(ring) => ring.in_flight(),
+            Self::Blocking(pool) => pool.in_flight(),
+        }
+    }
+
+    fn reap(&mut self, out: &mut Completions) {
+        match self {
+            Self::Uring(ring) => ring.reap(out),
+            Self::Blocking(pool) => pool.reap(out),
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Self::Uring(ring) = self {
+            ring.flush();
+        }
+    }
+
+    /// Sleeps until something happens or the clock shows `until` (mono ms). `idle` is asked once more after the
+    /// thread is marked asleep, so that no wake-up is lost.
+    fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
+        match self {
+            Self::Uring(ring) => ring.sleep(until, idle),
+            Self::Blocking(pool) => pool.sleep(until, idle),
+        }
+    }
+
+    fn drain(&mut self) {
+        let mut late = Vec::new();
+        while self.in_flight() > 0 {
+            self.sleep(None, || true);
+            self.reap(&mut late);
+            late.clear();
+        }
+    }
+}
