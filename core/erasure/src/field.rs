@@ -11,6 +11,7 @@ pub(crate) static MATRIX: [Row; PARITY_MAX] = matrix();
 
 /// For each coefficient c the 8x8 bit matrix of "times c" in the layout of GF2P8AFFINEQB: the byte
 /// 7 - i of the word selects the input bits whose parity is output bit i.
+#[cfg(target_arch = "x86_64")]
 pub(crate) static AFFINE: [u64; 256] = affine();
 
 /// For each coefficient c: c times 0..16 (low nibbles), then c times 0, 16, .. 240 (high nibbles).
@@ -83,6 +84,7 @@ const fn matrix() -> [Row; PARITY_MAX] {
     matrix
 }
 
+#[cfg(target_arch = "x86_64")]
 const fn affine() -> [u64; 256] {
     let mut table = [0; 256];
     let mut c = 0;
