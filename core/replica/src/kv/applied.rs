@@ -1,0 +1,79 @@
+//! How far the log of a partition has been applied: written in the same batch as the changes.
+
+use braid_base::codec::{Reader, Writer};
+use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::{Result, keys};
+
+use super::Kv;
+use super::batch::Batch;
+
+const VERSION: u8 = 1;
+
+/// The last applied entry of a partition. Index 0 means none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Its term.
+    pub term: Term,
+    /// Its index.
+    pub index: Index,
+    /// Fold of all batches up to it, see [`Batch::fold_hash`].
+    pub hash: u64,
+}
+
+impl Applied {
+    /// What `kv` holds for `partition`; all zero if nothing was ever applied.
+    pub fn read(kv: &dyn Kv, partition: PartitionId) -> Result<Self> {
+        match kv.get(&Self::key(partition))? {
+            None => Ok(Self::default()),
+            Some(bytes) => Self::decode(&bytes).map_err(|e| e.within(format!("applied index of {partition}"))),
+        }
+    }
+
+    /// The state after entry (`term`, `index`) with the changes `batch`; adds itself to `batch`.
+    pub fn advance(&self, partition: PartitionId, term: Term, index: Index, batch: &mut Batch) -> Self {
+        assert_eq!(index, self.index.next(), "{partition}: entries are applied one after the other");
+        let next = Self { term, index, hash: batch.fold_hash(self.hash) };
+        next.put(partition, batch);
+        next
+    }
+
+    /// Adds itself to `batch`, for several entries that are applied together.
+    pub fn put(&self, partition: PartitionId, batch: &mut Batch) {
+        let mut out = Writer::with_capacity(25);
+        out.put_u8(VERSION).put_u64(self.term.0).put_u64(self.index.0).put_u64(self.hash);
+        batch.put(Self::key(partition), out.finish());
+    }
+
+    fn key(partition: PartitionId) -> Vec<u8> {
+        keys::meta(partition, "applied")
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut from = Reader::new(bytes);
+        from.version(VERSION, "the applied index")?;
+        Ok(Self { term: Term(from.u64()?), index: Index(from.u64()?), hash: from.u64()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Applied;
+    use crate::kv::Kv;
+    use crate::kv::batch::Batch;
+    use crate::kv::map::MapKv;
+    use braid_base::ids::{Index, PartitionId, Term};
+
+    #[test]
+    fn travels_with_the_changes() {
+        let (kv, p) = (MapKv::new(), PartitionId(3));
+        assert_eq!(Applied::read(&kv, p), Ok(Applied::default()));
+        let mut batch = Batch::new();
+        batch.put(b"k".to_vec(), b"v".to_vec());
+        let pure = batch.clone();
+        let next = Applied::default().advance(p, Term(2), Index(1), &mut batch);
+        kv.apply(&batch).expect("memory");
+        assert_eq!(Applied::read(&kv, p), Ok(next));
+        assert_eq!(next.hash, pure.fold_hash(0), "its own key is no part of the state");
+        assert_eq!(Applied::read(&kv, PartitionId(4)), Ok(Applied::default()));
+    }
+}

@@ -1,0 +1,181 @@
+//! RocksDB as the engine of a host: no write-ahead log, because the partitions' logs are one.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use braid_base::{Error, ErrorKind, Result, keys};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, ReadOptions, SliceTransform, WriteBatch,
+    WriteOptions,
+};
+
+use super::Kv;
+use super::batch::{Batch, Change};
+
+/// `partition u16 | table u8 | fs u32 | ino u64`: all that belongs to one inode shares it.
+const PREFIX_BYTES: usize = 15;
+
+/// Memory bounds of the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct RocksOptions {
+    /// All write buffers together, bytes.
+    pub write_buffer_bytes: usize,
+    /// Cache of uncompressed blocks, with index and filter blocks in it, bytes.
+    pub block_cache_bytes: usize,
+    /// Most files held open.
+    pub open_files_max: i32,
+    /// Threads for flush and compaction.
+    pub background_jobs: i32,
+}
+
+impl Default for RocksOptions {
+    fn default() -> Self {
+        Self { write_buffer_bytes: 64 << 20, block_cache_bytes: 128 << 20, open_files_max: 512, background_jobs: 2 }
+    }
+}
+
+/// One database per host.
+pub struct RocksKv {
+    db: DB,
+    path: PathBuf,
+    write: WriteOptions,
+    /// Set by the first failed write or flush: what the engine holds is unknown from then on.
+    poisoned: AtomicBool,
+}
+
+impl RocksKv {
+    /// Opens the database in `path`, creates it if the directory is empty or absent. Checks every
+    /// table file it knows of for presence and size; the message of an error says what to do.
+    pub fn open(path: &Path, options: RocksOptions) -> Result<Self> {
+        let db = DB::open(&database_options(&options), path).map_err(|e| open_error(path, &e))?;
+        let mut write = WriteOptions::default();
+        write.disable_wal(true);
+        Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false) })
+    }
+
+    fn guarded(&self, doing: &str, result: std::result::Result<(), rocksdb::Error>) -> Result<()> {
+        result.map_err(|e| {
+            self.poisoned.store(true, Ordering::SeqCst);
+            self.error(doing, &e)
+        })
+    }
+
+    fn refuse_if_poisoned(&self) -> Result<()> {
+        if !self.poisoned.load(Ordering::SeqCst) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::Stopped,
+            format!(
+                "metadata store {}: an earlier write failed; restart the host after its volume works again",
+                self.path.display()
+            ),
+        ))
+    }
+
+    fn error(&self, doing: &str, error: &rocksdb::Error) -> Error {
+        Error::new(kind(error), format!("metadata store {}: {doing}: {error}", self.path.display()))
+    }
+}
+
+impl Kv for RocksKv {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.db.get(key).map_err(|e| self.error("reading a key", &e))
+    }
+
+    fn scan(&self, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let mut read = ReadOptions::default();
+        read.set_iterate_upper_bound(to);
+        // Within one inode the filters can rule out whole files; across inodes they would hide keys.
+        let one_inode = from.len() >= PREFIX_BYTES && to <= keys::prefix_end(&from[..PREFIX_BYTES]).as_slice();
+        read.set_total_order_seek(!one_inode);
+        read.set_prefix_same_as_start(one_inode);
+        let mut at = self.db.raw_iterator_opt(read);
+        at.seek(from);
+        while let Some((key, value)) = at.item() {
+            if !visit(key, value) {
+                return Ok(());
+            }
+            at.next();
+        }
+        at.status().map_err(|e| self.error("scanning keys", &e))
+    }
+
+    fn apply(&self, batch: &Batch) -> Result<()> {
+        self.refuse_if_poisoned()?;
+        let mut out = WriteBatch::default();
+        for change in batch.changes() {
+            match change {
+                Change::Put(key, value) => out.put(key, value),
+                Change::Delete(key) => out.delete(key),
+            }
+        }
+        self.guarded("writing a batch", self.db.write_opt(&out, &self.write))
+    }
+
+    fn flush(&self) -> Result<()> {
+        self.refuse_if_poisoned()?;
+        let mut flush = FlushOptions::default();
+        flush.set_wait(true);
+        self.guarded("flushing", self.db.flush_opt(&flush))
+    }
+}
+
+fn database_options(options: &RocksOptions) -> Options {
+    let mut out = Options::default();
+    out.create_if_missing(true);
+    out.set_paranoid_checks(true);
+    out.set_atomic_flush(true);
+    out.set_compression_type(DBCompressionType::Lz4);
+    // Two buffers: one takes writes while the other is flushed.
+    out.set_db_write_buffer_size(options.write_buffer_bytes);
+    out.set_write_buffer_size(options.write_buffer_bytes / 2);
+    out.set_max_write_buffer_number(2);
+    out.set_max_background_jobs(options.background_jobs);
+    out.set_max_open_files(options.open_files_max);
+    out.set_level_compaction_dynamic_level_bytes(true);
+    out.set_bytes_per_sync(1 << 20);
+    out.set_keep_log_file_num(4);
+    out.set_max_log_file_size(4 << 20);
+    out.set_max_manifest_file_size(16 << 20);
+    out.set_stats_dump_period_sec(0);
+    out.set_prefix_extractor(SliceTransform::create_fixed_prefix(PREFIX_BYTES));
+    out.set_memtable_prefix_bloom_ratio(0.1);
+    let mut table = BlockBasedOptions::default();
+    table.set_block_cache(&Cache::new_lru_cache(options.block_cache_bytes));
+    table.set_cache_index_and_filter_blocks(true);
+    table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+    table.set_bloom_filter(10.0, false);
+    table.set_format_version(5);
+    out.set_block_based_table_factory(&table);
+    out
+}
+
+fn open_error(path: &Path, error: &rocksdb::Error) -> Error {
+    let way_out = match kind(error) {
+        ErrorKind::Corrupt => {
+            "files are missing or damaged: run `braid fsck`, or remove this host's stores so that they are rebuilt \
+             from the other members (a partition with one member has no other copy)"
+        }
+        ErrorKind::Refused => "another process holds it: stop that one first",
+        _ => "check that the volume is mounted, writable and not full",
+    };
+    Error::new(kind(error), format!("metadata store {}: cannot open: {error}; {way_out}", path.display()))
+}
+
+fn kind(error: &rocksdb::Error) -> ErrorKind {
+    match error.kind() {
+        rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
+        // The lock file of a running process shows up as an I/O error; only its text tells.
+        rocksdb::ErrorKind::IOError if error.as_ref().contains("lock") => ErrorKind::Refused,
+        // A file named by the manifest that is not there.
+        rocksdb::ErrorKind::IOError if error.as_ref().contains("No such file") => ErrorKind::Corrupt,
+        rocksdb::ErrorKind::IOError if error.as_ref().contains("No space") => ErrorKind::NoSpace,
+        rocksdb::ErrorKind::Busy | rocksdb::ErrorKind::TryAgain => ErrorKind::Busy,
+        rocksdb::ErrorKind::ShutdownInProgress => ErrorKind::Stopped,
+        _ => ErrorKind::Io,
+    }
+}

@@ -1,0 +1,113 @@
+//! The file `replica.meta`: what a replica must never forget, in two blocks written in turn.
+
+use braid_base::codec::{Reader, Writer};
+use braid_base::crc::crc32c;
+use braid_base::ids::{Guid, Index, PartitionId, Term};
+use braid_base::limits::BLOCK;
+use braid_base::{Error, ErrorKind, Result};
+use bytes::Bytes;
+
+use super::LogIdent;
+use super::buffer::AlignedBuffer;
+use crate::config::Config;
+
+const MAGIC: &[u8; 8] = b"BRAIDREP";
+const FORMAT: u32 = 1;
+
+/// `magic 8 | fmt u32 | seq u64 | cluster 16 | partition u16 | store 16 | term u64 | log start term u64,
+/// index u64 | clean u8 | last index u64 | config len u32, config | crc u32`; blocks A at 0 and B at
+/// 4096, the valid one with the higher `seq` counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaMeta {
+    /// Whose store.
+    pub ident: LogIdent,
+    /// Highest term ever adopted; lower ones are refused (R1).
+    pub term: Term,
+    /// Last configuration known.
+    pub config: Config,
+    /// The log begins after this record.
+    pub log_start: (Term, Index),
+    /// Set when the store was closed in order: the log must reach this index.
+    pub clean: Option<Index>,
+    /// +1 with each write.
+    pub seq: u64,
+}
+
+impl ReplicaMeta {
+    /// The meta of a store that never saw anything.
+    pub fn new(ident: LogIdent) -> Self {
+        Self { ident, term: Term(0), config: Config::default(), log_start: (Term(0), Index(0)), clean: None, seq: 0 }
+    }
+
+    /// The next version: raises `seq` and gives the block and where it goes (0 or 4096).
+    pub fn write(&mut self) -> (u64, Bytes) {
+        self.seq += 1;
+        let mut block = AlignedBuffer::new(BLOCK);
+        block.put(&self.encode());
+        ((self.seq % 2) * BLOCK as u64, block.finish())
+    }
+
+    /// Reads both blocks (8 KiB, or fewer if the file is shorter). `Ok(None)` if nothing was ever
+    /// written; `Corrupt` if something was and neither block can be read.
+    pub fn read(bytes: &[u8]) -> Result<Option<Self>> {
+        let mut best: Option<Self> = None;
+        for block in bytes.chunks(BLOCK).take(2) {
+            let Some(meta) = Self::decode(block)? else { continue };
+            if best.as_ref().is_none_or(|b| b.seq < meta.seq) {
+                best = Some(meta);
+            }
+        }
+        if best.is_none() && bytes.iter().any(|b| *b != 0) {
+            return Err(Error::new(
+                ErrorKind::Corrupt,
+                "replica.meta: neither of its two blocks can be read; the replica must not serve: rebuild it as a \
+                 new store from the other members",
+            ));
+        }
+        Ok(best)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Writer::with_capacity(BLOCK);
+        out.put_raw(MAGIC).put_u32(FORMAT).put_u64(self.seq).put_raw(&self.ident.cluster.0);
+        out.put_u16(self.ident.partition.0).put_raw(&self.ident.store.0).put_u64(self.term.0);
+        out.put_u64(self.log_start.0.0).put_u64(self.log_start.1.0);
+        out.put_u8(u8::from(self.clean.is_some())).put_u64(self.clean.unwrap_or_default().0);
+        let mut config = Writer::new();
+        self.config.encode(&mut config);
+        out.put_bytes(&config.finish());
+        let mut bytes = out.finish();
+        bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
+        assert!(bytes.len() <= BLOCK, "a configuration of {} members fits a block", self.config.members.len());
+        bytes
+    }
+
+    /// `None` if the block is damaged or empty.
+    fn decode(block: &[u8]) -> Result<Option<Self>> {
+        Self::parse(block).or_else(|e| if e.kind() == ErrorKind::Corrupt { Ok(None) } else { Err(e) })
+    }
+
+    fn parse(block: &[u8]) -> Result<Option<Self>> {
+        let mut from = Reader::new(block);
+        let magic: [u8; 8] = from.array()?;
+        let format = from.u32()?;
+        if &magic == MAGIC && format > FORMAT {
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!("replica.meta: expected format {FORMAT}, found {format}; use the release that wrote it"),
+            ));
+        }
+        let seq = from.u64()?;
+        let cluster = Guid(from.array()?);
+        let ident = LogIdent { cluster, partition: PartitionId(from.u16()?), store: Guid(from.array()?) };
+        let term = Term(from.u64()?);
+        let log_start = (Term(from.u64()?), Index(from.u64()?));
+        let (clean, last) = (from.u8()? != 0, Index(from.u64()?));
+        let config = Config::decode(&mut Reader::new(from.bytes()?))?;
+        let covered = block.len() - from.remaining();
+        if &magic != MAGIC || from.u32()? != crc32c(&block[..covered]) {
+            return Ok(None);
+        }
+        Ok(Some(Self { ident, term, config, log_start, clean: clean.then_some(last), seq }))
+    }
+}
