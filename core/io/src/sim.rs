@@ -151,8 +151,7 @@ impl SimDisk {
             }
         }
         for file in &mut self.files {
-            file.live = file.durable.clone();
-            file.dirty.clear();
+            file.forget_cache();
         }
     }
 
@@ -214,8 +213,9 @@ impl SimDisk {
             IoOp::Sync { .. } => {
                 self.counts.syncs += 1;
                 let file = &mut self.files[index];
-                file.durable = file.live.clone();
-                file.dirty.clear();
+                for sector in std::mem::take(&mut file.dirty) {
+                    file.write_back(sector);
+                }
                 Ok(IoDone::Done)
             }
             IoOp::Discard { off, len, .. } => {
@@ -306,6 +306,16 @@ impl SimFile {
             put(&mut self.durable, sector * SECTOR as u64, &block[from..from + SECTOR]);
         }
         self.dirty.remove(&sector);
+    }
+
+    fn forget_cache(&mut self) {
+        for sector in std::mem::take(&mut self.dirty) {
+            let block = sector / SECTORS_PER_BLOCK;
+            match self.durable.get(&block) {
+                Some(bytes) => self.live.insert(block, bytes.clone()),
+                None => self.live.remove(&block),
+            };
+        }
     }
 }
 
