@@ -1,0 +1,194 @@
+//! The calls of the file system, one file per family.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use braid_base::attr::Attr;
+use braid_base::ids::{FsId, Index, Ino, PartitionId};
+use braid_base::msg::fs::{Cred, FsResult, Op, Reply};
+use braid_base::{Error, ErrorKind, Result};
+use bytes::Bytes;
+
+use crate::layouts::Layouts;
+use crate::reader::{Reader, StageSource};
+use crate::session::{Session, unexpected};
+use crate::wire::BoxFuture;
+
+mod attrs;
+mod data;
+mod dirs;
+mod locks;
+mod names;
+mod ranges;
+mod space;
+mod xattrs;
+
+pub use data::Written;
+pub use names::{Create, Renamed};
+pub use ranges::Seek;
+pub use space::Space;
+
+/// One file system as one client sees it. Clones are cheap and share everything; all mounts of a process should
+/// share one, because layouts are remembered on the ground that all changes pass through here.
+#[derive(Clone)]
+pub struct Fs(Arc<Inner>);
+
+struct Inner {
+    session: Arc<Session>,
+    fs: FsId,
+    root: Ino,
+    reader: Reader,
+    layouts: Layouts,
+    total_bytes: AtomicU64,
+}
+
+/// A name's inode with its attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The inode.
+    pub ino: Ino,
+    /// What it looks like.
+    pub attr: Attr,
+}
+
+impl Fs {
+    /// The file system `fs` with the root directory `root` as `session` sees it.
+    pub fn new(session: Arc<Session>, fs: FsId, root: Ino) -> Self {
+        let wire = Arc::clone(session.wire());
+        let reader = Reader::new(Arc::clone(&wire));
+        let total_bytes = AtomicU64::new(space::TOTAL_UNTIL_KNOWN);
+        Self(Arc::new(Inner { session, fs, root, reader, layouts: Layouts::new(wire), total_bytes }))
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        self.0.root
+    }
+
+    /// The session.
+    pub fn session(&self) -> &Arc<Session> {
+        &self.0.session
+    }
+
+    /// The reader, with its drive hints.
+    pub fn reader(&self) -> &Reader {
+        &self.0.reader
+    }
+
+    /// Tells how many bytes the file system can hold in all (quota, or what the drives give), for
+    /// [`Self::statfs`].
+    pub fn set_total_bytes(&self, bytes: u64) {
+        self.0.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Makes the root directory with permission bits `mode`; repeated calls succeed.
+    pub async fn make_root(&self, mode: u16) -> Result<()> {
+        self.ask(Op::MakeRoot { ino: self.0.root, mode }).await.map(drop)
+    }
+
+    /// Ends the session: open references and locks go in all partitions.
+    pub async fn end_session(&self) -> Result<()> {
+        self.0.session.end(self.0.fs).await
+    }
+
+    async fn ask(&self, body: Op) -> FsResult {
+        self.ask_as(Cred::default(), body).await
+    }
+
+    async fn ask_as(&self, cred: Cred, body: Op) -> FsResult {
+        self.0.session.call(self.0.fs, cred, body).await
+    }
+
+    async fn ask_attr(&self, what: &str, body: Op) -> Result<Attr> {
+        match self.ask(body).await? {
+            Reply::Attr(attr) => Ok(attr),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    async fn ask_done(&self, what: &str, body: Op) -> Result<()> {
+        match self.ask(body).await? {
+            Reply::Done => Ok(()),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    /// The entry of a reply; attributes that live in another partition are asked for there.
+    async fn entry(&self, what: &str, reply: Reply) -> Result<Entry> {
+        match reply {
+            Reply::Entry { ino, attr: Some(attr), .. } => Ok(Entry { ino, attr }),
+            Reply::Entry { ino, attr: None, .. } => Ok(Entry { ino, attr: self.getattr(ino).await? }),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+
+    /// A change of `ino`'s content: sends `body` between announcing it to the layout cache and telling it the
+    /// outcome. `touched` says from the answer which bytes changed.
+    async fn change(&self, ino: Ino, body: Op, touched: impl FnOnce(Reply) -> Result<Written>) -> Result<Written> {
+        let change = self.0.layouts.change(ino);
+        match self.ask(body).await {
+            Ok(reply) => {
+                let written = touched(reply)?;
+                change.done(written.off, written.len, &written.attr);
+                Ok(written)
+            }
+            Err(error) => {
+                // After `Io` nobody knows: the change is then dropped without a verdict.
+                if error.kind() != ErrorKind::Io {
+                    change.refused();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn stage(&self, ino: Ino) -> WireStage {
+        let partition = ino.partition(self.0.session.wire().partitions());
+        WireStage { session: Arc::clone(&self.0.session), fs: self.0.fs, partition }
+    }
+}
+
+/// Staged bytes asked of the partition itself.
+pub struct WireStage {
+    /// Who asks.
+    pub session: Arc<Session>,
+    /// For which file system.
+    pub fs: FsId,
+    /// Whose log has the bytes.
+    pub partition: PartitionId,
+}
+
+impl StageSource for WireStage {
+    fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
+        let (session, fs, partition) = (Arc::clone(&self.session), self.fs, self.partition);
+        Box::pin(async move {
+            let body = Op::ReadStage { at, poff, len };
+            match session.call_at(partition, fs, Cred::default(), body).await? {
+                Reply::Data(bytes) => Ok(bytes),
+                other => Err(unexpected("read stage", &other)),
+            }
+        })
+    }
+}
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > braid_base::limits::NAME_MAX {
+        return Err(Error::new(
+            ErrorKind::NameTooLong,
+            format!("a name has at most {} bytes, found {}", braid_base::limits::NAME_MAX, name.len()),
+        ));
+    }
+    if name.is_empty() || name == b"." || name == b".." || name.iter().any(|b| matches!(b, b'/' | 0)) {
+        return Err(Error::new(ErrorKind::Invalid, "a name is not empty, '.' or '..', and has no '/' and no NUL"));
+    }
+    Ok(())
+}
+
+fn check_range(off: u64, len: u64) -> Result<()> {
+    match off.checked_add(len) {
+        Some(end) if end <= braid_base::limits::FILE_MAX => Ok(()),
+        _ => {
+            Err(Error::new(ErrorKind::FileTooBig, format!("a file has at most {} bytes", braid_base::limits::FILE_MAX)))
+        }
+    }
+}

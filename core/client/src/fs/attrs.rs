@@ -1,0 +1,46 @@
+//! Attributes: look, change, wait for durability.
+
+use braid_base::Result;
+use braid_base::attr::{Attr, SetAttr};
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{Op, Reply};
+
+use super::{Fs, Written, check_range};
+use crate::session::unexpected;
+
+impl Fs {
+    /// The attributes of `ino`. Errors: `NotFound`.
+    pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.ask_attr("getattr", Op::GetAttr { ino }).await
+    }
+
+    /// Changes attributes; the answer is what they are then. A new size cuts the file or extends it with a hole.
+    /// Errors: `NotFound`, `FileTooBig`, `IsDirectory` (size of a directory), `NoSpace`, `Quota`.
+    pub async fn setattr(&self, ino: Ino, set: SetAttr) -> Result<Attr> {
+        let Some(size) = set.size else {
+            return self.ask_attr("setattr", Op::SetAttr { ino, set }).await;
+        };
+        check_range(size, 0)?;
+        // All of the file and not only what lies beyond the cut: a longer file reads zeros where it ended before.
+        self.change_all("truncate", ino, Op::SetAttr { ino, set }).await
+    }
+
+    /// Returns once everything answered before is durable: at once, for every answer is durable already.
+    pub async fn fsync(&self, ino: Ino) -> Result<()> {
+        self.ask_done("fsync", Op::Sync { ino }).await
+    }
+
+    /// A change answered with attributes, of whose extent nothing is known.
+    pub(super) async fn change_all(&self, what: &str, ino: Ino, body: Op) -> Result<Attr> {
+        self.change_range(what, ino, body, 0, u64::MAX).await
+    }
+
+    /// A change of `[off, off+len)` answered with attributes.
+    pub(super) async fn change_range(&self, what: &str, ino: Ino, body: Op, off: u64, len: u64) -> Result<Attr> {
+        let changed = self.change(ino, body, |reply| match reply {
+            Reply::Attr(attr) => Ok(Written { off, len, attr }),
+            other => Err(unexpected(what, &other)),
+        });
+        Ok(changed.await?.attr)
+    }
+}

@@ -1,0 +1,153 @@
+//! Content: open, close, read, write.
+
+use std::sync::Arc;
+
+use braid_base::attr::Attr;
+use braid_base::ids::Ino;
+use braid_base::limits::{CHUNK, FILE_MAX, WRITE_MAX};
+use braid_base::msg::fs::{Layout, Op, Reply};
+use braid_base::{Error, ErrorKind, Result};
+use bytes::{Bytes, BytesMut};
+
+use super::Fs;
+use crate::layouts::by_chunk;
+use crate::reader::check_layout;
+use crate::session::unexpected;
+
+/// Most bytes that one read returns; more is answered short.
+pub const READ_MAX: u64 = 16 << 20;
+
+/// What a write did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Where the first byte landed.
+    pub off: u64,
+    /// Bytes written: fewer than given only at the largest file size or when a later part failed.
+    pub len: u64,
+    /// The attributes after it.
+    pub attr: Attr,
+}
+
+impl Fs {
+    /// Takes an open reference of a file: its content then outlives its last name until [`Self::close`].
+    /// With `truncate` its size becomes 0 in the same step. Errors: `NotFound`.
+    pub async fn open(&self, ino: Ino, truncate: bool) -> Result<Attr> {
+        let body = Op::Open { ino, truncate };
+        if truncate {
+            return self.change_all("open", ino, body).await;
+        }
+        let attr = self.ask_attr("open", body).await?;
+        self.0.layouts.forget_file(ino);
+        Ok(attr)
+    }
+
+    /// Gives an open reference back.
+    pub async fn close(&self, ino: Ino) -> Result<()> {
+        self.ask_done("close", Op::Close { ino }).await
+    }
+
+    /// Bytes `[off, off+len)`, cut at the size of the file and at [`READ_MAX`]. Errors: `Io` (bytes that cannot be
+    /// had or reconstructed), `NotFound`.
+    pub async fn read(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
+        let len = len.min(READ_MAX);
+        match self.read_once(ino, off, len).await {
+            Err(error) if error.kind() == ErrorKind::Stale => {
+                self.0.layouts.forget(ino, off, len);
+                self.read_once(ino, off, len).await.map_err(|error| match error.kind() {
+                    ErrorKind::Stale => Error::new(ErrorKind::Io, error.message().to_owned()),
+                    _ => error,
+                })
+            }
+            result => result,
+        }
+    }
+
+    async fn read_once(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
+        let (size, chunks) = match self.0.layouts.find(ino, off, len) {
+            Some(known) => known,
+            None => self.ask_chunks(ino, off, len).await?,
+        };
+        let end = off.saturating_add(len).min(size);
+        if off >= end {
+            return Ok(Bytes::new());
+        }
+        let stage = self.stage(ino);
+        if let [only] = &chunks[..] {
+            return self.0.reader.read_range(only, &stage, off, end).await;
+        }
+        // Chunk after chunk: a read of several is a large one, and each keeps all drives busy by itself.
+        let mut out = BytesMut::with_capacity((end - off) as usize);
+        for (number, chunk) in (off / CHUNK..).zip(&chunks) {
+            let (from, to) = ((number * CHUNK).max(off), ((number + 1) * CHUNK).min(end));
+            out.extend_from_slice(&self.0.reader.read_range(chunk, &stage, from, to).await?);
+        }
+        Ok(out.freeze())
+    }
+
+    /// Asks for the layout of all chunks that `[off, off+len)` touches, and remembers it.
+    async fn ask_chunks(&self, ino: Ino, off: u64, len: u64) -> Result<(u64, Vec<Arc<Layout>>)> {
+        if off >= FILE_MAX || len == 0 {
+            return Ok((off, Vec::new()));
+        }
+        let (first, last) = (off / CHUNK, (off.saturating_add(len) - 1) / CHUNK);
+        let asking = self.0.layouts.asking(ino);
+        let layout = self.layout(ino, first * CHUNK, (last - first + 1) * CHUNK).await?;
+        let end = off.saturating_add(len).min(layout.size);
+        if off >= end {
+            return Ok((layout.size, Vec::new()));
+        }
+        let chunks = by_chunk(&layout, first, (end - 1) / CHUNK - first + 1);
+        self.0.layouts.keep(asking, layout.size, first, &chunks);
+        Ok((layout.size, chunks))
+    }
+
+    /// Where the bytes `[off, off+len)` are, fresh from the partition.
+    pub async fn layout(&self, ino: Ino, off: u64, len: u64) -> Result<Layout> {
+        match self.ask(Op::Layout { ino, off, len }).await? {
+            Reply::Layout(layout) => {
+                check_layout(&layout)?;
+                Ok(layout)
+            }
+            other => Err(unexpected("layout", &other)),
+        }
+    }
+
+    /// Writes `data` at `off`, or with `append` at the end of the file as the partition knows it. Durable when it
+    /// returns. Up to 1 MiB is one step that others see whole. `kill_suid_sgid` also takes the set-id bits off.
+    /// Errors: `FileTooBig`, `NoSpace`, `Quota`, `Io`; after a part of a large write succeeded, its length instead.
+    pub async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill_suid_sgid: bool) -> Result<Written> {
+        let room = if append { FILE_MAX } else { FILE_MAX.saturating_sub(off) };
+        if room == 0 && !data.is_empty() {
+            return Err(Error::new(ErrorKind::FileTooBig, format!("a file has at most {FILE_MAX} bytes")));
+        }
+        let mut left = data.slice(..data.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
+        let mut whole: Option<Written> = None;
+        while !left.is_empty() || whole.is_none() {
+            let part = left.split_to(left.len().min(WRITE_MAX));
+            let at = whole.as_ref().map_or(off, |done| done.off + done.len);
+            match self.write_part(ino, at, part, append, kill_suid_sgid).await {
+                Ok(done) => match &mut whole {
+                    None => whole = Some(done),
+                    // Another appender came between: what follows would not be at `off + len` any more.
+                    Some(before) if append && done.off != before.off + before.len => {
+                        tracing::debug!(%ino, "an append of several MiB was split by another one");
+                        (before.len, before.attr) = (before.len + done.len, done.attr);
+                    }
+                    Some(before) => (before.len, before.attr) = (before.len + done.len, done.attr),
+                },
+                Err(error) => return whole.ok_or(error),
+            }
+        }
+        Ok(whole.expect("the loop above runs at least once"))
+    }
+
+    async fn write_part(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Result<Written> {
+        let len = data.len() as u64;
+        let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill };
+        self.change(ino, body, |reply| match reply {
+            Reply::Wrote { off, attr } => Ok(Written { off, len, attr }),
+            other => Err(unexpected("write", &other)),
+        })
+        .await
+    }
+}

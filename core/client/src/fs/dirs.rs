@@ -1,0 +1,38 @@
+//! Directory listings.
+
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{DirEntry, Op, Reply};
+use braid_base::{ErrorKind, Result};
+
+use super::Fs;
+use crate::join::join_bounded;
+use crate::session::unexpected;
+
+/// Attributes that are asked for at a time where a listing came without.
+const ATTRS_AT_ONCE: usize = 32;
+
+impl Fs {
+    /// Up to `limit` entries of `dir` after `cookie` (0: from the start), without `.` and `..`; and whether the
+    /// end was reached. Cookies stay good while the directory changes. With `plus` every entry that still exists
+    /// has its attributes.
+    pub async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Result<(Vec<DirEntry>, bool)> {
+        let (mut entries, end) = match self.ask(Op::Readdir { dir, cookie, limit, plus }).await? {
+            Reply::Entries { entries, end } => (entries, end),
+            other => return Err(unexpected("readdir", &other)),
+        };
+        if plus {
+            let missing: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].attr.is_none()).collect();
+            let asked = missing.iter().map(|at| self.getattr(entries[*at].ino)).collect();
+            let answers = join_bounded(ATTRS_AT_ONCE, asked).await;
+            for (at, answer) in missing.into_iter().zip(answers) {
+                match answer {
+                    Ok(attr) => entries[at].attr = Some(attr),
+                    // Removed since the listing was made: the name is shown, its attributes are not.
+                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok((entries, end))
+    }
+}

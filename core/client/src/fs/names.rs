@@ -1,0 +1,142 @@
+//! Names: look up, create, link, remove, rename.
+
+use braid_base::attr::FileType;
+use braid_base::ids::Ino;
+use braid_base::limits::SYMLINK_MAX;
+use braid_base::msg::fs::{Cred, Op, RenameMode, Reply};
+use braid_base::{Error, ErrorKind, Result};
+
+use super::{Entry, Fs, check_name};
+use crate::session::unexpected;
+
+/// What to create.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Create {
+    /// What it is.
+    pub kind: FileType,
+    /// Low 12 bits of the mode, before the umask.
+    pub mode: u16,
+    /// The caller's umask; a default ACL of the directory replaces it.
+    pub umask: u16,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Target of a symlink, 1..=4095 bytes.
+    pub target: Vec<u8>,
+    /// Take an open reference too: give it back with [`Fs::close`].
+    pub open: bool,
+}
+
+/// What a rename did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// The inode that has the new name.
+    pub moved: Ino,
+    /// The inode that lost it: replaced, or now under the old name.
+    pub other: Option<Ino>,
+}
+
+impl Fs {
+    /// The inode called `name` in `dir`; `.` is `dir` itself, `..` its parent (of the root: the root).
+    /// Errors: `NotFound`, `NotDirectory`, `NameTooLong`.
+    pub async fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Entry> {
+        match name {
+            b"." => return Ok(Entry { ino: dir, attr: self.getattr(dir).await? }),
+            b".." if dir == self.root() => return Ok(Entry { ino: dir, attr: self.getattr(dir).await? }),
+            b".." => {}
+            _ => check_name(name)?,
+        }
+        let reply = self.ask(Op::Lookup { dir, name: name.to_vec() }).await?;
+        self.entry("lookup", reply).await
+    }
+
+    /// The inode of `dir`'s parent, without its attributes.
+    pub async fn parent(&self, dir: Ino) -> Result<Ino> {
+        if dir == self.root() {
+            return Ok(dir);
+        }
+        match self.ask(Op::Lookup { dir, name: b"..".to_vec() }).await? {
+            Reply::Entry { ino, .. } => Ok(ino),
+            other => Err(unexpected("lookup of the parent", &other)),
+        }
+    }
+
+    /// Creates `name` in `dir` for `cred`. Errors: `Exists`, `NotFound` (the directory), `NotDirectory`,
+    /// `NameTooLong`, `NoSpace`, `Quota`.
+    pub async fn create(&self, cred: Cred, dir: Ino, name: &[u8], what: Create) -> Result<Entry> {
+        check_name(name)?;
+        if what.kind == FileType::Symlink && !(1..=SYMLINK_MAX).contains(&what.target.len()) {
+            let kind = if what.target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
+            return Err(Error::new(kind, format!("a symlink's target has 1 to {SYMLINK_MAX} bytes")));
+        }
+        let Create { kind, mode, umask, rdev, target, open } = what;
+        let body = Op::Create { dir, name: name.to_vec(), kind, mode, umask, rdev, target, open };
+        let reply = self.ask_as(cred, body).await?;
+        self.entry("create", reply).await
+    }
+
+    /// Creates a directory.
+    pub async fn mkdir(&self, cred: Cred, dir: Ino, name: &[u8], mode: u16, umask: u16) -> Result<Entry> {
+        let what = Create { kind: FileType::Directory, mode, umask, ..Create::default() };
+        self.create(cred, dir, name, what).await
+    }
+
+    /// Creates a symbolic link to `target`.
+    pub async fn symlink(&self, cred: Cred, dir: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
+        let what = Create { kind: FileType::Symlink, mode: 0o777, target: target.to_vec(), ..Create::default() };
+        self.create(cred, dir, name, what).await
+    }
+
+    /// The target of a symbolic link. Errors: `Invalid` if `ino` is none.
+    pub async fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        match self.ask(Op::Readlink { ino }).await? {
+            Reply::Value(target) => Ok(target),
+            other => Err(unexpected("readlink", &other)),
+        }
+    }
+
+    /// Gives `ino` one more name. Errors: `Exists`, `NotPermitted` (a directory), `TooManyLinks`, `CrossDevice`.
+    pub async fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Result<Entry> {
+        check_name(name)?;
+        let reply = self.ask(Op::Link { ino, dir, name: name.to_vec() }).await?;
+        self.entry("link", reply).await
+    }
+
+    /// Removes the name of something that is not a directory; the inode that lost it. Its content stays while it
+    /// has other names or is open. Errors: `NotFound`, `IsDirectory`.
+    pub async fn unlink(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        check_name(name)?;
+        self.unlinked("unlink", Op::Unlink { dir, name: name.to_vec() }).await
+    }
+
+    /// Removes an empty directory. Errors: `NotFound`, `NotDirectory`, `NotEmpty`.
+    pub async fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
+        check_name(name)?;
+        self.unlinked("rmdir", Op::Rmdir { dir, name: name.to_vec() }).await
+    }
+
+    /// Renames. Errors: `NotFound`, `Exists` (with `NoReplace`), `NotEmpty`, `IsDirectory`, `NotDirectory`,
+    /// `Invalid` (a directory into itself), `CrossDevice`.
+    pub async fn rename(
+        &self,
+        from_dir: Ino,
+        from: &[u8],
+        to_dir: Ino,
+        to: &[u8],
+        mode: RenameMode,
+    ) -> Result<Renamed> {
+        check_name(from)?;
+        check_name(to)?;
+        let body = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), mode };
+        match self.ask(body).await? {
+            Reply::Renamed { moved, other } => Ok(Renamed { moved, other }),
+            other => Err(unexpected("rename", &other)),
+        }
+    }
+
+    async fn unlinked(&self, what: &str, body: Op) -> Result<Ino> {
+        match self.ask(body).await? {
+            Reply::Unlinked { ino } => Ok(ino),
+            other => Err(unexpected(what, &other)),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Ranges of content: reserve, punch, find holes, copy.
+
+use braid_base::attr::Attr;
+use braid_base::ids::Ino;
+use braid_base::limits::{CHUNK, FILE_MAX, WRITE_MAX};
+use braid_base::msg::fs::{FallocMode, Op};
+use braid_base::{Error, ErrorKind, Result};
+
+use super::{Fs, check_range};
+
+/// What to look for from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The first byte that is not in a hole.
+    Data,
+    /// The first byte of a hole; the end of file counts as one.
+    Hole,
+}
+
+/// First range whose layout a seek asks for, bytes; it grows while nothing is found.
+const SEEK_FIRST: u64 = 8 * CHUNK;
+/// While data is found, ranges do not grow beyond this: a layout of it may have thousands of extents.
+const SEEK_DENSE_MAX: u64 = 64 * CHUNK;
+/// Most bytes that one `copy_range` copies; more is answered short, so that a caller can be interrupted.
+const COPY_MAX: u64 = 64 << 20;
+
+impl Fs {
+    /// Reserves, punches or zeroes `[off, off+len)`. Errors: `Invalid` (empty range), `FileTooBig`, `NoSpace`.
+    pub async fn fallocate(&self, ino: Ino, off: u64, len: u64, mode: FallocMode, keep_size: bool) -> Result<Attr> {
+        if len == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "the range must not be empty"));
+        }
+        check_range(off, len)?;
+        let body = Op::Fallocate { ino, off, len, mode, keep_size };
+        self.change_range("fallocate", ino, body, off, len).await
+    }
+
+    /// The first offset from `off` on that is data or hole; `None` if there is none: `off` is at or beyond the end
+    /// of file, or only a hole follows and data is sought.
+    pub async fn seek(&self, ino: Ino, off: u64, what: Seek) -> Result<Option<u64>> {
+        let (mut at, mut step) = (off, SEEK_FIRST);
+        while at < FILE_MAX {
+            let layout = self.layout(ino, at, step.min(FILE_MAX - at)).await?;
+            if at >= layout.size {
+                break;
+            }
+            let end = at.saturating_add(step).min(layout.size);
+            let mut runs = layout.extents.iter().map(|(from, extent)| (*from, from + u64::from(extent.len)));
+            match what {
+                Seek::Data => {
+                    if let Some((from, _)) = runs.find(|(from, to)| *to > at && *from < end) {
+                        return Ok(Some(from.max(at)));
+                    }
+                    // Nothing but a hole so far: the answer stays empty however far we look, so look far.
+                    step = step.saturating_mul(16);
+                }
+                Seek::Hole => {
+                    let covered = runs.fold(at, |reach, (from, to)| if from <= reach { reach.max(to) } else { reach });
+                    if covered < end || end == layout.size {
+                        return Ok(Some(covered.min(layout.size)));
+                    }
+                    step = (step * 2).min(SEEK_DENSE_MAX);
+                }
+            }
+            at = end;
+        }
+        // Beyond the end there is neither; a hole that is sought from within the file was found above.
+        Ok(None)
+    }
+
+    /// Copies `[from_off, from_off+len)` of `from` to `to_off` of `to`; how many bytes, fewer at the end of `from`
+    /// or after 64 MiB. Errors: `Invalid` (overlapping ranges of one file), and those of read and write.
+    pub async fn copy_range(
+        &self,
+        from: Ino,
+        from_off: u64,
+        to: Ino,
+        to_off: u64,
+        len: u64,
+        kill: bool,
+    ) -> Result<u64> {
+        let len = len.min(COPY_MAX);
+        check_range(to_off, 0)?;
+        if from == to && from_off < to_off.saturating_add(len) && to_off < from_off.saturating_add(len) {
+            return Err(Error::new(ErrorKind::Invalid, "source and target of a copy within a file overlap"));
+        }
+        let mut copied = 0;
+        while copied < len {
+            let data = match self.read(from, from_off + copied, (len - copied).min(WRITE_MAX as u64)).await {
+                Ok(data) if data.is_empty() => break,
+                Ok(data) => data,
+                Err(error) => return if copied > 0 { Ok(copied) } else { Err(error) },
+            };
+            match self.write(to, to_off + copied, data, false, kill).await {
+                Ok(done) => copied += done.len,
+                Err(error) => return if copied > 0 { Ok(copied) } else { Err(error) },
+            }
+        }
+        Ok(copied)
+    }
+}

@@ -1,0 +1,275 @@
+//! Remembers where the bytes of files are, so that a read need not ask the partition each time.
+//!
+//! Why this is safe without leases: all changes of this file system made through this process pass through one
+//! `Fs`, which announces each of them here before it is sent and after it is answered. A layout is kept only if no
+//! change of its file was under way between question and answer. What other processes change shows when an entry
+//! is evicted or its file is reopened; bytes that merely moved (destage, garbage collection) are found through an
+//! old pointer as long as it answers, because packs are written once and pack ids are never reused.
+//!
+//! 1. ask: [`Layouts::asking`], then the partition, then [`Layouts::keep`];
+//! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. A change whose
+//!    outcome nobody knows (no answer, caller gone) puts the whole cache out of use for a while.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use braid_base::attr::Attr;
+use braid_base::ids::Ino;
+use braid_base::limits::CHUNK;
+use braid_base::msg::fs::Layout;
+use braid_base::record::Place;
+
+use crate::wire::Wire;
+
+/// Memory for remembered layouts, bytes: 64 MiB hold the extents of about a million stripes, that is 1 TiB of
+/// files written in large pieces.
+const CACHE_BYTES: usize = 64 << 20;
+/// Files share this many change counters; two of one counter only make each other ask once more.
+const SLOTS: usize = 1024;
+/// How long a change with unknown outcome may still take effect: twice the patience of a session.
+const DOUBT_MS: u64 = 60_000;
+
+/// The cache.
+pub(crate) struct Layouts {
+    wire: Arc<dyn Wire>,
+    held: Mutex<Held>,
+}
+
+struct Held {
+    slots: Vec<Slot>,
+    files: HashMap<Ino, File>,
+    /// Chunks in the order of their arrival, for eviction.
+    order: VecDeque<(Ino, u64, u64)>,
+    stamp: u64,
+    chunks: usize,
+    cost: usize,
+    doubt_until: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    generation: u64,
+    under_way: u32,
+}
+
+/// What is known of one file; never without a chunk.
+struct File {
+    size: u64,
+    /// [`Attr::change`] that `size` is of; 0 if it came with a layout.
+    change: u64,
+    chunks: BTreeMap<u64, Chunk>,
+}
+
+struct Chunk {
+    stamp: u64,
+    cost: usize,
+    layout: Arc<Layout>,
+}
+
+/// A layout is being asked for.
+#[derive(Clone, Copy)]
+pub(crate) struct Asking {
+    ino: Ino,
+    generation: Option<u64>,
+}
+
+/// A change is under way; dropped without a verdict, its outcome counts as unknown.
+pub(crate) struct Change<'a> {
+    of: &'a Layouts,
+    ino: Ino,
+    settled: bool,
+}
+
+impl Layouts {
+    pub(crate) fn new(wire: Arc<dyn Wire>) -> Self {
+        let held = Held {
+            slots: vec![Slot::default(); SLOTS],
+            files: HashMap::new(),
+            order: VecDeque::new(),
+            stamp: 0,
+            chunks: 0,
+            cost: 0,
+            doubt_until: 0,
+        };
+        Self { wire, held: Mutex::new(held) }
+    }
+
+    /// The size of `ino` and the layouts of its chunks that hold `[off, off+len)`, if all are known.
+    pub(crate) fn find(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, Vec<Arc<Layout>>)> {
+        let now = self.wire.now_ms();
+        let held = self.held();
+        let file = held.files.get(&ino).filter(|_| now >= held.doubt_until)?;
+        let end = off.saturating_add(len).min(file.size);
+        if off >= end {
+            return Some((file.size, Vec::new()));
+        }
+        let wanted = off / CHUNK..=(end - 1) / CHUNK;
+        let chunks = wanted.map(|chunk| Some(Arc::clone(&file.chunks.get(&chunk)?.layout)));
+        Some((file.size, chunks.collect::<Option<_>>()?))
+    }
+
+    /// To be called before a layout is asked for.
+    pub(crate) fn asking(&self, ino: Ino) -> Asking {
+        let now = self.wire.now_ms();
+        let held = self.held();
+        let slot = held.slots[slot_of(ino)];
+        let quiet = slot.under_way == 0 && now >= held.doubt_until;
+        Asking { ino, generation: quiet.then_some(slot.generation) }
+    }
+
+    /// Remembers the layout of chunk number `first` and those after it, unless something changed since `asking`.
+    pub(crate) fn keep(&self, asking: Asking, size: u64, first: u64, chunks: &[Arc<Layout>]) {
+        let mut held = self.held();
+        let slot = held.slots[slot_of(asking.ino)];
+        if slot.under_way > 0 || asking.generation != Some(slot.generation) {
+            return;
+        }
+        for (number, layout) in (first..).zip(chunks) {
+            held.put(asking.ino, number, size, layout);
+        }
+        while held.cost > CACHE_BYTES {
+            let Some((ino, number, stamp)) = held.order.pop_front() else { break };
+            held.take(ino, number, Some(stamp));
+        }
+    }
+
+    /// To be called before a change of `ino` is sent.
+    pub(crate) fn change(&self, ino: Ino) -> Change<'_> {
+        let slot = &mut self.held().slots[slot_of(ino)];
+        slot.generation += 1;
+        slot.under_way += 1;
+        Change { of: self, ino, settled: false }
+    }
+
+    /// Forgets the chunks of `ino` that hold `[off, off+len)`: a pointer in them led nowhere.
+    pub(crate) fn forget(&self, ino: Ino, off: u64, len: u64) {
+        self.held().drop_range(ino, off, len);
+    }
+
+    /// Forgets all of `ino`: it is opened anew, and what others wrote before should show.
+    pub(crate) fn forget_file(&self, ino: Ino) {
+        self.held().drop_range(ino, 0, u64::MAX);
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().expect("nothing panics while it holds the layouts")
+    }
+}
+
+impl<'a> Change<'a> {
+    /// The change was answered: bytes `[off, off+len)` were touched, and `attr` is what the file looks like now.
+    pub(crate) fn done(mut self, off: u64, len: u64, attr: &Attr) {
+        let mut held = self.settle();
+        held.drop_range(self.ino, off, len);
+        if let Some(file) = held.files.get_mut(&self.ino)
+            && attr.change > file.change
+        {
+            (file.size, file.change) = (attr.size, attr.change);
+        }
+    }
+
+    /// The change was refused: nothing happened.
+    pub(crate) fn refused(mut self) {
+        drop(self.settle());
+    }
+
+    fn settle(&mut self) -> MutexGuard<'a, Held> {
+        self.settled = true;
+        let mut held = self.of.held();
+        let slot = &mut held.slots[slot_of(self.ino)];
+        slot.generation += 1;
+        slot.under_way -= 1;
+        held
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        if !self.settled {
+            let until = self.of.wire.now_ms() + DOUBT_MS;
+            let mut held = self.settle();
+            held.doubt_until = until;
+            held.files.clear();
+            held.order.clear();
+            (held.chunks, held.cost) = (0, 0);
+        }
+    }
+}
+
+impl Held {
+    fn put(&mut self, ino: Ino, number: u64, size: u64, layout: &Arc<Layout>) {
+        self.take(ino, number, None);
+        self.stamp += 1;
+        let (stamp, cost) = (self.stamp, cost_of(layout));
+        if self.files.get(&ino).is_some_and(|file| file.size != size) {
+            // No change of ours was under way: another process changed the file, and nothing of it can be trusted.
+            self.drop_range(ino, 0, u64::MAX);
+        }
+        let file = self.files.entry(ino).or_insert_with(|| File { size, change: 0, chunks: BTreeMap::new() });
+        file.chunks.insert(number, Chunk { stamp, cost, layout: Arc::clone(layout) });
+        self.cost += cost;
+        self.chunks += 1;
+        self.order.push_back((ino, number, stamp));
+        self.tidy_order();
+    }
+
+    /// Removes a chunk (only the one of `stamp`, if given), and its file with its last one.
+    fn take(&mut self, ino: Ino, number: u64, stamp: Option<u64>) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        if file.chunks.get(&number).is_some_and(|chunk| stamp.is_none_or(|stamp| stamp == chunk.stamp)) {
+            let gone = file.chunks.remove(&number).map_or(0, |chunk| chunk.cost);
+            self.cost -= gone;
+            self.chunks -= 1;
+            if file.chunks.is_empty() {
+                self.files.remove(&ino);
+            }
+        }
+    }
+
+    fn drop_range(&mut self, ino: Ino, off: u64, len: u64) {
+        let Some(file) = self.files.get(&ino).filter(|_| len > 0) else { return };
+        let last = (off.saturating_add(len) - 1) / CHUNK;
+        let numbers: Vec<u64> = file.chunks.range(off / CHUNK..=last).map(|(number, _)| *number).collect();
+        for number in numbers {
+            self.take(ino, number, None);
+        }
+    }
+
+    /// Entries of chunks long gone would make `order` grow for ever: throws them out once they are the majority.
+    fn tidy_order(&mut self) {
+        if self.order.len() > 64 + 2 * self.chunks {
+            let Self { order, files, .. } = self;
+            order.retain(|(ino, number, stamp)| {
+                files.get(ino).and_then(|file| file.chunks.get(number)).is_some_and(|chunk| chunk.stamp == *stamp)
+            });
+        }
+    }
+}
+
+fn slot_of(ino: Ino) -> usize {
+    // Sequence numbers of one virtual partition follow each other: the multiplication spreads both halves.
+    (ino.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54) as usize % SLOTS
+}
+
+fn cost_of(layout: &Layout) -> usize {
+    let packs: usize = layout.packs.iter().map(|(_, placement)| 64 + 4 * placement.drives.len()).sum();
+    let inline: usize = layout.inline.iter().map(|(_, bytes)| 64 + bytes.len()).sum();
+    256 + 48 * layout.extents.len() + packs + inline
+}
+
+/// Cuts the layout of `[first * CHUNK, ..)` into one of each of `count` chunks.
+pub(crate) fn by_chunk(layout: &Layout, first: u64, count: u64) -> Vec<Arc<Layout>> {
+    (first..first + count)
+        .map(|number| {
+            let (from, to) = (number * CHUNK, (number + 1) * CHUNK);
+            let inside = |at: u64| (from..to).contains(&at);
+            let extents: Vec<_> = layout.extents.iter().filter(|(at, _)| inside(*at)).copied().collect();
+            let names = |pack| {
+                extents.iter().any(|(_, e)| matches!(e.place, Place::Flash { stripe, .. } if stripe.pack == pack))
+            };
+            let packs = layout.packs.iter().filter(|(pack, _)| names(*pack)).cloned().collect();
+            let inline = layout.inline.iter().filter(|(at, _)| inside(*at)).cloned().collect();
+            Arc::new(Layout { size: layout.size, extents, packs, inline })
+        })
+        .collect()
+}

@@ -1,0 +1,100 @@
+//! Carries out bulk moves that a partition planned: reads the parts, codes them, writes the stripes.
+//!
+//! 1. every part of a stripe is read through the [`Reader`], reconstructed if need be;
+//! 2. the logical bytes are padded with zeros to D units and coded;
+//! 3. all D+P shards are written in parallel; all must be acknowledged, else the job fails and the partition
+//!    abandons the ranges. A repeated write of the same bytes succeeds, so a lost answer costs only time.
+
+use std::sync::Arc;
+
+use braid_base::crc::block_crcs;
+use braid_base::ids::DriveId;
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, ShardId};
+use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
+use braid_base::{Error, ErrorKind, Result};
+use bytes::{Bytes, BytesMut};
+
+use crate::join::{join_bounded, within};
+use crate::reader::{Reader, StageSource, code_of};
+use crate::wire::Wire;
+
+/// Stripes of a job in flight at a time: the memory of a move is about this many times 1.5 MiB (4+2).
+const STRIPES_AT_ONCE: usize = 4;
+/// Parts of one stripe that are read at a time.
+const PARTS_AT_ONCE: usize = 16;
+/// A drive that has not acknowledged by then has failed, milliseconds.
+const PUT_MS: u64 = 10_000;
+/// How often a write is repeated when the drive did not say no.
+const PUT_TRIES: u32 = 3;
+
+/// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
+/// first one met; then nothing must be committed.
+pub async fn run(reader: &Reader, stage: &dyn StageSource, job: &MoveJob) -> Result<()> {
+    let stripes = job.stripes.iter().map(|plan| write_stripe(reader, stage, plan)).collect();
+    join_bounded(STRIPES_AT_ONCE, stripes).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+}
+
+async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePlan) -> Result<()> {
+    let code = code_of(&plan.place)?;
+    let unit = usize::from(plan.at.ul) * BLOCK;
+    let logical = gather(reader, stage, &plan.parts, code.data() * unit).await?;
+    let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
+    let mut parity = BytesMut::zeroed(code.parity() * unit);
+    code.encode(&data, &mut parity.chunks_exact_mut(unit).collect::<Vec<_>>());
+    let parity = parity.freeze();
+    let shards = (0..code.shards()).map(|shard| match shard.checked_sub(code.data()) {
+        None => logical.slice(shard * unit..(shard + 1) * unit),
+        Some(row) => parity.slice(row * unit..(row + 1) * unit),
+    });
+    let puts = plan.place.drives.iter().zip(shards).enumerate().map(|(shard, (drive, data))| {
+        put(reader.wire(), *drive, ShardId { pack: plan.at.pack, shard: shard as u8 }, plan.at.sb, data)
+    });
+    join_bounded(code.shards(), puts.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+}
+
+/// The bytes of `parts` one after another, padded with zeros to `total`.
+async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total: usize) -> Result<Bytes> {
+    let content: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
+    if total == 0 || content > total as u64 {
+        let text = format!("move: a stripe of {total} bytes cannot hold {content} bytes");
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
+    let reads = parts.iter().map(|part| async move {
+        match &part.from {
+            Source::Zero => Ok(None),
+            Source::At(place, placement) => {
+                reader.read_place(*place, placement.as_ref(), stage, part.len).await.map(Some)
+            }
+        }
+    });
+    let found = join_bounded(PARTS_AT_ONCE, reads.collect()).await;
+    let mut logical = BytesMut::with_capacity(total);
+    for (part, bytes) in parts.iter().zip(found) {
+        match bytes? {
+            Some(bytes) => logical.extend_from_slice(&bytes),
+            None => logical.resize(logical.len() + part.len as usize, 0),
+        }
+    }
+    logical.resize(total, 0);
+    Ok(logical.freeze())
+}
+
+async fn put(wire: &Arc<dyn Wire>, drive: DriveId, id: ShardId, block: u16, data: Bytes) -> Result<()> {
+    let crcs = block_crcs(&data);
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        let asked = wire.drive(drive, DriveOp::Put { id, block, crcs: crcs.clone(), data: data.clone() });
+        let error = match within(&**wire, PUT_MS, asked).await {
+            Some(Ok(_)) => return Ok(()),
+            Some(Err(error)) => error,
+            None => ErrorKind::TimedOut.into(),
+        };
+        let passing = matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut);
+        if !passing || tries >= PUT_TRIES {
+            return Err(error.within(format!("write of {} shard {} to {drive}", id.pack, id.shard)));
+        }
+        wire.sleep_ms(10 << tries).await;
+    }
+}

@@ -1,0 +1,386 @@
+//! The only place that chooses where bytes are read from: inline, stage, data shards, or parity.
+//!
+//! A flash read goes like this:
+//! 1. the shards that hold the wanted bytes are asked, in parallel, for just the blocks needed;
+//! 2. every block is checked against its CRC32C here, whatever the drive said;
+//! 3. for each shard that failed, lied or is avoided, the same blocks are read from as many other shards as it
+//!    takes to have D of them, and the missing ones are computed;
+//! 4. if that many cannot be had, the answer is `Stale` when a drive did not know the shard (the layout may have
+//!    moved on: fetch it anew), else `Io`.
+
+use std::sync::Arc;
+
+use braid_base::crc::crc32c;
+use braid_base::ids::{Index, PackId};
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
+use braid_base::msg::fs::Layout;
+use braid_base::record::{Extent, Place, Placement, StripeAt};
+use braid_base::{Error, ErrorKind, Result};
+use braid_erasure::Code;
+use bytes::{Bytes, BytesMut};
+
+use crate::health::Health;
+use crate::join::{join_bounded, within};
+use crate::wire::{BoxFuture, Wire};
+
+/// Gives staged bytes: a payload of the log of the partition that owns the file.
+pub trait StageSource: Send + Sync {
+    /// `len` bytes from byte `poff` of the payload of entry `at`. `Stale` if it is no longer in the log.
+    fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>>;
+}
+
+/// Reads bytes from where a layout says they are. Clones share their drive hints.
+#[derive(Clone)]
+pub struct Reader {
+    wire: Arc<dyn Wire>,
+    health: Arc<Health>,
+}
+
+/// Pieces of one read that are fetched at a time.
+const PIECES_AT_ONCE: usize = 32;
+/// A drive that has not answered by then is given up for this read, milliseconds.
+const DRIVE_ANSWER_MS: u64 = 5_000;
+
+impl Reader {
+    /// A reader that asks through `wire`.
+    pub fn new(wire: Arc<dyn Wire>) -> Self {
+        Self { wire, health: Arc::default() }
+    }
+
+    /// Where it asks.
+    pub fn wire(&self) -> &Arc<dyn Wire> {
+        &self.wire
+    }
+
+    /// Bytes `[off, off+len)` of a file, cut at its size. Errors: `Stale` (fetch the layout anew, then ask once
+    /// more), `Io` (too many shards are missing or wrong), `Corrupt` (the layout contradicts itself).
+    pub async fn read(&self, layout: &Layout, stage: &dyn StageSource, off: u64, len: u64) -> Result<Bytes> {
+        self.read_range(layout, stage, off, off.saturating_add(len).min(layout.size).max(off)).await
+    }
+
+    /// Bytes `[off, end)`, whatever size the layout names.
+    pub(crate) async fn read_range(
+        &self,
+        layout: &Layout,
+        stage: &dyn StageSource,
+        off: u64,
+        end: u64,
+    ) -> Result<Bytes> {
+        let pieces = pieces_of(layout, off, end);
+        let jobs = pieces.iter().map(|piece| self.piece(layout, stage, piece)).collect();
+        let parts = join_bounded(PIECES_AT_ONCE, jobs).await;
+        let parts: Vec<Bytes> = parts.into_iter().collect::<Result<_>>()?;
+        let total = (end - off) as usize;
+        if let ([only], [piece]) = (&parts[..], &pieces[..])
+            && piece.at == off
+            && only.len() == total
+        {
+            return Ok(only.clone());
+        }
+        let mut out = BytesMut::zeroed(total);
+        for (piece, part) in pieces.iter().zip(&parts) {
+            let from = (piece.at - off) as usize;
+            out[from..from + part.len()].copy_from_slice(part);
+        }
+        Ok(out.freeze())
+    }
+
+    /// Bytes of one place, as [`Self::read`] does it. A stripe needs the `placement` of its pack.
+    pub async fn read_place(
+        &self,
+        place: Place,
+        placement: Option<&Placement>,
+        stage: &dyn StageSource,
+        len: u32,
+    ) -> Result<Bytes> {
+        let bytes = match place {
+            Place::Stage { at, poff } => stage.read(at, poff, len).await?,
+            Place::Flash { stripe, delta } => {
+                let Some(placement) = placement else {
+                    return Err(Error::new(ErrorKind::Corrupt, format!("no placement given for {}", stripe.pack)));
+                };
+                self.read_stripe(stripe, placement, delta, len).await?
+            }
+        };
+        if bytes.len() != len as usize {
+            return Err(Error::new(ErrorKind::Io, format!("expected {len} bytes of {place:?}, found {}", bytes.len())));
+        }
+        Ok(bytes)
+    }
+
+    async fn piece(&self, layout: &Layout, stage: &dyn StageSource, piece: &Piece) -> Result<Bytes> {
+        match &piece.from {
+            From::Inline(bytes) => Ok(bytes.clone()),
+            From::Place(place) => {
+                let placement = match place {
+                    Place::Flash { stripe, .. } => placement_of(layout, stripe.pack),
+                    Place::Stage { .. } => None,
+                };
+                self.read_place(*place, placement, stage, piece.len).await
+            }
+        }
+    }
+
+    /// `len` logical bytes of `stripe` from `delta` on.
+    async fn read_stripe(&self, stripe: StripeAt, placement: &Placement, delta: u32, len: u32) -> Result<Bytes> {
+        let code = code_of(placement)?;
+        let runs = runs_of(stripe, code.data(), delta, len)?;
+        let now = self.wire.now_ms();
+        let direct = runs.iter().map(|run| async move {
+            // An avoided drive is left to the second step, which asks it only if it must.
+            let drive = placement.drives[usize::from(run.shard)];
+            if code.parity() > 0 && self.health.avoids(drive, now) {
+                return Err(Error::from(ErrorKind::TimedOut));
+            }
+            self.blocks(stripe.pack, placement, run.shard, run.block, run.count).await
+        });
+        let mut found = join_bounded(PIECES_AT_ONCE, direct.collect()).await;
+        for at in 0..runs.len() {
+            if let Err(error) = &found[at] {
+                let known: Vec<(&Run, &Bytes)> =
+                    runs.iter().zip(&found).filter_map(|(run, bytes)| Some((run, bytes.as_ref().ok()?))).collect();
+                found[at] = self.rebuild(stripe, placement, code, &runs[at], &known, error).await;
+            }
+        }
+        let mut parts = Vec::with_capacity(runs.len());
+        for (run, bytes) in runs.iter().zip(found) {
+            parts.push(bytes?.slice(run.skip..run.skip + run.len));
+        }
+        if parts.len() == 1 {
+            return Ok(parts.swap_remove(0));
+        }
+        let mut out = BytesMut::with_capacity(len as usize);
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        Ok(out.freeze())
+    }
+
+    /// The blocks of `run` computed from other shards. `known` are runs of the same stripe already at hand;
+    /// `why` is what happened to the shard itself.
+    async fn rebuild(
+        &self,
+        stripe: StripeAt,
+        placement: &Placement,
+        code: Code,
+        run: &Run,
+        known: &[(&Run, &Bytes)],
+        why: &Error,
+    ) -> Result<Bytes> {
+        let mut present: Vec<(usize, Bytes)> = known
+            .iter()
+            .filter(|(other, _)| other.covers(run))
+            .map(|(other, bytes)| {
+                let from = usize::from(run.block - other.block) * BLOCK;
+                (usize::from(other.shard), bytes.slice(from..from + usize::from(run.count) * BLOCK))
+            })
+            .collect();
+        let mut errors = vec![why.clone()];
+        let mut left = self.candidates(placement, run.shard, &present);
+        while present.len() < code.data() && !left.is_empty() {
+            let wanted = (code.data() - present.len()).min(left.len());
+            let asked: Vec<u8> = left.drain(..wanted).collect();
+            let reads =
+                asked.iter().map(|shard| self.blocks(stripe.pack, placement, *shard, run.block, run.count)).collect();
+            for (shard, answer) in asked.iter().zip(join_bounded(PIECES_AT_ONCE, reads).await) {
+                match answer {
+                    Ok(bytes) if *shard == run.shard => return Ok(bytes),
+                    Ok(bytes) => present.push((usize::from(*shard), bytes)),
+                    Err(error) => errors.push(error),
+                }
+            }
+        }
+        if present.len() < code.data() {
+            return Err(too_few(stripe, code, present.len(), &errors));
+        }
+        let present: Vec<(usize, &[u8])> = present.iter().map(|(shard, bytes)| (*shard, &bytes[..])).collect();
+        let mut out = BytesMut::zeroed(usize::from(run.count) * BLOCK);
+        code.reconstruct(&present, &mut [(usize::from(run.shard), &mut out[..])])
+            .map_err(|error| Error::new(ErrorKind::Io, format!("{stripe:?}: {error}")))?;
+        tracing::debug!(pack = %stripe.pack, shard = run.shard, %why, "computed a shard from others");
+        Ok(out.freeze())
+    }
+
+    /// The shards to ask instead of `lost`, best first: those not avoided, data before parity; `lost` itself and
+    /// avoided ones come last.
+    fn candidates(&self, placement: &Placement, lost: u8, present: &[(usize, Bytes)]) -> Vec<u8> {
+        let now = self.wire.now_ms();
+        let mut shards: Vec<u8> = (0..placement.drives.len() as u8)
+            .filter(|shard| present.iter().all(|(have, _)| *have != usize::from(*shard)))
+            .collect();
+        shards.sort_by_key(|shard| {
+            (*shard == lost, self.health.avoids(placement.drives[usize::from(*shard)], now), *shard)
+        });
+        shards
+    }
+
+    /// Blocks `[block, block+count)` of a shard, checked.
+    async fn blocks(&self, pack: PackId, placement: &Placement, shard: u8, block: u16, count: u16) -> Result<Bytes> {
+        let drive = placement.drives[usize::from(shard)];
+        let asked = self.wire.drive(drive, DriveOp::Read { id: ShardId { pack, shard }, block, count });
+        let answer = within(&*self.wire, DRIVE_ANSWER_MS, asked).await;
+        let result = match answer.unwrap_or_else(|| Err(ErrorKind::TimedOut.into())) {
+            Ok(DriveReply::Data { data, crcs }) => checked(data, &crcs, count),
+            Ok(other) => Err(Error::new(ErrorKind::Io, format!("read: the drive answered with {other:?}"))),
+            Err(error) => Err(error),
+        };
+        match &result {
+            Ok(_) => self.health.answered(drive),
+            // A bad block or a shard that is not there says nothing about the next read of that drive.
+            Err(e) if matches!(e.kind(), ErrorKind::Io | ErrorKind::TimedOut | ErrorKind::Stopped) => {
+                self.health.failed(drive, self.wire.now_ms());
+            }
+            Err(_) => {}
+        }
+        result.map_err(|error| error.within(format!("{drive} {pack} shard {shard}")))
+    }
+}
+
+/// A part of a read that comes from one place.
+struct Piece {
+    /// Offset in the file.
+    at: u64,
+    len: u32,
+    from: From,
+}
+
+enum From {
+    Inline(Bytes),
+    Place(Place),
+}
+
+/// What of `layout` lies in `[off, end)`: sorted, extents that continue each other joined, inline bytes preferred.
+fn pieces_of(layout: &Layout, off: u64, end: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for (at, extent) in &layout.extents {
+        let (from, to) = ((*at).max(off), end_of(*at, extent).min(end));
+        if from >= to {
+            continue;
+        }
+        let (len, place) = ((to - from) as u32, extent.place.advanced((from - at) as u32));
+        if let Some(bytes) = inline_of(layout, from, to) {
+            pieces.push(Piece { at: from, len, from: From::Inline(bytes) });
+            continue;
+        }
+        match pieces.last_mut() {
+            Some(Piece { at: before, len: run, from: From::Place(start) })
+                if *before + u64::from(*run) == from && start.advanced(*run) == place =>
+            {
+                *run += len;
+            }
+            _ => pieces.push(Piece { at: from, len, from: From::Place(place) }),
+        }
+    }
+    pieces
+}
+
+/// `Corrupt` unless the extents of `layout` are sorted and disjoint and their numbers cannot overflow: what comes
+/// over a wire is checked once, here.
+pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
+    let mut free = 0;
+    for (at, extent) in &layout.extents {
+        let from = match extent.place {
+            Place::Stage { poff, .. } => poff,
+            Place::Flash { delta, .. } => delta,
+        };
+        if *at < free || at.checked_add(u64::from(extent.len)).is_none() || from.checked_add(extent.len).is_none() {
+            return Err(Error::new(ErrorKind::Corrupt, format!("layout: extent {extent:?} at {at} is impossible")));
+        }
+        free = end_of(*at, extent);
+    }
+    Ok(())
+}
+
+fn end_of(at: u64, extent: &Extent) -> u64 {
+    at.saturating_add(u64::from(extent.len))
+}
+
+fn inline_of(layout: &Layout, from: u64, to: u64) -> Option<Bytes> {
+    // Sorted by offset, as extents are: the last one that starts at or before `from` is the only one in question.
+    let next = layout.inline.partition_point(|(at, _)| *at <= from);
+    let (at, bytes) = layout.inline.get(next.checked_sub(1)?)?;
+    let skip = (from - at) as usize;
+    let len = (to - from) as usize;
+    (skip + len <= bytes.len()).then(|| bytes.slice(skip..skip + len))
+}
+
+fn placement_of(layout: &Layout, pack: PackId) -> Option<&Placement> {
+    layout.packs.iter().find(|(id, _)| *id == pack).map(|(_, placement)| placement)
+}
+
+/// The code of a placement; `Corrupt` if its numbers contradict each other (it came over the wire).
+pub(crate) fn code_of(placement: &Placement) -> Result<Code> {
+    let (data, parity) = (usize::from(placement.data), usize::from(placement.parity));
+    Code::new(data, parity).filter(|code| code.shards() == placement.drives.len()).ok_or_else(|| {
+        let drives = placement.drives.len();
+        Error::new(ErrorKind::Corrupt, format!("placement: {data}+{parity} shards on {drives} drives is impossible"))
+    })
+}
+
+/// Wanted bytes of one shard of a stripe.
+struct Run {
+    shard: u8,
+    /// First block, within the shard.
+    block: u16,
+    /// Blocks.
+    count: u16,
+    /// Bytes of the first block that are not wanted.
+    skip: usize,
+    /// Bytes wanted.
+    len: usize,
+}
+
+impl Run {
+    /// Whether the blocks of `other` are among these.
+    fn covers(&self, other: &Run) -> bool {
+        let end = |run: &Run| u32::from(run.block) + u32::from(run.count);
+        self.block <= other.block && end(other) <= end(self)
+    }
+}
+
+/// The runs that hold logical bytes `[delta, delta+len)` of `stripe`, one per shard.
+fn runs_of(stripe: StripeAt, data: usize, delta: u32, len: u32) -> Result<Vec<Run>> {
+    let unit = u64::from(stripe.ul) * BLOCK as u64;
+    let end = u64::from(delta) + u64::from(len);
+    if end > unit * data as u64 || u32::from(stripe.sb) + u32::from(stripe.ul) > u32::from(u16::MAX) + 1 {
+        let text = format!("{stripe:?} over {data} shards does not hold bytes {delta}..{end}");
+        return Err(Error::new(ErrorKind::Corrupt, text));
+    }
+    let mut runs = Vec::with_capacity(data);
+    let mut at = u64::from(delta);
+    while at < end {
+        let (shard, within) = (at / unit, at % unit);
+        let len = (unit - within).min(end - at);
+        let first = within / BLOCK as u64;
+        let last = (within + len).div_ceil(BLOCK as u64);
+        runs.push(Run {
+            shard: shard as u8,
+            block: stripe.sb + first as u16,
+            count: (last - first) as u16,
+            skip: (within % BLOCK as u64) as usize,
+            len: len as usize,
+        });
+        at += len;
+    }
+    Ok(runs)
+}
+
+/// `data` if it is `count` blocks that match their checksums.
+fn checked(data: Bytes, crcs: &[u32], count: u16) -> Result<Bytes> {
+    let blocks = usize::from(count);
+    if data.len() != blocks * BLOCK || crcs.len() != blocks {
+        let text = format!("expected {blocks} blocks, found {} bytes and {} checksums", data.len(), crcs.len());
+        return Err(Error::new(ErrorKind::Corrupt, text));
+    }
+    match data.chunks_exact(BLOCK).zip(crcs).position(|(block, crc)| crc32c(block) != *crc) {
+        None => Ok(data),
+        Some(bad) => Err(Error::new(ErrorKind::Corrupt, format!("block {bad} of {blocks} read: checksum mismatch"))),
+    }
+}
+
+fn too_few(stripe: StripeAt, code: Code, found: usize, errors: &[Error]) -> Error {
+    let moved = errors.iter().any(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Stale));
+    let kind = if moved { ErrorKind::Stale } else { ErrorKind::Io };
+    let all: Vec<&str> = errors.iter().map(Error::message).collect();
+    let (pack, need) = (stripe.pack, code.data());
+    Error::new(kind, format!("{pack}: {need} shards are needed to read it, {found} are at hand ({})", all.join("; ")))
+}

@@ -1,0 +1,223 @@
+//! One client's session: numbers its operations, repeats what got no answer, gives up in the end.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
+use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::join::within;
+use crate::wire::Wire;
+
+/// How long a session waits, milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// After this an operation fails with `Io`; whether it took effect is then unknown.
+    pub deadline_ms: u64,
+    /// After this without an answer the same operation is sent again.
+    pub attempt_ms: u64,
+    /// A wait for a lock is renewed this often, so that an operation number never stays open for long.
+    pub lock_ms: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self { deadline_ms: 30_000, attempt_ms: 10_000, lock_ms: 20_000 }
+    }
+}
+
+const _: () = assert!(BACKOFF_FIRST_MS <= BACKOFF_BUSY_MAX_MS && BACKOFF_BUSY_MAX_MS <= BACKOFF_GONE_MAX_MS);
+/// First pause before a repetition.
+const BACKOFF_FIRST_MS: u64 = 1;
+/// Longest pause while a conflicting operation is under way: those end within a few messages.
+const BACKOFF_BUSY_MAX_MS: u64 = 64;
+/// Longest pause while a server is away: it needs seconds to come back.
+const BACKOFF_GONE_MAX_MS: u64 = 500;
+
+/// The session of one client id. Share it in an `Arc`.
+pub struct Session {
+    wire: Arc<dyn Wire>,
+    client: ClientId,
+    patience: Patience,
+    ops: Mutex<Ops>,
+}
+
+/// Operation numbers in use.
+struct Ops {
+    next: u64,
+    open: BTreeSet<u64>,
+}
+
+/// How a wait for a lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockEnd {
+    /// The lock is held.
+    Held,
+    /// The caller was interrupted and the lock is not held.
+    Interrupted,
+}
+
+impl Session {
+    /// A session of `client` with the default patience.
+    pub fn new(wire: Arc<dyn Wire>, client: ClientId) -> Arc<Self> {
+        Self::with_patience(wire, client, Patience::default())
+    }
+
+    /// A session of `client` that waits as `patience` says.
+    pub fn with_patience(wire: Arc<dyn Wire>, client: ClientId, patience: Patience) -> Arc<Self> {
+        let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
+        Arc::new(Self { wire, client, patience, ops })
+    }
+
+    /// The client id.
+    pub fn client(&self) -> ClientId {
+        self.client
+    }
+
+    /// The way out.
+    pub fn wire(&self) -> &Arc<dyn Wire> {
+        &self.wire
+    }
+
+    /// Asks the partition that `body` routes to. Errors: the partition's, and `Io` after the deadline.
+    pub async fn call(&self, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        let Some(ino) = body.route() else {
+            return Err(Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition"));
+        };
+        self.call_at(self.home(ino), fs, cred, body).await
+    }
+
+    /// Asks partition `p`. Errors as of [`Self::call`].
+    pub async fn call_at(&self, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        let ticket = self.begin();
+        self.repeat(&ticket, p, fs, cred, body).await
+    }
+
+    /// Waits for a lock (`body` is a `Lock` with `wait`) until it is had or `interrupted` says so; there is no
+    /// deadline while the partition answers. `interrupted` is asked about ten times a second.
+    pub async fn lock(&self, fs: FsId, ino: Ino, body: Op, interrupted: impl Fn() -> bool) -> Result<LockEnd> {
+        loop {
+            let ticket = self.begin();
+            let asked =
+                self.repeat_for(self.patience.lock_ms * 2, &ticket, self.home(ino), fs, Cred::default(), body.clone());
+            let mut asked = Box::pin(asked);
+            let until = self.wire.now_ms() + self.patience.lock_ms;
+            let (answer, stop) = loop {
+                if let Some(answer) = within(&*self.wire, LOCK_LOOK_MS, asked.as_mut()).await {
+                    break (answer, false);
+                }
+                let stop = interrupted();
+                if stop || self.wire.now_ms() >= until {
+                    let cancel = Op::CancelLock { ino, seq: ticket.seq };
+                    self.call(fs, Cred::default(), cancel).await?;
+                    break (asked.await, stop);
+                }
+            };
+            match answer {
+                Ok(_) => return Ok(LockEnd::Held),
+                Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+                Err(_) if stop => return Ok(LockEnd::Interrupted),
+                // Our own cancel after `lock_ms`: ask again under a new number.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Ends the session in every partition: open references and locks go. Errors: the first one met.
+    pub async fn end(&self, fs: FsId) -> Result<()> {
+        let mut first = Ok(());
+        for p in 0..self.wire.partitions() {
+            let ended = self.call_at(PartitionId(p), fs, Cred::default(), Op::EndSession).await;
+            first = first.and(ended.map(|_| ()));
+        }
+        first
+    }
+
+    fn home(&self, ino: Ino) -> PartitionId {
+        ino.partition(self.wire.partitions())
+    }
+
+    async fn repeat(&self, ticket: &Ticket<'_>, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        self.repeat_for(self.patience.attempt_ms, ticket, p, fs, cred, body).await
+    }
+
+    async fn repeat_for(
+        &self,
+        attempt_ms: u64,
+        ticket: &Ticket<'_>,
+        p: PartitionId,
+        fs: FsId,
+        cred: Cred,
+        body: Op,
+    ) -> FsResult {
+        let give_up = self.wire.now_ms() + self.patience.deadline_ms.max(attempt_ms);
+        let mut pause = BACKOFF_FIRST_MS;
+        loop {
+            let op = OpId { client: self.client, seq: ticket.seq };
+            let request = Request { op, done_upto: self.done_upto(), fs, cred, body: body.clone() };
+            let left = give_up.saturating_sub(self.wire.now_ms());
+            let asked = self.wire.partition(p, request);
+            let answer = within(&*self.wire, left.min(attempt_ms), asked).await;
+            let error = match answer {
+                Some(Err(error)) if is_passing(error.kind()) => error,
+                Some(answer) => return answer,
+                None => ErrorKind::TimedOut.into(),
+            };
+            let now = self.wire.now_ms();
+            if now >= give_up {
+                let after = self.patience.deadline_ms;
+                return Err(Error::new(ErrorKind::Io, format!("{p} gave no answer within {after} ms: {error}")));
+            }
+            let longest = if error.kind() == ErrorKind::Busy { BACKOFF_BUSY_MAX_MS } else { BACKOFF_GONE_MAX_MS };
+            // Two that collide would collide again after equal pauses: the number of the operation tells them apart.
+            let spread = (ticket.seq ^ self.client.0) % pause;
+            self.wire.sleep_ms((pause + spread).min(give_up - now)).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    fn begin(&self) -> Ticket<'_> {
+        let mut ops = self.ops();
+        let seq = ops.next;
+        ops.next += 1;
+        ops.open.insert(seq);
+        Ticket { session: self, seq }
+    }
+
+    /// All operations up to this one were answered or given up for good.
+    fn done_upto(&self) -> u64 {
+        let ops = self.ops();
+        ops.open.first().map_or(ops.next, |first| *first) - 1
+    }
+
+    fn ops(&self) -> MutexGuard<'_, Ops> {
+        self.ops.lock().expect("nothing panics while it holds the operation numbers")
+    }
+}
+
+/// How often a wait for a lock looks whether its caller was interrupted.
+const LOCK_LOOK_MS: u64 = 100;
+
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::Stopped)
+}
+
+/// An operation number in use, given back when dropped.
+struct Ticket<'a> {
+    session: &'a Session,
+    seq: u64,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let was_open = self.session.ops().open.remove(&self.seq);
+        debug_assert!(was_open, "operation {} was given back twice", self.seq);
+    }
+}
+
+/// Complains when a partition answers with something else than the message asks for.
+pub(crate) fn unexpected(asked: &str, found: &Reply) -> Error {
+    let found: String = format!("{found:?}").chars().take(80).collect();
+    Error::new(ErrorKind::Io, format!("{asked}: the partition answered with something else: {found}"))
+}
