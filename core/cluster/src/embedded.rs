@@ -22,6 +22,10 @@ use crate::coordinator::{Coordinator, Item, Listing, Outcome, Put, Revision, Ses
 use history::{EmbeddedWatch, History};
 use store::{Change, Store};
 
+/// Name of the thread in which a damaged file may make redb panic; a panic hook may keep quiet about it, because
+/// [`Embedded::open`] reports it as an error.
+pub const CHECKER: &str = "braid-coordinator-check";
+
 /// A clock for session deadlines: milliseconds from any fixed start, never going back.
 pub type ClockMs = Arc<dyn Fn() -> u64 + Send + Sync>;
 

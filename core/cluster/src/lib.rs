@@ -4,8 +4,8 @@
 //! groups, counters), the seam to the place that keeps them, and the decisions that follow from them alone:
 //! setting a cluster up or continuing it, its state in one word, its net capacity.
 //!
-//! Door: [`Coordinator`] and its one-machine form [`Embedded`]; [`records`] for typed reading and
-//! compare-and-swap; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
+//! Door: [`Coordinator`] and its one-machine form [`Embedded`]; [`facts`], and [`records`] for reading and
+//! swapping them; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
 //! decisions; [`view`] for what an administrator sees.
 //!
 //! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
@@ -16,8 +16,17 @@
 //! Tests: `tests/suite` holds the conformance suite that every coordinator must pass, `tests/` the rest.
 
 mod backup;
+pub mod capacity;
 pub mod coordinator;
 pub mod embedded;
+pub mod facts;
+pub mod filesystems;
+pub mod groups;
+pub mod health;
+pub mod partitions;
+pub mod records;
+pub mod setup;
+pub mod view;
 
 pub use coordinator::Coordinator;
 pub use embedded::Embedded;

@@ -2,8 +2,8 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::thread;
 
 use braid_base::codec::Reader;
 use braid_base::{Error, ErrorKind, Result};
@@ -13,7 +13,7 @@ use redb::{
     WriteTransaction,
 };
 
-use super::errors;
+use super::{CHECKER, errors};
 use crate::backup;
 use crate::coordinator::{Check, Event, Item, Put, Revision};
 
@@ -112,9 +112,7 @@ impl Store {
         })?;
         let mut image = Vec::new();
         file.read_to_end(&mut image).map_err(|error| Error::os(path.display(), &error))?;
-        // redb checks what it reads, but a damaged page can still make it panic: that is a damaged file too.
-        let sound = catch_unwind(AssertUnwindSafe(|| check(path, image)));
-        sound.unwrap_or_else(|_| Err(errors::damaged(path, "its pages contradict each other")))?;
+        check_apart(path, image)?;
         let opened = Builder::new().set_cache_size(CACHE_BYTES).create_file(file);
         let database = opened.map_err(|error| errors::opening(path, error))?;
         let mut store = Self::fresh(database, Some(path.to_owned()));
@@ -283,6 +281,14 @@ impl Store {
     fn place(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("memory"))
     }
+}
+
+/// Runs [`check`] in a thread of its own: a damaged page can make redb panic, and that is a damaged file too.
+fn check_apart(path: &Path, image: Vec<u8>) -> Result<()> {
+    let place = path.to_owned();
+    let checker = thread::Builder::new().name(CHECKER.to_owned()).spawn(move || check(&place, image));
+    let checked = checker.map_err(|error| Error::os("starting a thread", &error))?.join();
+    checked.unwrap_or_else(|_| Err(errors::damaged(path, "its pages contradict each other")))
 }
 
 /// Reads every page of a copy in memory once: a rotten record must be found before it is believed, and the file

@@ -15,7 +15,8 @@ pub struct Subject {
 
 /// Runs every rule, each on a subject of its own.
 pub fn conform(make: &dyn Fn() -> Subject) {
-    let rules: [(&str, fn(&Subject)); 11] = [
+    type Rule = (&'static str, fn(&Subject));
+    let rules: [Rule; 11] = [
         ("reads what was put", reads_what_was_put),
         ("ranges are ordered, bounded and of one revision", ranges),
         ("compares guard every write", compares_guard),

@@ -1,0 +1,255 @@
+//! The facts of a cluster, as plain data: what the coordinator keeps (see `records`) and hosts and doors share.
+//!
+//! Fields may be added with a default; a change of meaning takes a new version.
+
+mod plain;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
+use serde::{Deserialize, Serialize};
+
+use crate::records::Record;
+
+/// The feature level this code writes; a cluster of a higher one is refused.
+pub const FEATURE_LEVEL: u32 = 1;
+
+/// What was fixed when the cluster was created, and its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Its identity; every drive carries it.
+    #[serde(with = "plain::guid")]
+    pub guid: Guid,
+    /// Its name, for people.
+    pub name: String,
+    /// When it was created, seconds since 1970.
+    pub created_s: u64,
+    /// Default coding of new packs.
+    pub protection: Protection,
+    /// Data part of one shard, bytes.
+    pub shard_bytes: u64,
+    /// Number of partitions of the namespace.
+    pub partitions: u16,
+    /// What software may take part.
+    pub feature_level: u32,
+}
+
+/// Data and parity shards of a pack, shown as `4+2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// Data shards, 1..16.
+    pub data: u8,
+    /// Parity shards, 0..4: how many drives may be lost.
+    pub parity: u8,
+}
+
+impl Protection {
+    /// Drives that a pack needs.
+    pub fn width(self) -> usize {
+        usize::from(self.data) + usize::from(self.parity)
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{}", self.data, self.parity)
+    }
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Host {
+    /// Its number.
+    #[serde(with = "plain::host")]
+    pub id: HostId,
+    /// Its name in the network.
+    pub name: String,
+    /// When it joined, seconds since 1970.
+    pub joined_s: u64,
+}
+
+/// A drive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drive {
+    /// Its number.
+    #[serde(with = "plain::drive")]
+    pub id: DriveId,
+    /// The identity in its superblock.
+    #[serde(with = "plain::guid")]
+    pub uuid: Guid,
+    /// The host it is attached to.
+    #[serde(with = "plain::host")]
+    pub host: HostId,
+    /// File or device on that host.
+    pub path: PathBuf,
+    /// Size, bytes.
+    pub size_bytes: u64,
+    /// What fails together with it.
+    #[serde(with = "plain::domain")]
+    pub domain: DomainId,
+    /// Where it stands.
+    pub state: DriveState,
+}
+
+/// Where a drive stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DriveState {
+    /// Known but perhaps not formatted yet: holds nothing.
+    Adding,
+    /// Holds shards and takes new ones.
+    Active,
+    /// Holds shards that move away.
+    Draining,
+    /// Lost: its shards are rebuilt elsewhere.
+    Failed,
+    /// No part of the cluster any more.
+    Removed,
+}
+
+impl DriveState {
+    /// The word for tables and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Adding => "adding",
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// The configuration of a partition: C = (term, primary, members) of the replication protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Partition {
+    /// Its number.
+    #[serde(with = "plain::partition")]
+    pub id: PartitionId,
+    /// +1 with every change of this record.
+    #[serde(with = "plain::term")]
+    pub term: Term,
+    /// Who serves it, if anybody does.
+    #[serde(with = "plain::host_maybe")]
+    pub primary: Option<HostId>,
+    /// Whose copies hold every committed entry.
+    pub members: Vec<Member>,
+    /// Whose copies are still being filled.
+    #[serde(default)]
+    pub learners: Vec<Member>,
+}
+
+/// One copy of a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Where it is.
+    #[serde(with = "plain::host")]
+    pub host: HostId,
+    /// The identity of its directory; a copy that lost data gets a new one.
+    #[serde(with = "plain::guid")]
+    pub store: Guid,
+}
+
+/// A file system.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Filesystem {
+    /// Its number.
+    #[serde(with = "plain::fs")]
+    pub id: FsId,
+    /// Its identity.
+    #[serde(with = "plain::guid")]
+    pub uuid: Guid,
+    /// Its name, unique.
+    pub name: String,
+    /// The group whose tiering rules it follows.
+    pub group: String,
+    /// Most bytes it may hold; none: as many as the cluster has.
+    pub total_bytes: Option<u64>,
+    /// Where its root directory lives (its home).
+    #[serde(with = "plain::vp")]
+    pub root_vp: Vp,
+    /// When it was created, seconds since 1970.
+    pub created_s: u64,
+    /// True while it is being removed: no new mounts.
+    #[serde(default)]
+    pub removing: bool,
+}
+
+/// A group of file systems with the same tiering rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name, unique.
+    pub name: String,
+    /// How long data should stay on flash after its last use, seconds.
+    pub target_ssd_retention_s: u64,
+    /// How long after a write data is copied to the object store, seconds.
+    pub start_demote_s: u64,
+}
+
+macro_rules! record {
+    ($($type:ident $prefix:literal $this:ident => $key:expr;)*) => { $(
+        impl Record for $type {
+            const PREFIX: &'static str = $prefix;
+            const VERSION: u64 = 1;
+
+            fn key(&self) -> String {
+                let $this = self;
+                $key
+            }
+        }
+    )* };
+}
+record! {
+    Cluster "cluster" _this => Cluster::KEY.to_owned();
+    Host "host/" this => Host::key_of(this.id);
+    Drive "drive/" this => Drive::key_of(this.id);
+    Partition "partition/" this => Partition::key_of(this.id);
+    Filesystem "fs/" this => Filesystem::key_of(this.id);
+    Group "group/" this => Group::key_of(&this.name);
+}
+
+impl Cluster {
+    /// The key of the one cluster record.
+    pub const KEY: &'static str = "cluster";
+}
+
+impl Host {
+    /// The key of host `id`. Numbers are padded so that keys sort as numbers do.
+    pub fn key_of(id: HostId) -> String {
+        format!("host/{:010}", id.0)
+    }
+}
+
+impl Drive {
+    /// The key of drive `id`.
+    pub fn key_of(id: DriveId) -> String {
+        format!("drive/{:010}", id.0)
+    }
+}
+
+impl Partition {
+    /// The key of partition `id`.
+    pub fn key_of(id: PartitionId) -> String {
+        format!("partition/{:05}", id.0)
+    }
+}
+
+impl Filesystem {
+    /// The key of file system `id`.
+    pub fn key_of(id: FsId) -> String {
+        format!("fs/{:010}", id.0)
+    }
+
+    /// The key that reserves `name`.
+    pub fn name_key(name: &str) -> String {
+        format!("fs-name/{name}")
+    }
+}
+
+impl Group {
+    /// The key of group `name`.
+    pub fn key_of(name: &str) -> String {
+        format!("group/{name}")
+    }
+}

@@ -1,0 +1,57 @@
+//! The state of a cluster in one word, and the sentences that explain it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Protection;
+use crate::view::{DriveView, PartitionView};
+
+/// The word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Everything works and everything is protected.
+    Ok,
+    /// All data can be read and written, but less protected than it should be.
+    Degraded,
+    /// Some data cannot be read or written.
+    Unavailable,
+}
+
+impl State {
+    /// The word for tables and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
+        }
+    }
+}
+
+/// The state of a cluster with `protection`, judged by its drives and partitions, and one sentence per problem.
+pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[PartitionView]) -> (State, Vec<String>) {
+    let lost: Vec<&DriveView> = drives.iter().filter(|drive| drive.is_lost()).collect();
+    let silent: Vec<&PartitionView> = partitions.iter().filter(|partition| !partition.is_serving()).collect();
+    let mut problems: Vec<String> = lost.iter().map(|drive| lost_sentence(drive)).collect();
+    problems.extend(silent.iter().map(|partition| format!("partition p{} is {}", partition.id, partition.state)));
+    let parity = usize::from(protection.parity);
+    if lost.len() > parity {
+        let count = lost.len();
+        problems.push(format!(
+            "{count} drives are lost and {protection} survives {parity}: bring back at least {}",
+            count - parity
+        ));
+    }
+    let state = match (lost.len(), silent.len()) {
+        (0, 0) => State::Ok,
+        (lost, 0) if lost <= parity => State::Degraded,
+        _ => State::Unavailable,
+    };
+    (state, problems)
+}
+
+fn lost_sentence(drive: &DriveView) -> String {
+    let why = drive.problem.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("drive d{} ({}) is {}{why}", drive.id, drive.path, drive.state)
+}

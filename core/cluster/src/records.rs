@@ -1,0 +1,134 @@
+//! The [facts](crate::facts) of a cluster as typed records: JSON with a `version`, read with the revision it was read at and
+//! written back only if that is still the newest.
+//!
+//! | key | record |
+//! |---|---|
+//! | `cluster` | [`Cluster`](crate::facts::Cluster) |
+//! | `host/<id>` | [`Host`](crate::facts::Host) |
+//! | `drive/<id>` | [`Drive`](crate::facts::Drive) |
+//! | `partition/<id>` | [`Partition`](crate::facts::Partition) |
+//! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
+//! | `group/<name>` | [`Group`](crate::facts::Group) |
+//! | `ctr/<name>` | a decimal number, see [`Coordinator::counter`] |
+
+use braid_base::{Error, ErrorKind, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::coordinator::{CAS_ATTEMPTS_MAX, Check, Coordinator, Outcome, Revision, Txn, contended};
+
+/// A record type: where it lies and which version of it this code writes.
+pub trait Record: Serialize + DeserializeOwned {
+    /// What its keys start with; `cluster` has no more than that.
+    const PREFIX: &'static str;
+    /// The version written. Older ones are read, newer ones refused: this code would drop what it does not know.
+    const VERSION: u64;
+
+    /// The key of this record.
+    fn key(&self) -> String;
+}
+
+/// A record and the revision it was read at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored<T> {
+    /// The record.
+    pub value: T,
+    /// What [`update`] and [`delete`] compare with.
+    pub revision: Revision,
+}
+
+/// The record under `key`; none if there is none.
+pub fn read<T: Record>(coordinator: &dyn Coordinator, key: &str) -> Result<Option<Stored<T>>> {
+    let Some(item) = coordinator.get(key)? else { return Ok(None) };
+    Ok(Some(Stored { value: decode(key, &item.value)?, revision: item.modified }))
+}
+
+/// The record under `key`; `NotFound` if there is none.
+pub fn must<T: Record>(coordinator: &dyn Coordinator, key: &str) -> Result<Stored<T>> {
+    let missing = || Error::new(ErrorKind::NotFound, format!("{key} expected in the coordinator, not found"));
+    read(coordinator, key)?.ok_or_else(missing)
+}
+
+/// All records of a type, ordered by key, and the revision to watch from (its successor).
+pub fn list<T: Record>(coordinator: &dyn Coordinator) -> Result<(Vec<Stored<T>>, Revision)> {
+    let found = coordinator.range(T::PREFIX)?;
+    let stored =
+        found.items.iter().map(|item| Ok(Stored { value: decode(&item.key, &item.value)?, revision: item.modified }));
+    Ok((stored.collect::<Result<Vec<_>>>()?, found.revision))
+}
+
+/// Writes a record that must not exist yet; `Exists` if it does.
+pub fn create<T: Record>(coordinator: &dyn Coordinator, record: &T) -> Result<Stored<T>> {
+    let key = record.key();
+    let txn = Txn::new().when(&key, Check::Absent).put(&key, encode(record)?);
+    match coordinator.txn(&txn)? {
+        Outcome::Done(revision) => Ok(Stored { value: decode(&key, &encode(record)?)?, revision }),
+        Outcome::Conflict => Err(Error::new(ErrorKind::Exists, format!("{key} exists already"))),
+    }
+}
+
+/// Writes `value` over the record read at `seen`; `Stale` if it changed since: read again and decide anew.
+pub fn update<T: Record>(coordinator: &dyn Coordinator, seen: Revision, value: &T) -> Result<Revision> {
+    let key = value.key();
+    let txn = Txn::new().when(&key, Check::Modified(seen)).put(&key, encode(value)?);
+    done(coordinator.txn(&txn)?, &key)
+}
+
+/// Removes the record read at `stored`; `Stale` if it changed since.
+pub fn delete<T: Record>(coordinator: &dyn Coordinator, stored: &Stored<T>) -> Result<Revision> {
+    let key = stored.value.key();
+    done(coordinator.txn(&Txn::new().when(&key, Check::Modified(stored.revision)).delete(&key))?, &key)
+}
+
+/// Reads the record under `key`, lets `change` edit it and writes it back, again from the start when somebody
+/// else was faster. `change` may refuse; it must not have effects of its own.
+pub fn modify<T: Record>(
+    coordinator: &dyn Coordinator,
+    key: &str,
+    mut change: impl FnMut(&mut T) -> Result<()>,
+) -> Result<Stored<T>> {
+    for _ in 0..CAS_ATTEMPTS_MAX {
+        let Stored { mut value, revision } = must::<T>(coordinator, key)?;
+        change(&mut value)?;
+        match update(coordinator, revision, &value) {
+            Ok(revision) => return Ok(Stored { value, revision }),
+            Err(error) if error.kind() == ErrorKind::Stale => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(contended(key))
+}
+
+/// The bytes of a record, its version included.
+pub fn encode<T: Record>(record: &T) -> Result<Vec<u8>> {
+    let encoded = serde_json::to_value(record).and_then(|mut value| {
+        if let Value::Object(fields) = &mut value {
+            fields.insert("version".to_owned(), T::VERSION.into());
+        }
+        serde_json::to_vec(&value)
+    });
+    encoded.map_err(|error| Error::new(ErrorKind::Invalid, format!("{}: {error}", record.key())))
+}
+
+fn decode<T: Record>(key: &str, bytes: &[u8]) -> Result<T> {
+    let damaged = |why: String| Error::new(ErrorKind::Corrupt, format!("{key} in the coordinator: {why}"));
+    let value: Value = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
+    let version = value.get("version").and_then(Value::as_u64);
+    let version = version.ok_or_else(|| damaged("a version expected, none found".to_owned()))?;
+    if version > T::VERSION {
+        let known = T::VERSION;
+        let message = format!(
+            "{key}: version up to {known} expected, found {version}: it was written by a newer braid, use that"
+        );
+        return Err(Error::new(ErrorKind::Unsupported, message));
+    }
+    serde_json::from_value(value).map_err(|error| damaged(error.to_string()))
+}
+
+fn done(outcome: Outcome, key: &str) -> Result<Revision> {
+    match outcome {
+        Outcome::Done(revision) => Ok(revision),
+        Outcome::Conflict => Err(Error::new(ErrorKind::Stale, format!("{key} changed meanwhile: read it again"))),
+    }
+}

@@ -1,0 +1,236 @@
+//! Starting on one machine: create a cluster or continue one, and refuse what does not fit before anything is
+//! written. Pure but for the coordinator: the caller looks at drives, makes files and formats them.
+//!
+//! 1. [`known`]: what the coordinator holds, if the cluster exists.
+//! 2. [`places`]: which paths to look at.
+//! 3. The caller looks: one [`Found`] per path.
+//! 4. [`decide`]: a [`Plan`], or why not. Nothing was written so far.
+//! 5. [`record`]: the plan in the coordinator, new drives as `adding`, the cluster record last.
+//! 6. The caller makes and formats the drives of [`Plan::to_format`], each carrying its identity.
+//! 7. [`activate`]: they hold shards from now on.
+//!
+//! A crash after 5 leaves drives `adding`; the next start finds them blank, or already ours, and goes on at 6.
+
+mod checks;
+mod fresh;
+mod resume;
+
+use std::path::{Path, PathBuf};
+
+use braid_base::ids::{DriveId, Guid};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::coordinator::{Coordinator, Txn};
+use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection};
+use crate::records::{self, Record};
+use crate::{groups, partitions};
+
+pub use checks::{DRIVE_BYTES_MIN, default_partitions, default_protection, space_needed_bytes};
+
+/// What the administrator asked for; none = not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// Name of the cluster.
+    pub name: Option<String>,
+    /// Number of drive files to make.
+    pub drives: Option<usize>,
+    /// Size of each, bytes.
+    pub drive_bytes: Option<u64>,
+    /// Existing files or devices instead, as absolute paths without symbolic links.
+    pub given: Vec<PathBuf>,
+    /// Coding.
+    pub protection: Option<Protection>,
+    /// Number of partitions.
+    pub partitions: Option<u16>,
+    /// Processor cores of this machine, for the default number of partitions.
+    pub cores: usize,
+    /// Name of this host in the network.
+    pub host: String,
+}
+
+/// A cluster that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its record.
+    pub cluster: Cluster,
+    /// The host of one-process mode.
+    pub host: Host,
+    /// Its drives, without the removed ones, ordered by number.
+    pub drives: Vec<Drive>,
+}
+
+/// What lies at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The path that was looked at.
+    pub path: PathBuf,
+    /// What is there.
+    pub label: Label,
+}
+
+/// What a look at a drive found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// Nothing: no file of that name.
+    Missing,
+    /// Only zeros where a superblock would be; size in bytes.
+    Blank(u64),
+    /// A drive of some Braid cluster.
+    Braid {
+        /// The cluster in its superblock.
+        cluster: Guid,
+        /// The drive's own identity.
+        drive: Guid,
+        /// Size, bytes.
+        size_bytes: u64,
+    },
+    /// Something else; a few words about it, such as `an ext4 file system`.
+    Foreign(String),
+    /// It cannot be read or its superblocks are broken; why.
+    Broken(String),
+}
+
+impl Label {
+    /// Size, bytes; 0 where it is not known.
+    fn size_bytes(&self) -> u64 {
+        match self {
+            Self::Blank(size_bytes) | Self::Braid { size_bytes, .. } => *size_bytes,
+            Self::Missing | Self::Foreign(_) | Self::Broken(_) => 0,
+        }
+    }
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// The cluster.
+    pub cluster: Cluster,
+    /// This host.
+    pub host: Host,
+    /// True if nothing exists yet and [`record`] has to write it all.
+    pub create: bool,
+    /// Files to make and drives to format, in this order.
+    pub to_format: Vec<ToFormat>,
+    /// Drives to open, at the path where they are now.
+    pub present: Vec<Drive>,
+    /// Drives to go on without, and why.
+    pub lost: Vec<(Drive, String)>,
+}
+
+/// A drive to format.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ToFormat {
+    /// The drive; its path, size, number and identity go into the superblock.
+    pub drive: Drive,
+    /// True if the file does not exist and has to be made with the drive's size.
+    pub make_file: bool,
+}
+
+/// What a plan needs from outside: identities and the time.
+pub struct World<'a> {
+    /// A fresh random identity at each call.
+    pub identity: &'a mut dyn FnMut() -> Guid,
+    /// Seconds since 1970.
+    pub now_s: u64,
+}
+
+/// The cluster in the coordinator; none before it is created. `Unsupported` if newer software wrote it.
+pub fn known(coordinator: &dyn Coordinator) -> Result<Option<Known>> {
+    let Some(cluster) = records::read::<Cluster>(coordinator, Cluster::KEY)? else { return Ok(None) };
+    checks::feature_level(&cluster.value)?;
+    let hosts = records::list::<Host>(coordinator)?.0;
+    let no_host =
+        || Error::new(ErrorKind::Corrupt, "the coordinator knows a cluster but no host: recover it (--recover)");
+    let host = hosts.into_iter().next().ok_or_else(no_host)?.value;
+    let drives = records::list::<Drive>(coordinator)?.0.into_iter().map(|stored| stored.value);
+    let drives = drives.filter(|drive| drive.state != DriveState::Removed).collect();
+    Ok(Some(Known { cluster: cluster.value, host, drives }))
+}
+
+/// The paths to look at before [`decide`]: those of a known cluster, then those given, then files under `dir`.
+pub fn places(known: Option<&Known>, wish: &Wish, dir: &Path) -> Vec<PathBuf> {
+    let mut places: Vec<PathBuf> =
+        known.map(|known| known.drives.iter().map(|drive| drive.path.clone()).collect()).unwrap_or_default();
+    if known.is_none() && wish.given.is_empty() {
+        places.extend((0..wish.drives.unwrap_or(checks::DRIVES_DEFAULT)).map(|i| dir.join(format!("drive-{i}"))));
+    }
+    for path in &wish.given {
+        if known.is_none() || !places.contains(path) {
+            places.push(path.clone());
+        }
+    }
+    places
+}
+
+/// What to do about a cluster that is `known` or not, a `wish` and the drives `found` at [`places`].
+///
+/// `Refused`, `Invalid` or `Exists` with one line that names the thing and the way out; then nothing may be written.
+pub fn decide(known: Option<&Known>, wish: &Wish, found: &[Found], world: World<'_>) -> Result<Plan> {
+    match known {
+        None => fresh::plan(wish, found, world),
+        Some(known) => resume::plan(known, wish, found),
+    }
+}
+
+/// Writes a plan: for a new cluster everything, the cluster record last; else the drives that moved.
+///
+/// A new drive has no number yet in the plan; it gets one here, so go on with the plan that is returned.
+pub fn record(coordinator: &dyn Coordinator, mut plan: Plan) -> Result<Plan> {
+    if !plan.create {
+        for drive in &plan.present {
+            records::modify::<Drive>(coordinator, &drive.key(), |stored| {
+                stored.path.clone_from(&drive.path);
+                Ok(())
+            })?;
+        }
+        return Ok(plan);
+    }
+    clear_leftovers(coordinator)?;
+    plan.host.id.0 = number(coordinator, "host")?;
+    coordinator.txn(&Txn::new().put(&plan.host.key(), records::encode(&plan.host)?))?;
+    for new in &mut plan.to_format {
+        new.drive.host = plan.host.id;
+        new.drive.id = DriveId(number(coordinator, "drive")?);
+        coordinator.txn(&Txn::new().put(&new.drive.key(), records::encode(&new.drive)?))?;
+    }
+    partitions::found(coordinator, plan.cluster.partitions)?;
+    groups::add(coordinator, &groups::default_spec())?;
+    records::create(coordinator, &plan.cluster)?;
+    Ok(plan)
+}
+
+/// Marks formatted drives as active.
+pub fn activate(coordinator: &dyn Coordinator, drives: &[DriveId]) -> Result<()> {
+    for id in drives {
+        set_drive_state(coordinator, *id, DriveState::Adding, DriveState::Active)?;
+    }
+    Ok(())
+}
+
+/// Moves a drive from one state to another; `Stale` if it is in neither.
+pub fn set_drive_state(coordinator: &dyn Coordinator, id: DriveId, from: DriveState, to: DriveState) -> Result<()> {
+    records::modify::<Drive>(coordinator, &Drive::key_of(id), |drive| {
+        if drive.state != from && drive.state != to {
+            let message = format!("drive {id}: state {} expected, found {}", from.word(), drive.state.word());
+            return Err(Error::new(ErrorKind::Stale, message));
+        }
+        drive.state = to;
+        Ok(())
+    })
+    .map(|_| ())
+}
+
+/// Removes what a creation that did not reach its last step has written: no drive was formatted then.
+fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
+    for prefix in [Host::PREFIX, Drive::PREFIX, Partition::PREFIX, Filesystem::PREFIX, Group::PREFIX] {
+        for item in coordinator.range(prefix)?.items {
+            coordinator.txn(&Txn::new().delete(&item.key))?;
+        }
+    }
+    Ok(())
+}
+
+fn number(coordinator: &dyn Coordinator, name: &str) -> Result<u32> {
+    let given = coordinator.counter(name)?;
+    u32::try_from(given).map_err(|_| Error::new(ErrorKind::Refused, format!("all {name} numbers were given")))
+}

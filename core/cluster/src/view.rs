@@ -1,0 +1,205 @@
+//! What an administrator sees and asks for, as plain data: filled by the host, carried by the admin door, printed
+//! by the command line. Sizes are bytes, durations seconds, times seconds since 1970.
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::State;
+
+macro_rules! views {
+    ($($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* })*) => { $(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        pub struct $name { $($fields)* }
+    )* };
+}
+
+views! {
+    /// The cluster at a glance.
+    pub struct Status {
+        /// `ok`, `degraded` or `unavailable`.
+        pub state: State,
+        /// One sentence per thing that is wrong; names drives and partitions.
+        pub problems: Vec<String>,
+        /// Name of the cluster.
+        pub name: String,
+        /// Identity of the cluster.
+        pub guid: String,
+        /// Version of the software that answers.
+        pub version: String,
+        /// Process that runs everything (one-process mode).
+        pub pid: u32,
+        /// How long that process has run, seconds.
+        pub uptime_s: u64,
+        /// Default coding, such as `4+2`.
+        pub protection: String,
+        /// Data part of one shard, bytes.
+        pub shard_bytes: u64,
+        /// The drives.
+        pub drives: Vec<DriveView>,
+        /// The partitions.
+        pub partitions: Vec<PartitionView>,
+        /// Room for data.
+        pub capacity: Capacity,
+        /// Number of file systems.
+        pub filesystems: u64,
+        /// The mounts.
+        pub mounts: Vec<MountView>,
+    }
+
+    /// Room for data, bytes.
+    pub struct Capacity {
+        /// Sum of the drives.
+        pub raw_bytes: u64,
+        /// What users can store: raw less parity and reserve.
+        pub net_bytes: u64,
+        /// What users have stored, before parity.
+        pub used_bytes: u64,
+        /// Net less used.
+        pub free_bytes: u64,
+    }
+
+    /// A drive.
+    pub struct DriveView {
+        /// Its number.
+        pub id: u32,
+        /// Its identity.
+        pub uuid: String,
+        /// File or device.
+        pub path: String,
+        /// Size, bytes.
+        pub size_bytes: u64,
+        /// Bytes taken by shards.
+        pub used_bytes: u64,
+        /// Failure domain.
+        pub domain: u16,
+        /// `adding`, `active`, `draining`, `failed`, `removed`, or `missing` when an active one does not answer.
+        pub state: String,
+        /// What is wrong with it, if anything.
+        pub problem: Option<String>,
+        /// Errors met on it since the process started.
+        pub errors: u64,
+    }
+
+    /// A partition of the namespace.
+    pub struct PartitionView {
+        /// Its number.
+        pub id: u16,
+        /// Term of its configuration.
+        pub term: u64,
+        /// Number of the host that serves it.
+        pub primary: Option<u32>,
+        /// Hosts that hold a full copy.
+        pub members: Vec<u32>,
+        /// `serving`, `recovering` or `stopped`.
+        pub state: String,
+        /// Index of the last log entry that was applied.
+        pub applied: u64,
+        /// Bytes of small writes that wait in the log to be moved to packs.
+        pub staged_bytes: u64,
+        /// Bytes of its log on disk.
+        pub log_bytes: u64,
+    }
+
+    /// A file system.
+    pub struct FilesystemView {
+        /// Its number.
+        pub id: u32,
+        /// Its identity.
+        pub uuid: String,
+        /// Its name.
+        pub name: String,
+        /// Its group.
+        pub group: String,
+        /// Bytes stored in it.
+        pub used_bytes: u64,
+        /// Most bytes it can hold: its limit, or what the cluster has room for.
+        pub total_bytes: u64,
+        /// True if `total_bytes` is a limit set for it.
+        pub limited: bool,
+        /// Number of files, directories and so on.
+        pub inodes: u64,
+        /// `ready` or `removing`.
+        pub state: String,
+        /// When it was created.
+        pub created_s: u64,
+    }
+
+    /// A group of file systems.
+    pub struct GroupView {
+        /// Its name.
+        pub name: String,
+        /// Number of file systems in it.
+        pub filesystems: u64,
+        /// How long data should stay on flash after its last use, seconds.
+        pub target_ssd_retention_s: u64,
+        /// How long after a write data is copied to the object store, seconds.
+        pub start_demote_s: u64,
+    }
+
+    /// A mount.
+    pub struct MountView {
+        /// Name of the file system.
+        pub filesystem: String,
+        /// Directory it is mounted on.
+        pub path: String,
+        /// Number of the client.
+        pub client: u64,
+        /// Since when.
+        pub since_s: u64,
+    }
+
+    /// A file system to add.
+    pub struct FsSpec {
+        /// Its name: 1 to 32 characters without `/` and `\`.
+        pub name: String,
+        /// Its group; `default` if none is given.
+        pub group: Option<String>,
+        /// Most bytes it may hold; no limit if none is given.
+        pub total_bytes: Option<u64>,
+    }
+
+    /// What to change of a file system; what is none stays.
+    pub struct FsChange {
+        /// Its new name.
+        pub new_name: Option<String>,
+        /// Its new group.
+        pub group: Option<String>,
+        /// Its new limit, bytes; 0 takes the limit away.
+        pub total_bytes: Option<u64>,
+    }
+
+    /// A group to add; also what to change of one (what is none stays, or takes its default in a new one).
+    pub struct GroupSpec {
+        /// Its name.
+        pub name: String,
+        /// Its new name; only in a change.
+        pub new_name: Option<String>,
+        /// How long data should stay on flash after its last use, seconds (default 1 day).
+        pub target_ssd_retention_s: Option<u64>,
+        /// How long after a write data is copied to the object store, seconds (default 15 minutes).
+        pub start_demote_s: Option<u64>,
+    }
+
+    /// A mount to make.
+    pub struct MountSpec {
+        /// Name of the file system.
+        pub filesystem: String,
+        /// Directory to mount it on, absolute.
+        pub path: String,
+    }
+}
+
+impl DriveView {
+    /// Are its shards out of reach?
+    pub fn is_lost(&self) -> bool {
+        matches!(self.state.as_str(), "failed" | "missing")
+    }
+}
+
+impl PartitionView {
+    /// Does it answer requests?
+    pub fn is_serving(&self) -> bool {
+        self.state == "serving"
+    }
+}

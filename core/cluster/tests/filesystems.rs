@@ -1,0 +1,182 @@
+//! Records, file systems, groups and the state word.
+
+use std::sync::Arc;
+use std::thread;
+
+use braid_base::ErrorKind;
+use braid_base::ids::{FsId, Guid};
+use braid_cluster::coordinator::{Coordinator, Txn};
+use braid_cluster::facts::{Cluster, Filesystem, Group, Protection};
+use braid_cluster::health::{State, judge};
+use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, PartitionView};
+use braid_cluster::{Embedded, filesystems, groups, records};
+
+fn coordinator() -> Embedded {
+    let coordinator = Embedded::in_memory(Arc::new(|| 0)).expect("memory");
+    groups::add(&coordinator, &group("default")).expect("group");
+    coordinator
+}
+
+fn group(name: &str) -> GroupSpec {
+    GroupSpec { name: name.to_owned(), new_name: None, target_ssd_retention_s: None, start_demote_s: None }
+}
+
+fn spec(name: &str) -> FsSpec {
+    FsSpec { name: name.to_owned(), group: None, total_bytes: None }
+}
+
+fn add(coordinator: &dyn Coordinator, name: &str) -> braid_base::Result<Filesystem> {
+    filesystems::add(coordinator, &spec(name), Guid([7; 16]), 5)
+}
+
+const SAME: FsChange = FsChange { new_name: None, group: None, total_bytes: None };
+
+#[test]
+fn records_swap_only_what_was_read() {
+    let coordinator = coordinator();
+    let key = Group::key_of("default");
+    let first = records::must::<Group>(&coordinator, &key).expect("there");
+    let changed = Group { start_demote_s: 1, ..first.value.clone() };
+    records::update(&coordinator, first.revision, &changed).expect("fresh");
+    let stale = records::update(&coordinator, first.revision, &first.value).expect_err("stale");
+    assert_eq!(stale.kind(), ErrorKind::Stale);
+    assert_eq!(records::delete(&coordinator, &first).expect_err("stale").kind(), ErrorKind::Stale);
+    assert_eq!(records::create(&coordinator, &changed).expect_err("there").kind(), ErrorKind::Exists);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..10 {
+                    records::modify::<Group>(&coordinator, &key, |group| {
+                        group.start_demote_s += 1;
+                        Ok(())
+                    })
+                    .expect("modify");
+                }
+            });
+        }
+    });
+    assert_eq!(records::must::<Group>(&coordinator, &key).expect("there").value.start_demote_s, 41);
+}
+
+#[test]
+fn records_of_other_versions() {
+    let coordinator = coordinator();
+    let put = |text: &str| coordinator.txn(&Txn::new().put("group/x", text)).expect("put");
+    let read = || records::read::<Group>(&coordinator, "group/x");
+    put(r#"{"version":1,"name":"x","target_ssd_retention_s":1,"start_demote_s":2,"later":true}"#);
+    assert_eq!(read().expect("an unknown field is no error").expect("there").value.start_demote_s, 2);
+    put(r#"{"version":2,"name":"x"}"#);
+    assert_eq!(read().expect_err("newer").kind(), ErrorKind::Unsupported);
+    for bad in ["", "{", "[]", r#"{"name":"x"}"#, r#"{"version":1}"#] {
+        put(bad);
+        let error = read().expect_err("damaged");
+        assert!(error.kind() == ErrorKind::Corrupt && error.message().contains("group/x"), "{error}");
+    }
+    assert_eq!(records::read::<Cluster>(&coordinator, Cluster::KEY).expect("no error"), None);
+}
+
+#[test]
+fn file_systems_come_and_go() {
+    let coordinator = coordinator();
+    let one = add(&coordinator, "one").expect("one");
+    assert_eq!((one.id, one.group.as_str(), one.total_bytes), (FsId(1), "default", None));
+    assert_eq!(add(&coordinator, "one").expect_err("taken").kind(), ErrorKind::Exists);
+    let two = add(&coordinator, "two").expect("two");
+    assert_ne!(one.root_vp, two.root_vp);
+    let change = FsChange { new_name: Some("uno".to_owned()), total_bytes: Some(1 << 30), ..SAME };
+    filesystems::update(&coordinator, "one", &change, 0).expect("update");
+    assert_eq!(filesystems::find(&coordinator, "one").expect_err("renamed").kind(), ErrorKind::NotFound);
+    assert_eq!(filesystems::find(&coordinator, "uno").expect("there").value.total_bytes, Some(1 << 30));
+    let smaller = FsChange { total_bytes: Some(1 << 20), ..SAME };
+    let error = filesystems::update(&coordinator, "uno", &smaller, 2 << 20).expect_err("holds more");
+    assert_eq!(error.kind(), ErrorKind::Refused);
+    let clash = FsChange { new_name: Some("two".to_owned()), ..SAME };
+    assert_eq!(filesystems::update(&coordinator, "uno", &clash, 0).expect_err("taken").kind(), ErrorKind::Exists);
+    let unlimited = FsChange { total_bytes: Some(0), ..SAME };
+    assert_eq!(filesystems::update(&coordinator, "uno", &unlimited, 0).expect("update").total_bytes, None);
+    assert!(filesystems::start_remove(&coordinator, "uno").expect("remove").removing);
+    filesystems::forget(&coordinator, &one).expect("forget, though it was renamed since");
+    filesystems::forget(&coordinator, &one).expect("twice is no error");
+    assert_eq!(filesystems::find(&coordinator, "uno").expect_err("gone").kind(), ErrorKind::NotFound);
+    assert_eq!(add(&coordinator, "uno").expect("free again").id, FsId(3), "numbers are never given again");
+    assert_eq!(filesystems::list(&coordinator).expect("list").len(), 2);
+}
+
+#[test]
+fn bad_names_and_sizes() {
+    let coordinator = coordinator();
+    let long = "x".repeat(33);
+    for name in ["", ".", "..", "a/b", "a\\b", "a b", "a\nb", "-x", &long] {
+        assert_eq!(add(&coordinator, name).expect_err("bad name").kind(), ErrorKind::Invalid, "{name:?}");
+    }
+    add(&coordinator, &"ü".repeat(32)).expect("32 characters, whatever their bytes");
+    let tiny = FsSpec { total_bytes: Some(4096), ..spec("tiny") };
+    assert_eq!(filesystems::add(&coordinator, &tiny, Guid([1; 16]), 0).expect_err("tiny").kind(), ErrorKind::Invalid);
+    let nowhere = FsSpec { group: Some("nowhere".to_owned()), ..spec("x") };
+    assert_eq!(
+        filesystems::add(&coordinator, &nowhere, Guid([1; 16]), 0).expect_err("group").kind(),
+        ErrorKind::NotFound
+    );
+}
+
+#[test]
+fn groups_hold_file_systems() {
+    let coordinator = coordinator();
+    groups::add(&coordinator, &GroupSpec { start_demote_s: Some(60), ..group("hot") }).expect("add");
+    filesystems::add(&coordinator, &FsSpec { group: Some("hot".to_owned()), ..spec("a") }, Guid([1; 16]), 0)
+        .expect("add");
+    assert_eq!(groups::remove(&coordinator, "hot").expect_err("in use").kind(), ErrorKind::Refused);
+    assert_eq!(groups::remove(&coordinator, "default").expect_err("default").kind(), ErrorKind::Refused);
+    let rename = GroupSpec { new_name: Some("warm".to_owned()), target_ssd_retention_s: Some(9), ..group("hot") };
+    groups::update(&coordinator, &rename).expect("rename");
+    assert_eq!(filesystems::find(&coordinator, "a").expect("there").value.group, "warm");
+    let listed = groups::list(&coordinator).expect("list");
+    let warm = listed.iter().find(|group| group.name == "warm").expect("listed");
+    assert_eq!((warm.filesystems, warm.target_ssd_retention_s, warm.start_demote_s), (1, 9, 60));
+    let taken = GroupSpec { new_name: Some("default".to_owned()), ..group("warm") };
+    assert_eq!(groups::update(&coordinator, &taken).expect_err("taken").kind(), ErrorKind::Stale);
+    let fs = filesystems::start_remove(&coordinator, "a").expect("remove");
+    filesystems::forget(&coordinator, &fs).expect("forget");
+    groups::remove(&coordinator, "warm").expect("empty now");
+    for i in 0..groups::GROUPS_MAX - 1 {
+        groups::add(&coordinator, &group(&format!("g{i}"))).expect("add");
+    }
+    assert_eq!(groups::add(&coordinator, &group("one-more")).expect_err("full").kind(), ErrorKind::Refused);
+}
+
+fn drive(id: u32, state: &str) -> DriveView {
+    DriveView {
+        id,
+        uuid: String::new(),
+        path: format!("/d/{id}"),
+        size_bytes: 1,
+        used_bytes: 0,
+        domain: 0,
+        state: state.to_owned(),
+        problem: None,
+        errors: 0,
+    }
+}
+
+fn partition(id: u16, state: &str) -> PartitionView {
+    let state = state.to_owned();
+    PartitionView { id, term: 1, primary: Some(1), members: vec![1], state, applied: 0, staged_bytes: 0, log_bytes: 0 }
+}
+
+#[test]
+fn the_state_word() {
+    let judge = |drives: [&str; 6], partitions: [&str; 2]| {
+        let drives: Vec<DriveView> = (1..).zip(drives).map(|(id, state)| drive(id, state)).collect();
+        let partitions: Vec<PartitionView> = (0..).zip(partitions).map(|(id, state)| partition(id, state)).collect();
+        judge(Protection { data: 4, parity: 2 }, &drives, &partitions)
+    };
+    let (a, s) = ("active", "serving");
+    assert_eq!(judge([a; 6], [s, s]), (State::Ok, vec![]));
+    assert_eq!(judge([a, a, a, a, "draining", "adding"], [s, s]).0, State::Ok);
+    let (state, problems) = judge([a, "missing", a, "failed", a, a], [s, s]);
+    assert_eq!(state, State::Degraded);
+    assert_eq!(problems, ["drive d2 (/d/2) is missing", "drive d4 (/d/4) is failed"]);
+    assert_eq!(judge([a, "missing", "missing", "failed", a, a], [s, s]).0, State::Unavailable);
+    let (state, problems) = judge([a; 6], [s, "recovering"]);
+    assert_eq!((state, problems), (State::Unavailable, vec!["partition p1 is recovering".to_owned()]));
+}
