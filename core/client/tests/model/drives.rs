@@ -1,0 +1,132 @@
+//! Drives in memory with the semantics of the real ones, and ways to break them.
+
+use std::collections::{HashMap, HashSet};
+use std::future::{pending, ready};
+use std::sync::Mutex;
+
+use braid_base::ErrorKind;
+use braid_base::crc::{block_crcs, crc32c};
+use braid_base::ids::DriveId;
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
+use braid_client::BoxFuture;
+use bytes::{Bytes, BytesMut};
+
+/// What is wrong with a drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Answers `Io` at once.
+    Broken,
+    /// Never answers.
+    Silent,
+    /// Forgot all shards.
+    Empty,
+    /// Delivers a flipped bit with the old checksums.
+    Lies,
+    /// Delivers fewer bytes than asked for.
+    Short,
+    /// Finds the damage itself.
+    Corrupt,
+}
+
+#[derive(Default)]
+pub struct Drives(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    shards: HashMap<DriveId, HashMap<ShardId, HashMap<u16, (Bytes, u32)>>>,
+    faults: HashMap<DriveId, Fault>,
+    reads: Vec<(DriveId, ShardId, u16, u16)>,
+    puts_refused: HashSet<DriveId>,
+    busy_puts: usize,
+}
+
+impl Drives {
+    pub fn break_it(&self, d: u32, fault: Fault) {
+        self.0.lock().expect("drives").faults.insert(DriveId(d), fault);
+    }
+
+    pub fn mend_all(&self) {
+        self.0.lock().expect("drives").faults.clear();
+    }
+
+    /// The next `count` writes answer `Busy`.
+    pub fn busy_puts(&self, count: usize) {
+        self.0.lock().expect("drives").busy_puts = count;
+    }
+
+    /// The reads since the last call.
+    pub fn reads(&self) -> Vec<(DriveId, ShardId, u16, u16)> {
+        std::mem::take(&mut self.0.lock().expect("drives").reads)
+    }
+
+    pub fn drop_all_shards(&self) {
+        self.0.lock().expect("drives").shards.clear();
+    }
+
+    pub fn ask(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
+        let mut state = self.0.lock().expect("drives");
+        if let DriveOp::Read { id, block, count } = op {
+            state.reads.push((d, id, block, count));
+        }
+        match state.faults.get(&d) {
+            Some(Fault::Silent) => Box::pin(pending()),
+            Some(Fault::Broken) => Box::pin(ready(Err(ErrorKind::Io.into()))),
+            _ => Box::pin(ready(state.apply(d, op))),
+        }
+    }
+}
+
+impl State {
+    fn apply(&mut self, d: DriveId, op: DriveOp) -> DriveResult {
+        let fault = self.faults.get(&d).copied();
+        let shards = self.shards.entry(d).or_default();
+        match op {
+            DriveOp::Create { id, .. } => {
+                shards.entry(id).or_default();
+            }
+            DriveOp::Put { id, block, crcs, data } => {
+                if self.busy_puts > 0 {
+                    self.busy_puts -= 1;
+                    return Err(ErrorKind::Busy.into());
+                }
+                if data.len() % BLOCK != 0 || block_crcs(&data) != crcs {
+                    return Err(ErrorKind::Invalid.into());
+                }
+                let shard = shards.get_mut(&id).ok_or(ErrorKind::NotFound)?;
+                for (at, crc) in crcs.into_iter().enumerate() {
+                    let bytes = data.slice(at * BLOCK..(at + 1) * BLOCK);
+                    match shard.get(&(block + at as u16)) {
+                        Some((old, _)) if *old != bytes => return Err(ErrorKind::Exists.into()),
+                        _ => shard.insert(block + at as u16, (bytes, crc)),
+                    };
+                }
+            }
+            DriveOp::Read { id, block, count } => {
+                let shard = shards.get(&id).filter(|_| fault != Some(Fault::Empty)).ok_or(ErrorKind::NotFound)?;
+                let (mut data, mut crcs) = (BytesMut::new(), Vec::new());
+                for at in block..block + count {
+                    let (bytes, crc) = shard.get(&at).ok_or(ErrorKind::Invalid)?;
+                    assert_eq!(crc32c(bytes), *crc, "the model's memory is sound");
+                    data.extend_from_slice(bytes);
+                    crcs.push(*crc);
+                }
+                match fault {
+                    Some(Fault::Lies) => {
+                        let bit = data.len() / 2;
+                        data[bit] ^= 0x10;
+                    }
+                    Some(Fault::Short) => data.truncate(data.len() - 1),
+                    Some(Fault::Corrupt) => return Err(ErrorKind::Corrupt.into()),
+                    _ => {}
+                }
+                return Ok(DriveReply::Data { data: data.freeze(), crcs });
+            }
+            DriveOp::Drop { id, .. } => {
+                shards.remove(&id);
+            }
+            DriveOp::Report { .. } | DriveOp::Stat => return Err(ErrorKind::Unsupported.into()),
+        }
+        Ok(DriveReply::Done)
+    }
+}

@@ -1,0 +1,76 @@
+//! A whole small cluster in memory: a partition server with names, staged and destaged content and locks, drives
+//! that can fail or lie, and a clock that jumps. Good for tests of the client and of the doors, nothing else.
+//! All partitions share one state; attributes stay "remote" if an inode lives in another partition.
+
+#![allow(dead_code)] // Each test file uses its own part.
+
+pub mod clock;
+pub mod drives;
+pub mod files;
+pub mod locks;
+pub mod names;
+pub mod server;
+
+use std::sync::Arc;
+
+use braid_base::ids::{ClientId, DriveId, FsId, Ino, PartitionId, Vp};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+use braid_client::{BoxFuture, Fs, Session, Wire};
+
+use clock::Clock;
+use drives::Drives;
+use server::Server;
+
+/// The cluster and the way to it, with the jumping clock.
+pub struct World {
+    pub clock: Clock,
+    pub server: Arc<Server>,
+    pub drives: Arc<Drives>,
+    pub partitions: u16,
+}
+
+impl World {
+    pub fn new(partitions: u16) -> Arc<Self> {
+        let (server, drives) = (Arc::new(Server::new(partitions)), Arc::new(Drives::default()));
+        Arc::new(Self { clock: Clock::default(), server, drives, partitions })
+    }
+
+    /// A file system with a root directory.
+    pub fn fs(self: &Arc<Self>) -> Fs {
+        let fs = Fs::new(Session::new(self.clone(), ClientId(7)), FsId(1), root());
+        self.run(fs.make_root(0o755)).expect("a root can be made");
+        fs
+    }
+
+    /// Runs `future` to its end; time jumps whenever nothing else can happen.
+    pub fn run<F: Future>(&self, future: F) -> F::Output {
+        self.clock.run(future)
+    }
+}
+
+pub fn root() -> Ino {
+    Ino::new(Vp(0), 1)
+}
+
+impl Wire for World {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+        self.server.clone().ask(p, req)
+    }
+
+    fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
+        self.drives.ask(d, op)
+    }
+
+    fn sleep_ms(&self, ms: u64) -> BoxFuture<()> {
+        self.clock.sleep(ms)
+    }
+
+    fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
+    }
+}

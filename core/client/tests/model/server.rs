@@ -1,0 +1,170 @@
+//! The partition server: exactly-once by operation id, and ways to lose its answers.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::future::{pending, poll_fn, ready};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+use braid_base::ids::{Ino, OpId, PartitionId, Vp};
+use braid_base::msg::fs::{FsResult, LockKind, Op, Reply, Request};
+use braid_base::{Error, ErrorKind};
+use braid_client::BoxFuture;
+
+use super::files::Stage;
+use super::locks::Held;
+use super::names::Node;
+
+/// What happens to the next request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mishap {
+    /// It is refused with this kind and not carried out.
+    Refuse(ErrorKind),
+    /// It is carried out and the answer is lost.
+    LoseAnswer,
+    /// It is lost.
+    LoseRequest,
+}
+
+pub struct Server {
+    state: Mutex<State>,
+}
+
+pub struct State {
+    pub partitions: u16,
+    pub nodes: HashMap<Ino, Node>,
+    pub stage: Stage,
+    pub locks: Vec<(Ino, Held)>,
+    pub cancelled: HashSet<OpId>,
+    pub lock_wakers: Vec<Waker>,
+    pub next: u64,
+    pub time: i64,
+    answers: HashMap<OpId, FsResult>,
+    pub mishaps: VecDeque<Mishap>,
+    /// Requests seen: their names and whether they were carried out now.
+    pub log: Vec<(OpId, String, u64)>,
+}
+
+impl Server {
+    pub fn new(partitions: u16) -> Self {
+        let state = State {
+            partitions,
+            nodes: HashMap::new(),
+            stage: Stage::default(),
+            locks: Vec::new(),
+            cancelled: HashSet::new(),
+            lock_wakers: Vec::new(),
+            next: 2,
+            time: 1_700_000_000,
+            answers: HashMap::new(),
+            mishaps: VecDeque::new(),
+            log: Vec::new(),
+        };
+        Self { state: Mutex::new(state) }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("server state")
+    }
+
+    /// The names of the operations asked since the last call.
+    pub fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().log).into_iter().map(|(_, name, _)| name).collect()
+    }
+
+    pub fn ask(self: Arc<Self>, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+        let mut state = self.state();
+        if let Some(ino) = req.body.route() {
+            assert_eq!(ino.partition(state.partitions), p, "{:?} went to the wrong partition", req.body);
+        }
+        assert!(req.done_upto < req.op.seq, "an operation cannot be done before it is asked");
+        let name = format!("{:?}", req.body);
+        let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
+        state.log.push((req.op, name, req.done_upto));
+        let mishap = state.mishaps.pop_front();
+        match mishap {
+            Some(Mishap::Refuse(kind)) => return Box::pin(ready(Err(kind.into()))),
+            Some(Mishap::LoseRequest) => return Box::pin(pending()),
+            _ => {}
+        }
+        if let Op::Lock { ino, lock, wait: true } = req.body
+            && lock.kind != LockKind::Unlock
+        {
+            drop(state);
+            let op = req.op;
+            return Box::pin(poll_fn(move |cx| {
+                let mut state = self.state();
+                if state.cancelled.remove(&op) {
+                    return Poll::Ready(Err(ErrorKind::WouldBlock.into()));
+                }
+                match state.try_lock(op.client, ino, lock) {
+                    Ok(()) => Poll::Ready(Ok(Reply::Done)),
+                    Err(_) => {
+                        state.lock_wakers.push(cx.waker().clone());
+                        Poll::Pending
+                    }
+                }
+            }));
+        }
+        let answer = match state.answers.get(&req.op) {
+            Some(answer) => answer.clone(),
+            None => {
+                let answer = state.apply(p, &req);
+                state.answers.insert(req.op, answer.clone());
+                answer
+            }
+        };
+        if mishap == Some(Mishap::LoseAnswer) {
+            return Box::pin(pending());
+        }
+        Box::pin(ready(answer))
+    }
+}
+
+impl State {
+    pub fn is_local(&self, p: PartitionId, ino: Ino) -> bool {
+        ino.partition(self.partitions) == p
+    }
+
+    pub fn fresh_ino(&mut self, dir: Ino, spread: bool) -> Ino {
+        self.next += 1;
+        let vp = if spread { Vp((self.next % 4) as u16) } else { dir.vp() };
+        Ino::new(vp, self.next)
+    }
+
+    pub fn node(&mut self, ino: Ino) -> Result<&mut Node, Error> {
+        self.nodes.get_mut(&ino).ok_or_else(|| ErrorKind::NotFound.into())
+    }
+
+    pub fn wake_lock_waiters(&mut self) {
+        self.lock_wakers.drain(..).for_each(Waker::wake);
+    }
+
+    fn apply(&mut self, p: PartitionId, req: &Request) -> FsResult {
+        let client = req.op.client;
+        self.time += 1;
+        Ok(match req.body.clone() {
+            Op::Layout { ino, off, len } => Reply::Layout(self.layout(ino, off, len)?),
+            Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
+            Op::Write { ino, parts, append, kill_suid_sgid } => self.write(ino, parts, append, kill_suid_sgid)?,
+            Op::Fallocate { ino, off, len, mode, keep_size } => {
+                Reply::Attr(self.fallocate(ino, off, len, mode, keep_size)?)
+            }
+            Op::SetAttr { ino, set } => Reply::Attr(self.setattr(ino, &set)?),
+            Op::Lock { ino, lock, .. } => self.try_lock(client, ino, lock).map(|()| Reply::Done)?,
+            Op::CancelLock { seq, .. } => {
+                self.cancelled.insert(OpId { client, seq });
+                self.wake_lock_waiters();
+                Reply::Done
+            }
+            Op::TestLock { ino, lock } => Reply::Locked(self.conflict(client, ino, &lock)),
+            Op::UnlockOwner { ino, owner, flock } => {
+                self.locks.retain(|(i, h)| *i != ino || h.spec.owner != owner || h.spec.flock != flock);
+                self.wake_lock_waiters();
+                Reply::Done
+            }
+            Op::Statfs => Reply::Usage { bytes: 4096, inodes: self.nodes.len() as u64 },
+            Op::Sync { .. } | Op::EndSession => Reply::Done,
+            body => self.name_op(p, req.cred, body)?,
+        })
+    }
+}

@@ -1,0 +1,215 @@
+//! The mover: all shards or none of it counts, and a random history of one file reads as it should.
+
+mod model;
+
+use braid_base::ErrorKind;
+use braid_base::attr::SetAttr;
+use braid_base::ids::{DriveId, FsId, Ino, PartitionId, Term};
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
+use braid_base::msg::fs::{Cred, FallocMode};
+use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
+use braid_base::record::{PackClass, Placement};
+use braid_client::fs::{Create, WireStage};
+use braid_client::{Fs, mover};
+use bytes::Bytes;
+use model::drives::Fault;
+use model::files::placement;
+use model::{World, root};
+
+fn stage(world: &World, fs: &Fs) -> WireStage {
+    WireStage {
+        session: fs.session().clone(),
+        fs: FsId(1),
+        partition: PartitionId(0).min(PartitionId(world.partitions)),
+    }
+}
+
+fn prepare(world: &World, job: &MoveJob) {
+    for plan in &job.stripes {
+        for (shard, drive) in plan.place.drives.iter().enumerate() {
+            let id = ShardId { pack: plan.at.pack, shard: shard as u8 };
+            let (data, parity, class) = (plan.place.data, plan.place.parity, PackClass::Destage);
+            let op = DriveOp::Create { id, data, parity, class, term: Term(1), fs: FsId(1) };
+            world.run(world.drives.ask(*drive, op)).expect("create");
+        }
+    }
+}
+
+fn file(world: &World, fs: &Fs, content: &[u8]) -> Ino {
+    let ino = world.run(fs.create(Cred::default(), root(), b"file", Create::default())).expect("create").ino;
+    world.run(fs.write(ino, 0, Bytes::copy_from_slice(content), false, false)).expect("write");
+    ino
+}
+
+#[test]
+fn every_shard_must_be_acknowledged() {
+    let world = World::new(1);
+    let fs = world.fs();
+    let ino = file(&world, &fs, &[9; 100_000]);
+    let (job, _) = world.server.state().plan_destage(ino, &placement(4, 2), 1 << 20);
+    let stage = stage(&world, &fs);
+    let error = world.run(mover::run(fs.reader(), &stage, &job)).expect_err("no shard was created");
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    prepare(&world, &job);
+    for fault in [Fault::Broken, Fault::Silent] {
+        world.drives.break_it(5, fault);
+        world.run(mover::run(fs.reader(), &stage, &job)).expect_err("one drive of six does not answer");
+        world.drives.mend_all();
+    }
+    world.drives.busy_puts(5);
+    world.run(mover::run(fs.reader(), &stage, &job)).expect("busy drives are asked again, same bytes are accepted");
+}
+
+#[test]
+fn stripes_have_the_layout_of_the_design() {
+    let world = World::new(1);
+    let fs = world.fs();
+    let content: Vec<u8> = (0..5 * BLOCK + 100).map(|i| (i / 7) as u8).collect();
+    let ino = file(&world, &fs, &content);
+    let (mut job, _) = world.server.state().plan_destage(ino, &placement(2, 1), 1 << 20);
+    // A hole of three bytes in front shifts everything.
+    let plan: &mut StripePlan = &mut job.stripes[0];
+    plan.parts.insert(0, Part { len: 3, from: Source::Zero });
+    prepare(&world, &job);
+    world.run(mover::run(fs.reader(), &stage(&world, &fs), &job)).expect("move");
+    let at = job.stripes[0].at;
+    assert_eq!(at.ul, 3, "ceil(20580 / 2 / 4096)");
+    let unit = 3 * BLOCK;
+    let mut logical = vec![0; 3];
+    logical.extend_from_slice(&content);
+    logical.resize(2 * unit, 0);
+    let parity: Vec<u8> = (0..unit).map(|i| logical[i] ^ logical[unit + i]).collect();
+    for (shard, want) in [&logical[..unit], &logical[unit..], &parity].into_iter().enumerate() {
+        let read = DriveOp::Read { id: ShardId { pack: at.pack, shard: shard as u8 }, block: at.sb, count: at.ul };
+        let Ok(DriveReply::Data { data, .. }) = world.run(world.drives.ask(DriveId(shard as u32), read)) else {
+            panic!("shard {shard} is not there")
+        };
+        assert!(data == want, "shard {shard}");
+    }
+}
+
+#[test]
+fn impossible_plans_are_refused() {
+    let world = World::new(1);
+    let fs = world.fs();
+    let ino = file(&world, &fs, &[1; 10_000]);
+    let (job, _) = world.server.state().plan_destage(ino, &placement(4, 2), 1 << 20);
+    prepare(&world, &job);
+    let broken = |change: &dyn Fn(&mut StripePlan)| {
+        let mut job = job.clone();
+        change(&mut job.stripes[0]);
+        world.run(mover::run(fs.reader(), &stage(&world, &fs), &job)).expect_err("impossible").kind()
+    };
+    assert_eq!(broken(&|plan| plan.at.ul = 0), ErrorKind::Invalid);
+    assert_eq!(broken(&|plan| plan.parts.push(Part { len: 1 << 20, from: Source::Zero })), ErrorKind::Invalid);
+    assert_eq!(broken(&|plan| plan.place = Placement { data: 17, ..plan.place.clone() }), ErrorKind::Corrupt);
+    assert_eq!(broken(&|plan| plan.place.drives.truncate(3)), ErrorKind::Corrupt);
+}
+
+/// What happens to the file; the same is done to a plain vector.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(u64, usize),
+    Append(usize),
+    Cut(u64),
+    Punch(u64, u64),
+    Zero(u64, u64),
+    Read(u64, u64),
+    Destage(u8, u8),
+    Break(u32),
+    Mend,
+}
+
+fn step_of(roll: &mut impl FnMut(u64) -> u64) -> Step {
+    let spot = |roll: &mut dyn FnMut(u64) -> u64| roll(3 << 20);
+    match roll(20) {
+        0..=4 => Step::Write(spot(roll), 1 + roll(300_000) as usize),
+        5 | 6 => Step::Append(1 + roll(50_000) as usize),
+        7 => Step::Cut(spot(roll)),
+        8 => Step::Punch(spot(roll), 1 + roll(400_000)),
+        9 => Step::Zero(spot(roll), 1 + roll(100_000)),
+        10 => [Step::Destage(4, 2), Step::Destage(2, 1), Step::Destage(1, 2)][roll(3) as usize],
+        11 => Step::Break(roll(6) as u32),
+        12 => Step::Mend,
+        _ => Step::Read(spot(roll), 1 + roll(1 << 20)),
+    }
+}
+
+#[test]
+fn a_random_history_reads_like_a_plain_vector() {
+    for seed in 1..=12u64 {
+        let mut state = seed;
+        let mut roll = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let world = World::new(1);
+        let fs = world.fs();
+        world.server.state().stage.inline = seed % 2 == 0;
+        let ino = file(&world, &fs, b"start");
+        let mut plain = b"start".to_vec();
+        for count in 0..150 {
+            let step = step_of(&mut roll);
+            let byte = (count % 251) as u8 + 1;
+            apply(&world, &fs, ino, &mut plain, step, byte);
+            let size = world.run(fs.getattr(ino)).expect("attr").size;
+            assert_eq!(size, plain.len() as u64, "seed {seed}, step {count} {step:?}");
+            if let Step::Read(off, len) = step {
+                let got = world.run(fs.read(ino, off, len)).expect("read");
+                let (from, to) = ((off as usize).min(plain.len()), ((off + len) as usize).min(plain.len()));
+                assert!(got == plain[from..to], "seed {seed}, step {count} {step:?}");
+            }
+        }
+        let all = world.run(fs.read(ino, 0, 16 << 20)).expect("read");
+        assert!(all == plain, "seed {seed}: the end");
+    }
+}
+
+fn apply(world: &World, fs: &Fs, ino: Ino, plain: &mut Vec<u8>, step: Step, byte: u8) {
+    let range = |off: u64, len: u64, plain: &mut Vec<u8>, value: u8, grow: bool| {
+        let end = (off + len) as usize;
+        if grow && plain.len() < end {
+            plain.resize(end, 0);
+        }
+        let end = end.min(plain.len());
+        plain[(off as usize).min(end)..end].fill(value);
+    };
+    match step {
+        Step::Write(off, len) => {
+            world.run(fs.write(ino, off, Bytes::from(vec![byte; len]), false, false)).expect("write");
+            range(off, len as u64, plain, byte, true);
+        }
+        Step::Append(len) => {
+            let done = world.run(fs.write(ino, 0, Bytes::from(vec![byte; len]), true, false)).expect("append");
+            assert_eq!(done.off, plain.len() as u64);
+            range(done.off, len as u64, plain, byte, true);
+        }
+        Step::Cut(size) => {
+            world.run(fs.setattr(ino, SetAttr { size: Some(size), ..SetAttr::default() })).expect("cut");
+            plain.resize(size as usize, 0);
+        }
+        Step::Punch(off, len) => {
+            world.run(fs.fallocate(ino, off, len, FallocMode::Punch, true)).expect("punch");
+            range(off, len, plain, 0, false);
+        }
+        Step::Zero(off, len) => {
+            world.run(fs.fallocate(ino, off, len, FallocMode::Zero, false)).expect("zero");
+            range(off, len, plain, 0, true);
+        }
+        Step::Destage(data, parity) => {
+            let (job, moved) = world.server.state().plan_destage(ino, &placement(data, parity), 1 << 20);
+            world.drives.mend_all();
+            prepare(world, &job);
+            world.run(mover::run(fs.reader(), &stage(world, fs), &job)).expect("move");
+            world.server.state().commit_destage(ino, &moved);
+        }
+        // One of at least three: every code of this test survives it, the mirror and 2+1 among them.
+        Step::Break(d) => {
+            world.drives.mend_all();
+            world.drives.break_it(d, [Fault::Lies, Fault::Empty, Fault::Broken][d as usize % 3]);
+        }
+        Step::Mend => world.drives.mend_all(),
+        Step::Read(..) => {}
+    }
+}
