@@ -50,6 +50,42 @@ pub const DESTAGE_START_BYTES: u64 = 64 << 20;
 pub const DESTAGE_AGE_MS: u64 = 10_000;
 /// Slices of one chunk above which it is compacted.
 pub const SLICES_PER_CHUNK_MAX: usize = 8;
+/// Slices of one chunk above which it is compacted at once, not after [`CROWDED_MS`].
+pub const SLICES_PER_CHUNK_URGENT: usize = 8 * SLICES_PER_CHUNK_MAX;
+/// How long a chunk may have more than [`SLICES_PER_CHUNK_MAX`] slices, milliseconds: a burst of small writes
+/// into one chunk is merged once and not after every ninth write.
+pub const CROWDED_MS: u64 = 1_000;
+/// What one slice counts beside its bytes towards the stage limits: its key, record and place in memory.
+pub const SLICE_COST_BYTES: u64 = 128;
+/// Writes held back while the stage is full (each at most WRITE_MAX); more are sent back as busy.
+pub const HELD_MAX: usize = 256;
+/// How long a write is held back while destage makes no progress at all, milliseconds.
+pub const HELD_MS_MAX: u64 = 20_000;
+/// Pieces of one write request: each becomes at most two slices of about 80 bytes in its log entry.
+pub const WRITE_PARTS_MAX: usize = 1_024;
+/// Bytes of a file that one layout may cover: 1 GiB, at most 1,024 chunks of 256 extents and the cuts in them.
+pub const LAYOUT_BYTES_MAX: u64 = 1 << 30;
+/// Logical bytes of one bulk move: 8 stripes.
+pub const JOB_BYTES_MAX: usize = 8 * STRIPE_BYTES;
+/// Bulk moves of one partition under way at once.
+pub const JOBS_MAX: usize = 2;
+/// Bytes of effects that the commit of one bulk move may have, estimated at planning: half of a record, because
+/// pack records and hints come on top.
+pub const JOB_META_MAX: usize = RECORD_META_MAX / 2;
+/// Slices of one chunk that one merge consumes: bounds its deletes.
+pub const MERGE_SLICES_MAX: usize = 2_000;
+/// Chunks whose bytes a cut counts at once; beyond, cleanup counts them later.
+pub const CUT_CHUNKS_MAX: usize = 32;
+/// Free slots in per cent of all below which garbage is collected, and below which it is urgent.
+pub const GC_START_PERCENT: u64 = 20;
+/// See [`GC_START_PERCENT`].
+pub const GC_URGENT_PERCENT: u64 = 10;
+/// Most operations that a drive target has under way; the next ones are answered `Busy`.
+pub const DRIVE_OPS_MAX: usize = 4096;
+/// Most memory for checksum tables of one drive: 64 MiB cover 43 GiB of recently used 8 MiB shards.
+pub const DRIVE_TABLE_CACHE_BYTES: usize = 64 << 20;
+/// How long a dropped slot keeps its bytes unless space is needed, milliseconds.
+pub const QUARANTINE_MS: u64 = 600_000;
 /// Share of flash kept back from users, per cent.
 pub const RESERVE_PERCENT: u64 = 10;
 
@@ -57,6 +93,9 @@ const _: () = assert!(CHUNK % BLOCK as u64 == 0);
 const _: () = assert!(WRITE_MAX as u64 <= CHUNK);
 const _: () = assert!(SEGMENT_BYTES >= 16 * (WRITE_MAX + RECORD_META_MAX) as u64);
 const _: () = assert!(DESTAGE_START_BYTES < STAGE_CAP_BYTES);
+const _: () = assert!(WRITE_PARTS_MAX * 2 * 128 < RECORD_META_MAX);
+const _: () = assert!(MERGE_SLICES_MAX * 33 < JOB_META_MAX);
+const _: () = assert!(HELD_MAX as u64 * WRITE_MAX as u64 <= STAGE_CAP_BYTES);
 const _: () = assert!(SHARD_BYTES % BLOCK as u64 == 0 && SHARD_BYTES <= SHARD_BYTES_MAX);
 // sb and ul are 16 bits of 4 KiB blocks.
 const _: () = assert!(SHARD_BYTES_MAX / BLOCK as u64 <= u16::MAX as u64);
