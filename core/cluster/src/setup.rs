@@ -11,7 +11,7 @@
 //!
 //! A crash after 5 leaves drives `adding`; the next start finds them blank, or already ours, and goes on at 6.
 
-mod checks;
+pub mod bounds;
 mod fresh;
 mod resume;
 
@@ -24,8 +24,6 @@ use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection};
 use crate::records::{self, Record};
 use crate::{groups, partitions};
-
-pub use checks::{DRIVE_BYTES_MIN, default_partitions, default_protection, space_needed_bytes};
 
 /// What the administrator asked for; none = not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -137,7 +135,7 @@ pub struct World<'a> {
 /// The cluster in the coordinator; none before it is created. `Unsupported` if newer software wrote it.
 pub fn known(coordinator: &dyn Coordinator) -> Result<Option<Known>> {
     let Some(cluster) = records::read::<Cluster>(coordinator, Cluster::KEY)? else { return Ok(None) };
-    checks::feature_level(&cluster.value)?;
+    bounds::feature_level(&cluster.value)?;
     let hosts = records::list::<Host>(coordinator)?.0;
     let no_host =
         || Error::new(ErrorKind::Corrupt, "the coordinator knows a cluster but no host: recover it (--recover)");
@@ -152,7 +150,7 @@ pub fn places(known: Option<&Known>, wish: &Wish, dir: &Path) -> Vec<PathBuf> {
     let mut places: Vec<PathBuf> =
         known.map(|known| known.drives.iter().map(|drive| drive.path.clone()).collect()).unwrap_or_default();
     if known.is_none() && wish.given.is_empty() {
-        places.extend((0..wish.drives.unwrap_or(checks::DRIVES_DEFAULT)).map(|i| dir.join(format!("drive-{i}"))));
+        places.extend((0..wish.drives.unwrap_or(bounds::DRIVES_DEFAULT)).map(|i| dir.join(format!("drive-{i}"))));
     }
     for path in &wish.given {
         if known.is_none() || !places.contains(path) {

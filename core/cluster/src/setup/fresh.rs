@@ -5,18 +5,18 @@ use std::path::Path;
 use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 
-use super::{Found, Label, Plan, ToFormat, Wish, World, checks};
+use super::{Found, Label, Plan, ToFormat, Wish, World, bounds};
 use crate::facts::{Cluster, Drive, DriveState, FEATURE_LEVEL, Host};
 use crate::filesystems::check_name;
 
 /// A plan that creates everything.
 pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Plan> {
     let World { identity, now_s } = world;
-    checks::drive_count(found.len())?;
-    let protection = wish.protection.unwrap_or(checks::default_protection(found.len()));
-    checks::protection(protection, found.len())?;
-    let partitions = wish.partitions.unwrap_or(checks::default_partitions(wish.cores));
-    checks::partitions(partitions)?;
+    bounds::drive_count(found.len())?;
+    let protection = wish.protection.unwrap_or(bounds::default_protection(found.len()));
+    bounds::protection(protection, found.len())?;
+    let partitions = wish.partitions.unwrap_or(bounds::default_partitions(wish.cores));
+    bounds::partitions(partitions)?;
     let name = wish.name.clone().unwrap_or("braid".to_owned());
     check_name("cluster", &name)?;
     let mut to_format = Vec::new();
@@ -26,7 +26,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
             return Err(Error::new(ErrorKind::Refused, message));
         }
         let (size_bytes, make_file) = usable(wish, drive)?;
-        checks::drive_bytes(&drive.path, size_bytes)?;
+        bounds::drive_bytes(&drive.path, size_bytes)?;
         let drive = Drive {
             id: DriveId(0),
             uuid: identity(),
@@ -45,7 +45,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
         name,
         created_s: now_s,
         protection,
-        shard_bytes: checks::shard_bytes(smallest_bytes),
+        shard_bytes: bounds::shard_bytes(smallest_bytes),
         partitions,
         feature_level: FEATURE_LEVEL,
     };
@@ -65,7 +65,7 @@ fn usable(wish: &Wish, found: &Found) -> Result<(u64, bool)> {
             );
             Err(Error::new(ErrorKind::NotFound, message))
         }
-        Label::Missing => Ok((wish.drive_bytes.unwrap_or(checks::DRIVE_BYTES_DEFAULT), true)),
+        Label::Missing => Ok((wish.drive_bytes.unwrap_or(bounds::DRIVE_BYTES_DEFAULT), true)),
         Label::Braid { cluster, .. } => {
             let way_out = way_out(&found.path);
             let message = format!(

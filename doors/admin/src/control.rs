@@ -1,0 +1,87 @@
+//! What the door asks of the process behind it.
+
+use std::future::Future;
+use std::pin::Pin;
+
+use braid_base::Result;
+use braid_cluster::view::{
+    DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView, Status,
+};
+
+/// The future of one answer.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A running cluster, as an administrator sees and changes it.
+pub trait Control: Send + Sync {
+    /// Everything at a glance.
+    fn status(&self) -> Answer<'_, Status>;
+
+    /// The drives, ordered by number, lost ones included.
+    fn drives(&self) -> Answer<'_, Vec<DriveView>>;
+
+    /// The partitions, ordered by number.
+    fn partitions(&self) -> Answer<'_, Vec<PartitionView>>;
+
+    /// The file systems, ordered by number.
+    fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>>;
+
+    /// Adds a file system; it can be mounted when this returns.
+    fn fs_add(&self, spec: FsSpec) -> Answer<'_, FilesystemView>;
+
+    /// Changes the file system `name`.
+    fn fs_update(&self, name: String, change: FsChange) -> Answer<'_, FilesystemView>;
+
+    /// Removes the file system `name` with all that is in it; `Refused` while it is mounted.
+    fn fs_remove(&self, name: String) -> Answer<'_, ()>;
+
+    /// The groups of file systems.
+    fn groups(&self) -> Answer<'_, Vec<GroupView>>;
+
+    /// Adds a group.
+    fn group_add(&self, spec: GroupSpec) -> Answer<'_, GroupView>;
+
+    /// Changes the group `spec.name`.
+    fn group_update(&self, spec: GroupSpec) -> Answer<'_, GroupView>;
+
+    /// Removes the group `name`; `Refused` while a file system is in it.
+    fn group_remove(&self, name: String) -> Answer<'_, ()>;
+
+    /// The mounts, ordered by path.
+    fn mounts(&self) -> Answer<'_, Vec<MountView>>;
+
+    /// Mounts a file system; the mount answers when this returns.
+    fn mount(&self, spec: MountSpec) -> Answer<'_, MountView>;
+
+    /// Takes the mount at `path` away. `Refused`, naming who holds it, while it is in use.
+    fn umount(&self, path: String) -> Answer<'_, ()>;
+
+    /// Counters and gauges of all parts, for `/metrics`.
+    fn samples(&self) -> Answer<'_, Vec<Sample>>;
+
+    /// Stops everything cleanly: mounts go (lazily if in use), logs are flushed, drives closed. Called once.
+    fn shutdown(&self) -> Answer<'_, ()>;
+}
+
+/// One number of `/metrics`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// Name without the leading `braid_`, unit last; counters end in `_total`.
+    pub name: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+    /// Counter or gauge.
+    pub kind: SampleKind,
+    /// What tells samples of one name apart, such as `("drive", "3")`.
+    pub labels: Vec<(&'static str, String)>,
+    /// The number.
+    pub value: f64,
+}
+
+/// How a [`Sample`] moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleKind {
+    /// Only up, from 0 at the start of the process.
+    Counter,
+    /// Up and down.
+    Gauge,
+}

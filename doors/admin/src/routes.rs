@@ -1,0 +1,75 @@
+//! The paths, one file per noun, and the document that describes them.
+
+mod cluster;
+mod filesystems;
+mod groups;
+mod mounts;
+mod process;
+
+use std::sync::Arc;
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, Request};
+use axum::routing::get;
+use axum::{Json, Router};
+use braid_base::{Error, ErrorKind};
+use serde::de::DeserializeOwned;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::failure::{ErrorBody, Failure};
+use crate::server::Desk;
+
+/// Where all but metrics lives.
+const ROOT: &str = "/api/v1";
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Braid", description = "Administration of a Braid cluster: each command of `braid` is one call here."),
+    components(schemas(ErrorBody)),
+    security(("token" = [])),
+    modifiers(&Token)
+)]
+struct Document;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        openapi.components.get_or_insert_default().add_security_scheme("token", scheme);
+    }
+}
+
+/// Every route.
+pub(crate) fn all() -> Router<Arc<Desk>> {
+    let api = OpenApiRouter::new()
+        .routes(routes!(cluster::status))
+        .routes(routes!(cluster::drives))
+        .routes(routes!(cluster::partitions))
+        .routes(routes!(filesystems::list, filesystems::add))
+        .routes(routes!(filesystems::update, filesystems::remove))
+        .routes(routes!(groups::list, groups::add))
+        .routes(routes!(groups::update, groups::remove))
+        .routes(routes!(mounts::list, mounts::add, mounts::remove))
+        .routes(routes!(process::shutdown));
+    let whole = OpenApiRouter::with_openapi(Document::openapi()).nest(ROOT, api).routes(routes!(process::metrics));
+    let (router, document) = whole.split_for_parts();
+    router.route("/api/v1/openapi.json", get(async move || Json(document)))
+}
+
+/// A JSON body whose mistakes are told in Braid's words.
+pub(crate) struct Body<T>(pub T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
+        let Json(value) = Json::<T>::from_request(request, state)
+            .await
+            .map_err(|error: JsonRejection| Failure(Error::new(ErrorKind::Invalid, error.body_text())))?;
+        Ok(Self(value))
+    }
+}

@@ -1,0 +1,50 @@
+//! File systems.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use braid_cluster::view::{FilesystemView, FsChange, FsSpec};
+
+use super::Body;
+use crate::failure::{ErrorBody, Failure};
+use crate::server::Desk;
+
+/// The file systems.
+#[utoipa::path(get, path = "/filesystems", tag = "filesystems",
+    responses((status = 200, body = Vec<FilesystemView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<FilesystemView>>, Failure> {
+    Ok(Json(desk.control.filesystems().await?))
+}
+
+/// Adds a file system.
+#[utoipa::path(post, path = "/filesystems", tag = "filesystems", request_body = FsSpec,
+    responses((status = 201, body = FilesystemView), (status = "default", body = ErrorBody)))]
+pub(super) async fn add(
+    State(desk): State<Arc<Desk>>,
+    Body(spec): Body<FsSpec>,
+) -> Result<(StatusCode, Json<FilesystemView>), Failure> {
+    Ok((StatusCode::CREATED, Json(desk.control.fs_add(spec).await?)))
+}
+
+/// Changes a file system.
+#[utoipa::path(patch, path = "/filesystems/{name}", tag = "filesystems", request_body = FsChange,
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = FilesystemView), (status = "default", body = ErrorBody)))]
+pub(super) async fn update(
+    State(desk): State<Arc<Desk>>,
+    Path(name): Path<String>,
+    Body(change): Body<FsChange>,
+) -> Result<Json<FilesystemView>, Failure> {
+    Ok(Json(desk.control.fs_update(name, change).await?))
+}
+
+/// Removes a file system with all that is in it.
+#[utoipa::path(delete, path = "/filesystems/{name}", tag = "filesystems",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn remove(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    desk.control.fs_remove(name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,50 @@
+//! Groups of file systems.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use braid_cluster::view::{GroupSpec, GroupView};
+
+use super::Body;
+use crate::failure::{ErrorBody, Failure};
+use crate::server::Desk;
+
+/// The groups.
+#[utoipa::path(get, path = "/groups", tag = "groups",
+    responses((status = 200, body = Vec<GroupView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<GroupView>>, Failure> {
+    Ok(Json(desk.control.groups().await?))
+}
+
+/// Adds a group.
+#[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupSpec,
+    responses((status = 201, body = GroupView), (status = "default", body = ErrorBody)))]
+pub(super) async fn add(
+    State(desk): State<Arc<Desk>>,
+    Body(spec): Body<GroupSpec>,
+) -> Result<(StatusCode, Json<GroupView>), Failure> {
+    Ok((StatusCode::CREATED, Json(desk.control.group_add(spec).await?)))
+}
+
+/// Changes a group; the name in the path counts, not the one in the body.
+#[utoipa::path(patch, path = "/groups/{name}", tag = "groups", request_body = GroupSpec,
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = GroupView), (status = "default", body = ErrorBody)))]
+pub(super) async fn update(
+    State(desk): State<Arc<Desk>>,
+    Path(name): Path<String>,
+    Body(spec): Body<GroupSpec>,
+) -> Result<Json<GroupView>, Failure> {
+    Ok(Json(desk.control.group_update(GroupSpec { name, ..spec }).await?))
+}
+
+/// Removes a group that no file system is in.
+#[utoipa::path(delete, path = "/groups/{name}", tag = "groups",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn remove(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+    desk.control.group_remove(name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

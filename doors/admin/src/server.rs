@@ -1,0 +1,112 @@
+//! The listener, the token check, and the end.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use braid_base::{Error, ErrorKind, Result};
+use tokio::sync::{Notify, Semaphore};
+
+use crate::control::Control;
+use crate::failure::Failure;
+use crate::routes;
+
+/// Requests served at once; more are told to come again.
+const REQUESTS_MAX: usize = 64;
+
+/// The REST server of one process.
+pub struct Server {
+    listener: TcpListener,
+    port: u16,
+    stop: Arc<Notify>,
+}
+
+/// What every handler sees.
+pub(crate) struct Desk {
+    pub control: Arc<dyn Control>,
+    pub stop: Arc<Notify>,
+    token: String,
+    slots: Semaphore,
+}
+
+impl Server {
+    /// Takes `port` of this machine's own address; 0 takes a free one. `Refused` if it is in use.
+    pub fn bind(port: u16) -> Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let listener = TcpListener::bind(address).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => {
+                let message = format!(
+                    "port {port} is in use by another process: choose another with --admin-port (0 = any free one)"
+                );
+                Error::new(ErrorKind::Refused, message)
+            }
+            _ => Error::os(format_args!("listening on {address}"), &error),
+        })?;
+        let failed = |error: std::io::Error| Error::os(format_args!("listening on {address}"), &error);
+        listener.set_nonblocking(true).map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        Ok(Self { listener, port, stop: Arc::new(Notify::new()) })
+    }
+
+    /// The port it has.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Resolves when somebody asks over REST that the process stops.
+    pub fn stop_asked(&self) -> impl Future<Output = ()> + Send + use<> {
+        let stop = self.stop.clone();
+        async move { stop.notified().await }
+    }
+
+    /// Answers requests that carry `token` until `until` resolves, then ends those under way.
+    pub async fn run(
+        self,
+        control: Arc<dyn Control>,
+        token: String,
+        until: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<()> {
+        let desk = Arc::new(Desk { control, stop: self.stop, token, slots: Semaphore::new(REQUESTS_MAX) });
+        let failed = |error: std::io::Error| Error::os("serving REST", &error);
+        let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
+        axum::serve(listener, router(desk)).with_graceful_shutdown(until).await.map_err(failed)
+    }
+}
+
+fn router(desk: Arc<Desk>) -> Router {
+    routes::all()
+        .fallback(|| async { Failure(Error::new(ErrorKind::NotFound, "no such path: see /api/v1/openapi.json")) })
+        .method_not_allowed_fallback(|| async {
+            Failure(Error::new(ErrorKind::Unsupported, "no such method here: see /api/v1/openapi.json"))
+        })
+        .layer(middleware::from_fn_with_state(desk.clone(), guard))
+        .with_state(desk)
+}
+
+/// Lets a request in if it carries the token and there is room.
+async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> Response {
+    let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    if !given.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|token| same(token, &desk.token)) {
+        let error = Error::new(
+            ErrorKind::NotPermitted,
+            "a bearer token expected: it is in admin.json of the cluster's directory",
+        );
+        return (StatusCode::UNAUTHORIZED, Failure(error).into_response().into_body()).into_response();
+    }
+    let Ok(_slot) = desk.slots.try_acquire() else {
+        let message = format!("more than {REQUESTS_MAX} requests at once: try again");
+        return Failure(Error::new(ErrorKind::Busy, message)).into_response();
+    };
+    next.run(request).await
+}
+
+/// Compares without telling by its time how much was right.
+fn same(given: &str, token: &str) -> bool {
+    let differences = given.bytes().zip(token.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b));
+    given.len() == token.len() && differences == 0
+}

@@ -1,0 +1,207 @@
+//! The server on a free port, asked over HTTP as any tool would.
+
+mod fake;
+
+use std::sync::Arc;
+use std::thread;
+
+use braid_admin::{Access, ErrorBody, Server};
+use fake::Fake;
+use serde_json::{Value, json};
+
+struct Running {
+    url: String,
+    token: String,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    fake: Arc<Fake>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let server = Server::bind(0).expect("a free port");
+        let access = Access::new(server.port()).expect("access");
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let fake = Arc::new(Fake::new());
+        let (control, token) = (fake.clone(), access.token.clone());
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            let asked = server.stop_asked();
+            let until = async move {
+                tokio::select! { _ = asked => {}, _ = stopped => {} }
+            };
+            runtime.block_on(server.run(control, token, until)).expect("served");
+        });
+        Self { url: access.url, token: access.token, stop: Some(stop), thread: Some(thread), fake }
+    }
+
+    /// Status and body of one request.
+    fn ask(&self, method: &str, path: &str, body: Option<Value>) -> (u16, String) {
+        ask(&format!("{}{path}", self.url), Some(&self.token), method, body)
+    }
+
+    fn json(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+        let (status, text) = self.ask(method, path, body);
+        (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Gone already if the test asked for a shutdown over REST.
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no panic in the server");
+        }
+    }
+}
+
+fn ask(url: &str, token: Option<&str>, method: &str, body: Option<Value>) -> (u16, String) {
+    let agent: ureq::Agent = ureq::Agent::config_builder().http_status_as_error(false).build().into();
+    let mut request = ureq::http::Request::builder().method(method).uri(url);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let text = body.map(|body| body.to_string()).unwrap_or_default();
+    let request = request.header("content-type", "application/json").body(text).expect("a request");
+    let mut response = agent.run(request).expect("an answer");
+    (response.status().as_u16(), response.body_mut().read_to_string().expect("text"))
+}
+
+#[test]
+fn nothing_without_the_token() {
+    let running = Running::start();
+    for path in ["/api/v1/status", "/api/v1/openapi.json", "/metrics", "/nowhere"] {
+        let url = format!("{}{path}", running.url);
+        for token in [None, Some(""), Some("wrong"), Some(&running.token[..63]), Some(&*format!("{}0", running.token))]
+        {
+            let (status, text) = ask(&url, token, "GET", None);
+            assert_eq!(status, 401, "{path} {token:?}");
+            let body: ErrorBody = serde_json::from_str(&text).expect("an error body");
+            assert!(body.message.contains("admin.json"));
+        }
+    }
+    assert_eq!(ask(&format!("{}/api/v1/shutdown", running.url), None, "POST", None).0, 401);
+    assert_eq!(running.ask("GET", "/api/v1/status", None).0, 200, "still running");
+}
+
+#[test]
+fn status_drives_partitions() {
+    let running = Running::start();
+    let (status, body) = running.json("GET", "/api/v1/status", None);
+    assert_eq!((status, &body["state"], &body["problems"]), (200, &json!("ok"), &json!([])));
+    assert_eq!(body["pid"], std::process::id());
+    assert_eq!(body["drives"].as_array().map(Vec::len), Some(6));
+    *running.fake.drive_2.lock().expect("not poisoned") = "missing".to_owned();
+    let (_, body) = running.json("GET", "/api/v1/status", None);
+    assert_eq!(
+        (&body["state"], &body["problems"]),
+        (&json!("degraded"), &json!(["drive d2 (/srv/drive-2) is missing"]))
+    );
+    assert_eq!(running.json("GET", "/api/v1/drives", None).1[1]["state"], "missing");
+    assert_eq!(running.json("GET", "/api/v1/partitions", None).1[1]["id"], 1);
+}
+
+#[test]
+fn file_systems_groups_and_mounts() {
+    let running = Running::start();
+    let add = json!({"name": "one", "total_bytes": 1 << 30});
+    let (status, body) = running.json("POST", "/api/v1/filesystems", Some(add.clone()));
+    assert_eq!((status, &body["name"], &body["total_bytes"]), (201, &json!("one"), &json!(1 << 30)));
+    let (status, body) = running.json("POST", "/api/v1/filesystems", Some(add));
+    assert_eq!((status, &body["kind"]), (409, &json!("exists")));
+    let (status, body) =
+        running.json("PATCH", "/api/v1/filesystems/one", Some(json!({"new_name": "zwölf", "total_bytes": 0})));
+    assert_eq!((status, &body["name"], &body["limited"]), (200, &json!("zwölf"), &json!(false)));
+    let (status, _) = running.ask("POST", "/api/v1/mounts", Some(json!({"filesystem": "zwölf", "path": "/mnt/a b"})));
+    assert_eq!(status, 201);
+    assert_eq!(running.json("GET", "/api/v1/mounts", None).1[0]["path"], "/mnt/a b");
+    let (status, body) = running.json("DELETE", "/api/v1/filesystems/zw%C3%B6lf", None);
+    assert_eq!((status, &body["kind"]), (409, &json!("refused")));
+    assert_eq!(running.ask("DELETE", "/api/v1/mounts?path=%2Fmnt%2Fa%20b", None).0, 204);
+    assert_eq!(running.ask("DELETE", "/api/v1/mounts?path=%2Fmnt%2Fa%20b", None).0, 404);
+    assert_eq!(running.ask("DELETE", "/api/v1/filesystems/zw%C3%B6lf", None).0, 204);
+    assert_eq!(running.json("GET", "/api/v1/filesystems", None).1, json!([]));
+    let (status, _) = running.ask("POST", "/api/v1/groups", Some(json!({"name": "hot", "start_demote_s": 5})));
+    assert_eq!(status, 201);
+    let (_, body) = running.json("PATCH", "/api/v1/groups/hot", Some(json!({"name": "ignored", "new_name": "warm"})));
+    assert_eq!((&body["name"], &body["start_demote_s"]), (&json!("warm"), &json!(5)));
+    assert_eq!(running.ask("DELETE", "/api/v1/groups/warm", None).0, 204);
+    assert_eq!(running.ask("DELETE", "/api/v1/groups/default", None).0, 409);
+}
+
+#[test]
+fn mistakes_get_one_json_error() {
+    let running = Running::start();
+    for (method, path, body, expected) in [
+        ("POST", "/api/v1/filesystems", Some(json!({"nam": "x"})), 400),
+        ("POST", "/api/v1/filesystems", Some(json!("text")), 400),
+        ("POST", "/api/v1/filesystems", None, 400),
+        ("PUT", "/api/v1/filesystems", None, 501),
+        ("GET", "/api/v1/nothing", None, 404),
+    ] {
+        let (status, text) = running.ask(method, path, body);
+        let error: ErrorBody = serde_json::from_str(&text).expect("an error body");
+        assert_eq!(status, expected, "{method} {path}: {error:?}");
+        assert!(!error.message.is_empty() && !error.message.contains('\n'));
+    }
+}
+
+#[test]
+fn the_document_describes_every_route() {
+    let running = Running::start();
+    let (_, document) = running.json("GET", "/api/v1/openapi.json", None);
+    let paths: Vec<&String> = document["paths"].as_object().expect("paths").keys().collect();
+    let expected = [
+        "/api/v1/drives",
+        "/api/v1/filesystems",
+        "/api/v1/filesystems/{name}",
+        "/api/v1/groups",
+        "/api/v1/groups/{name}",
+        "/api/v1/mounts",
+        "/api/v1/partitions",
+        "/api/v1/shutdown",
+        "/api/v1/status",
+        "/metrics",
+    ];
+    assert_eq!(paths, expected);
+    for schema in ["Status", "DriveView", "FilesystemView", "State", "ErrorBody", "FsSpec"] {
+        assert!(document["components"]["schemas"][schema].is_object(), "{schema} is described");
+    }
+    assert!(document["components"]["securitySchemes"]["token"].is_object());
+}
+
+#[test]
+fn metrics_are_prometheus_text() {
+    let running = Running::start();
+    let (status, text) = running.ask("GET", "/metrics", None);
+    assert_eq!(status, 200);
+    for line in [
+        "# TYPE braid_requests_total counter",
+        "braid_requests_total{op=\"lookup\"} 7",
+        "braid_requests_total{op=\"odd\\\"one\\\\\"} 2.5",
+        "braid_up 1",
+        "braid_state 0",
+        "braid_capacity_net_bytes 15461882265",
+        "braid_drive_lost{drive=\"2\",state=\"active\"} 0",
+        "braid_partition_term{partition=\"1\"} 3",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line:?} expected in:\n{text}");
+    }
+    assert_eq!(text.matches("# TYPE braid_drive_lost ").count(), 1, "one header per name");
+}
+
+#[test]
+fn shutdown_ends_the_server() {
+    let mut running = Running::start();
+    assert_eq!(running.ask("POST", "/api/v1/shutdown", None).0, 202);
+    running.thread.take().expect("started").join().expect("it ends by itself");
+}
+
+#[test]
+fn a_port_in_use_is_refused() {
+    let first = Server::bind(0).expect("a free port");
+    let error = Server::bind(first.port()).err().expect("in use");
+    assert_eq!(error.kind(), braid_base::ErrorKind::Refused);
+    assert!(error.message().contains(&first.port().to_string()) && error.message().contains("--admin-port"));
+}

@@ -1,0 +1,206 @@
+//! A made-up cluster behind [`Control`]: six drives and two partitions that always work, and file systems, groups
+//! and mounts kept by the real code over a coordinator in memory.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_admin::control::{Sample, SampleKind};
+use braid_admin::{Answer, Control};
+use braid_base::ids::Guid;
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::facts::{Filesystem, Protection};
+use braid_cluster::health::judge;
+use braid_cluster::view::{
+    Capacity, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView,
+    Status,
+};
+use braid_cluster::{Embedded, capacity, filesystems, groups};
+
+pub struct Fake {
+    coordinator: Embedded,
+    mounts: Mutex<Vec<MountView>>,
+    pub drive_2: Mutex<String>,
+}
+
+const DRIVE_BYTES: u64 = 4 << 30;
+const USED_BYTES: u64 = 5 << 20;
+
+impl Fake {
+    pub fn new() -> Self {
+        let coordinator = Embedded::in_memory(Arc::new(|| 0)).expect("memory");
+        let none =
+            GroupSpec { name: "default".into(), new_name: None, target_ssd_retention_s: None, start_demote_s: None };
+        groups::add(&coordinator, &none).expect("group");
+        Self { coordinator, mounts: Mutex::default(), drive_2: Mutex::new("active".to_owned()) }
+    }
+
+    fn drive_views(&self) -> Vec<DriveView> {
+        let state_2 = self.drive_2.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let drive = |id: u32| DriveView {
+            id,
+            uuid: Guid([id as u8; 16]).to_string(),
+            path: format!("/srv/drive-{id}"),
+            size_bytes: DRIVE_BYTES,
+            used_bytes: USED_BYTES,
+            domain: id as u16,
+            state: if id == 2 { state_2.clone() } else { "active".to_owned() },
+            problem: None,
+            errors: 0,
+        };
+        (1..=6).map(drive).collect()
+    }
+
+    fn partition_views(&self) -> Vec<PartitionView> {
+        let partition = |id| PartitionView {
+            id,
+            term: 3,
+            primary: Some(1),
+            members: vec![1],
+            state: "serving".to_owned(),
+            applied: 1000,
+            staged_bytes: 4096,
+            log_bytes: 64 << 20,
+        };
+        (0..2).map(partition).collect()
+    }
+
+    fn fs_view(&self, fs: Filesystem) -> FilesystemView {
+        FilesystemView {
+            id: fs.id.0,
+            uuid: fs.uuid.to_string(),
+            name: fs.name,
+            group: fs.group,
+            used_bytes: USED_BYTES,
+            total_bytes: fs.total_bytes.unwrap_or(16 << 30),
+            limited: fs.total_bytes.is_some(),
+            inodes: 12,
+            state: if fs.removing { "removing" } else { "ready" }.to_owned(),
+            created_s: fs.created_s,
+        }
+    }
+
+    fn group_view(&self, name: &str) -> Result<GroupView> {
+        let missing = || Error::new(ErrorKind::NotFound, "no such group");
+        groups::list(&self.coordinator)?.into_iter().find(|group| group.name == name).ok_or_else(missing)
+    }
+
+    fn mounts_now(&self) -> Vec<MountView> {
+        self.mounts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn status_now(&self) -> Result<Status> {
+        let protection = Protection { data: 4, parity: 2 };
+        let (drives, partitions) = (self.drive_views(), self.partition_views());
+        let (state, problems) = judge(protection, &drives, &partitions);
+        let raw_bytes = 6 * DRIVE_BYTES;
+        let net_bytes = capacity::net_bytes(raw_bytes, protection, 6, 0);
+        Ok(Status {
+            state,
+            problems,
+            name: "fake".to_owned(),
+            guid: Guid([9; 16]).to_string(),
+            version: "0.1.0".to_owned(),
+            pid: std::process::id(),
+            uptime_s: 61,
+            protection: protection.to_string(),
+            shard_bytes: 8 << 20,
+            drives,
+            partitions,
+            capacity: Capacity { raw_bytes, net_bytes, used_bytes: USED_BYTES, free_bytes: net_bytes - USED_BYTES },
+            filesystems: filesystems::list(&self.coordinator)?.len() as u64,
+            mounts: self.mounts_now(),
+        })
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        if self.mounts_now().iter().any(|mount| mount.filesystem == name) {
+            return Err(Error::new(ErrorKind::Refused, format!("file system {name} is mounted: unmount it first")));
+        }
+        let fs = filesystems::start_remove(&self.coordinator, name)?;
+        filesystems::forget(&self.coordinator, &fs)
+    }
+}
+
+fn now<'a, T: Send + 'a>(value: Result<T>) -> Answer<'a, T> {
+    Box::pin(async move { value })
+}
+
+impl Control for Fake {
+    fn status(&self) -> Answer<'_, Status> {
+        now(self.status_now())
+    }
+
+    fn drives(&self) -> Answer<'_, Vec<DriveView>> {
+        now(Ok(self.drive_views()))
+    }
+
+    fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
+        now(Ok(self.partition_views()))
+    }
+
+    fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {
+        now(filesystems::list(&self.coordinator).map(|all| all.into_iter().map(|fs| self.fs_view(fs)).collect()))
+    }
+
+    fn fs_add(&self, spec: FsSpec) -> Answer<'_, FilesystemView> {
+        now(filesystems::add(&self.coordinator, &spec, Guid([1; 16]), 1_700_000_000).map(|fs| self.fs_view(fs)))
+    }
+
+    fn fs_update(&self, name: String, change: FsChange) -> Answer<'_, FilesystemView> {
+        now(filesystems::update(&self.coordinator, &name, &change, USED_BYTES).map(|fs| self.fs_view(fs)))
+    }
+
+    fn fs_remove(&self, name: String) -> Answer<'_, ()> {
+        now(self.remove(&name))
+    }
+
+    fn groups(&self) -> Answer<'_, Vec<GroupView>> {
+        now(groups::list(&self.coordinator))
+    }
+
+    fn group_add(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
+        now(groups::add(&self.coordinator, &spec).and_then(|group| self.group_view(&group.name)))
+    }
+
+    fn group_update(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
+        now(groups::update(&self.coordinator, &spec).and_then(|group| self.group_view(&group.name)))
+    }
+
+    fn group_remove(&self, name: String) -> Answer<'_, ()> {
+        now(groups::remove(&self.coordinator, &name))
+    }
+
+    fn mounts(&self) -> Answer<'_, Vec<MountView>> {
+        now(Ok(self.mounts_now()))
+    }
+
+    fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
+        now(filesystems::find(&self.coordinator, &spec.filesystem).map(|_| {
+            let view = MountView { filesystem: spec.filesystem, path: spec.path, client: 1, since_s: 0 };
+            self.mounts.lock().unwrap_or_else(PoisonError::into_inner).push(view.clone());
+            view
+        }))
+    }
+
+    fn umount(&self, path: String) -> Answer<'_, ()> {
+        let mut mounts = self.mounts.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = mounts.len();
+        mounts.retain(|mount| mount.path != path);
+        let missing = Error::new(ErrorKind::NotFound, format!("{path} is no mount of this cluster"));
+        now(if mounts.len() < before { Ok(()) } else { Err(missing) })
+    }
+
+    fn samples(&self) -> Answer<'_, Vec<Sample>> {
+        let sample = |op: &str, value| Sample {
+            name: "requests_total",
+            help: "Requests served.",
+            kind: SampleKind::Counter,
+            labels: vec![("op", op.to_owned())],
+            value,
+        };
+        now(Ok(vec![sample("lookup", 7.0), sample("odd\"one\\", 2.5)]))
+    }
+
+    fn shutdown(&self) -> Answer<'_, ()> {
+        now(Ok(()))
+    }
+}
