@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# What: random reads, writes, truncates, holes and maps of one file against a copy in memory (the fsx crate).
+# Needs: mount
+# Seconds: 400 7200
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+
+cat >"$SCRATCH/fsx.toml" <<'END'
+flen = 1048576
+[opsize]
+max = 131072
+[weights]
+close_open = 1
+read = 10
+write = 10
+mapread = 10
+mapwrite = 10
+invalidate = 1
+truncate = 5
+fsync = 1
+fdatasync = 1
+posix_fallocate = 1
+punch_hole = 5
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 2
+END
+
+seeds=$(pick 3 10) operations=$(pick 10000 100000)
+for ((seed = 1; seed <= seeds; seed++)); do
+  "$BRAID_TOOLS/bin/fsx" -q -f "$SCRATCH/fsx.toml" -S "$seed" -N "$operations" -P "$SCRATCH" "$DIR/file-$seed"
+done
+echo "$seeds seeds x $operations operations, no difference"

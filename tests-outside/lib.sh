@@ -1,0 +1,143 @@
+# What every case uses. Sourced; expects SCRATCH, BRAID, BENCH and LONG from run.sh.
+# shellcheck shell=bash
+
+# Seconds, with fractions, since the machine started.
+now() { cut -d ' ' -f 1 /proc/uptime; }
+since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
+die() { echo "$*" >&2; exit 1; }
+# The first word in the short version, the second in the long one.
+pick() { if ((LONG)); then echo "$2"; else echo "$1"; fi; }
+# One field of a JSON text.
+field() { "$BENCH" field "$1"; }
+
+# --- clusters -----------------------------------------------------------------------------------
+
+PROTECTION=(--drives 6 --drive-size 4GiB --protection 4+2)
+
+# Starts a new 4+2 cluster in $SCRATCH/NAME; sets STATE and MOUNT. Words after the name go to 'braid up'.
+cluster_new() {
+  local name=$1
+  shift
+  STATE=$SCRATCH/$name MOUNT=$SCRATCH/$name.mount
+  export STATE MOUNT
+  mkdir -p "$MOUNT"
+  echo "$STATE $MOUNT" >>"$SCRATCH/clusters"
+  cluster_up "${PROTECTION[@]}" "$@"
+}
+
+# Starts (or continues) the cluster in STATE; the server's process id goes to $SCRATCH/pids.
+cluster_up() {
+  timeout --kill-after=5 60 "$BRAID" up "$STATE" "$@" --mount "$MOUNT" --detach || return
+  mountpoint -q "$MOUNT" || { echo "braid up returned, but $MOUNT is not a mount point" >&2; return 1; }
+  PID=$(status_field pid)
+  echo "$PID" >>"$SCRATCH/pids"
+}
+
+cluster_down() { timeout --kill-after=5 60 "$BRAID" down "$STATE"; }
+
+status_json() { timeout --kill-after=5 20 "$BRAID" status --dir "$STATE" --json; }
+status_field() { status_json | field "$1"; }
+server_alive() { (STATE=$1; kill -0 "$(status_field pid)") >/dev/null 2>&1; }
+
+# Is process $1 a braid server? (An id may have been given to another program since.)
+is_server() { [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]]; }
+
+# SIGKILL, and wait until the process is gone.
+server_kill() {
+  kill -KILL "$PID"
+  while kill -0 "$PID" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$PID/status" 2>/dev/null; do sleep 0.02; done
+}
+
+unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }
+
+# Ends every server this run started and unmounts what it mounted. Never fails.
+stop_all() {
+  local pid state mount
+  while read -r pid; do
+    ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
+  done < <(cat "$SCRATCH/pids" 2>/dev/null)
+  while read -r state mount; do unmount "$mount" || true; done < <(cat "$SCRATCH/clusters" 2>/dev/null)
+  : >"$SCRATCH/pids"
+}
+
+# As stop_all, for every cluster but the shared one.
+stop_others() {
+  local pid state mount keep
+  keep=$(STATE=$SCRATCH/shared; [[ -d $STATE ]] && status_field pid 2>/dev/null || true)
+  while read -r pid; do
+    [[ $pid == "$keep" ]] || ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
+  done < <(cat "$SCRATCH/pids" 2>/dev/null)
+  while read -r state mount; do
+    [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; rm -rf "$state"; }
+  done < <(cat "$SCRATCH/clusters" 2>/dev/null)
+}
+
+# --- trees --------------------------------------------------------------------------------------
+
+# Everything a copy must keep, as text: type, mode, owner, size, time, links, target, then contents, then
+# extended attributes and ACLs. Directory sizes and link counts are the file system's own affair.
+manifest() {
+  (
+    cd "$1" || exit
+    find . -type d -printf '%P %y %m %U %G %T@\n' -o -printf '%P %y %m %U %G %s %T@ %n %l\n' | LC_ALL=C sort
+    find . -type f -print0 | LC_ALL=C sort -z | xargs -0 -r sha256sum
+    find . \( -type b -o -type c \) -print0 | LC_ALL=C sort -z | xargs -0 -r stat -c '%n %t %T'
+    find . ! -type l -print0 | LC_ALL=C sort -z | xargs -0 -r getfattr -h -d -m '^(user|trusted|security)\.' -- 2>/dev/null
+    find . ! -type l -print0 | LC_ALL=C sort -z | xargs -0 -r getfacl -p --skip-base -- 2>/dev/null
+  )
+}
+
+# Compares two trees whole; the first differences go to the log.
+same_tree() {
+  manifest "$1" >"$SCRATCH/manifest.a"
+  manifest "$2" >"$SCRATCH/manifest.b"
+  cmp -s "$SCRATCH/manifest.a" "$SCRATCH/manifest.b" && return
+  diff "$SCRATCH/manifest.a" "$SCRATCH/manifest.b" | head -n 20
+  return 1
+}
+
+# A real tree of this machine, at least $2 files, into $1: documents, headers and a few programs.
+real_tree() {
+  local into=$1 files=$2 source have
+  mkdir -p "$into"
+  for source in /etc /usr/include /usr/share/doc /usr/share/perl /usr/share/man /usr/lib/python3 /usr/share/zoneinfo /usr/lib/git-core; do
+    have=$(find "$into" -type f | wc -l)
+    ((have < files)) || return 0
+    [[ -d $source ]] && rsync -aR --no-specials --no-devices --exclude 'shadow*' "$source" "$into/" || true
+  done
+}
+
+# Everything that copies tend to lose.
+odd_tree() {
+  local into=$1
+  mkdir -p "$into/deep/er/est" "$into/empty"
+  (
+    cd "$into"
+    echo one >file
+    ln file deep/hard
+    ln -s ../file deep/soft
+    ln -s "$(printf 'x%.0s' {1..1000})" dangling
+    mkfifo fifo
+    head -c 100000 /dev/urandom >random
+    truncate -s 50M sparse
+    echo middle | dd of=sparse bs=1 seek=20000000 conv=notrunc status=none
+    echo long >"$(printf 'n%.0s' {1..255})"
+    echo odd >$'new\nline and \xc3\xa4 "quotes" \\'
+    chmod 4755 file
+    chmod 1777 deep
+    chmod 2750 deep/er
+    setfattr -n user.words -v "some words" random
+    setfattr -n user.big -v "$(head -c 3000 /dev/zero | tr '\0' v)" deep/er
+    setfacl -m u:nobody:r--,g:daemon:rwx random
+    setfacl -d -m u:daemon:rwx deep/er/est
+    if ((EUID == 0)); then
+      mknod device c 1 3
+      mknod block b 7 200
+      chown 12345:54321 deep/hard
+      setfattr -n trusted.secret -v 0x00ff10 random
+    fi
+    touch -d '1971-02-03 04:05:06.123456789' file
+    touch -h -d '2037-01-01 00:00:00.987654321' deep/soft
+    touch -d '2001-09-09 01:46:40.5' deep/er/est
+  )
+}

@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Real programs on a real mount.
+#   tests-outside/run.sh [--long] [--bin PROGRAM] [--dir DIR] [CASE ...]
+#     --long   the long version of each case
+#     --dir    any folder instead of a Braid mount (to try the cases themselves); skips cases that need a cluster
+#     CASE     names of files in cases/ without .sh; all by default
+# A case is a script. Its head says what it needs ('mount': a folder of the cluster all cases share;
+# 'cluster': it starts its own) and how many seconds it may take (short and long version).
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+
+export LONG=0 BRAID=$root/bin/braid BENCH=$root/bin/braid-bench
+folder=
+chosen=()
+while (($#)); do
+  case $1 in
+    --long) LONG=1 ;;
+    --bin) BRAID=$(realpath "$2"); shift ;;
+    --bench) BENCH=$(realpath "$2"); shift ;;
+    --dir) folder=$(realpath "$2"); shift ;;
+    -*) echo "run.sh: unknown option '$1'" >&2; exit 2 ;;
+    *) chosen+=("$1") ;;
+  esac
+  shift
+done
+((${#chosen[@]})) || for file in "$here"/cases/*.sh; do chosen+=("$(basename "$file" .sh)"); done
+
+SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/braid-outside.XXXXXX")
+export SCRATCH
+. "$here/lib.sh"
+finish() {
+  stop_all
+  rm -rf "$SCRATCH"
+  [[ -z $folder ]] || rm -rf "$folder"/case-*
+}
+trap finish EXIT
+
+"$here/tools.sh"
+
+passed=0 failed=0
+verdict() { # ok|FAIL, case, seconds, words
+  printf '%-4s %-14s %7s s  %s\n' "$1" "$2" "$3" "$4"
+  if [[ $1 == ok ]]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+shared_up() { # the cluster that 'mount' cases share; started when first needed, and again when a case broke it
+  [[ -n $folder ]] && return
+  if [[ -n ${STATE:-} ]] && server_alive "$STATE"; then return; fi
+  [[ -z ${STATE:-} ]] || { stop_all; rm -rf "$STATE"; }
+  cluster_new shared
+}
+
+head_of() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
+
+for name in "${chosen[@]}"; do
+  file=$here/cases/$name.sh
+  [[ -f $file ]] || { echo "run.sh: no case named '$name'" >&2; exit 2; }
+  needs=$(head_of "$file" Needs)
+  read -r short long <<<"$(head_of "$file" Seconds)"
+  limit=$short
+  ((LONG)) && limit=$long
+  log=$SCRATCH/$name.log
+  begin=$(now)
+  if [[ $needs == cluster ]]; then
+    [[ -z $folder ]] || continue
+    export DIR=
+  else
+    if ! shared_up >"$log" 2>&1; then
+      verdict FAIL "$name" 0 "the cluster does not start"
+      tail -n 20 "$log" | sed 's/^/     | /'
+      continue
+    fi
+    export DIR=${folder:-$MOUNT}/case-$name
+    mkdir -p "$DIR"
+  fi
+  code=0
+  timeout --kill-after=10 "$limit" bash "$file" >"$log" 2>&1 </dev/null || code=$?
+  seconds=$(since "$begin")
+  if ((code == 0)) && [[ $needs != cluster && -z $folder ]] && ! server_alive "$STATE"; then
+    code=1
+    echo "the server is gone" >>"$log"
+  fi
+  if ((code == 0)); then
+    verdict ok "$name" "$seconds" "$(tail -n 1 "$log" | cut -c 1-120)"
+    [[ -z $DIR ]] || rm -rf "$DIR"
+  else
+    ((code == 124 || code == 137)) && { echo "no end within $limit s" >>"$log"; stop_all; }
+    verdict FAIL "$name" "$seconds" "exit code $code"
+    tail -n 25 "$log" | cut -c 1-300 | sed 's/^/     | /'
+    [[ -z ${STATE:-} || ! -f $STATE/braid.log ]] || tail -n 5 "$STATE/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
+  fi
+  # Whatever a case with its own cluster left behind.
+  [[ $needs != cluster ]] || stop_others
+done
+
+echo "outside: $passed passed, $failed failed"
+((failed == 0))
