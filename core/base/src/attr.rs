@@ -109,4 +109,6 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// Clear the set-uid bit, and the set-gid bit if the group may execute (a write or chown by another).
     pub kill_suid_sgid: bool,
+    /// `atime` moves because somebody read, not because somebody set it: ctime stays.
+    pub access_only: bool,
 }
