@@ -18,11 +18,17 @@ PROTECTION=(--drives 6 --drive-size 4GiB --protection 4+2)
 cluster_new() {
   local name=$1
   shift
-  STATE=$SCRATCH/$name MOUNT=$SCRATCH/$name.mount
-  export STATE MOUNT
+  use_cluster "$SCRATCH/$name"
   mkdir -p "$MOUNT"
   echo "$STATE $MOUNT" >>"$SCRATCH/clusters"
   cluster_up "${PROTECTION[@]}" "$@"
+}
+
+# Makes the cluster in $1 the one that commands mean. Each has its own list of running clusters, so that
+# 'braid status' finds it, whatever else runs on this machine.
+use_cluster() {
+  export STATE=$1 MOUNT=$1.mount BRAID_RUN_DIR=$1.run
+  mkdir -p "$BRAID_RUN_DIR"
 }
 
 # Starts (or continues) the cluster in STATE; the server's process id goes to $SCRATCH/pids.
@@ -35,9 +41,9 @@ cluster_up() {
 
 cluster_down() { timeout --kill-after=5 60 "$BRAID" down "$STATE"; }
 
-status_json() { timeout --kill-after=5 20 "$BRAID" status --dir "$STATE" --json; }
+status_json() { timeout --kill-after=5 20 "$BRAID" status --json; }
 status_field() { status_json | field "$1"; }
-server_alive() { (STATE=$1; kill -0 "$(status_field pid)") >/dev/null 2>&1; }
+server_alive() { (use_cluster "$1"; kill -0 "$(status_field pid)") >/dev/null 2>&1; }
 
 # Is process $1 a braid server? (An id may have been given to another program since.)
 is_server() { [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]]; }
@@ -49,6 +55,9 @@ server_kill() {
 }
 
 unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }
+
+# Drive files of the cluster, sorted by number.
+drive_paths() { status_json | "$BENCH" field drives.*.path; }
 
 # Ends every server this run started and unmounts what it mounted. Never fails.
 stop_all() {
@@ -63,7 +72,7 @@ stop_all() {
 # As stop_all, for every cluster but the shared one.
 stop_others() {
   local pid state mount keep
-  keep=$(STATE=$SCRATCH/shared; [[ -d $STATE ]] && status_field pid 2>/dev/null || true)
+  keep=$([[ ! -d $SCRATCH/shared ]] || (use_cluster "$SCRATCH/shared"; status_field pid) 2>/dev/null || true)
   while read -r pid; do
     [[ $pid == "$keep" ]] || ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
   done < <(cat "$SCRATCH/pids" 2>/dev/null)

@@ -5,7 +5,8 @@ use crate::arguments::Arguments;
 use serde_json::Value;
 use std::io::Read;
 
-/// Prints the field that the path names (`a.b.0.c`; `#` at the end counts a list). Strings come without quotes.
+/// Prints the field that the path names (`a.b.0.c`; `#` counts a list, `*` is every element,
+/// one a line). Strings come without quotes.
 pub fn run(arguments: &Arguments) -> Outcome<()> {
     let path = arguments.bare.first().map_or("", String::as_str);
     let mut text = String::new();
@@ -16,15 +17,17 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
 }
 
 fn show(value: &Value, path: &str) -> Outcome<String> {
-    let mut value = value;
-    for step in path.split('.').filter(|step| !step.is_empty()) {
-        if step == "#" {
-            return value.as_array().map(|list| list.len().to_string()).ok_or_else(|| format!("{path}: not a list"));
+    let (step, rest) = path.split_once('.').unwrap_or((path, ""));
+    let list = || value.as_array().ok_or_else(|| format!("'{path}': not a list"));
+    match step {
+        "" => Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned)),
+        "#" => Ok(list()?.len().to_string()),
+        "*" => Ok(list()?.iter().map(|element| show(element, rest)).collect::<Outcome<Vec<_>>>()?.join("\n")),
+        _ => {
+            let next = step.parse::<usize>().map_or_else(|_| value.get(step), |at| value.get(at));
+            show(next.ok_or_else(|| format!("'{path}': there is no '{step}'"))?, rest)
         }
-        let next = step.parse::<usize>().map_or_else(|_| value.get(step), |at| value.get(at));
-        value = next.ok_or_else(|| format!("{path}: there is no '{step}'"))?;
     }
-    Ok(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
 }
 
 #[cfg(test)]
@@ -34,10 +37,11 @@ mod tests {
 
     #[test]
     fn fields_lists_and_what_is_absent() {
-        let value = json!({"state": "ok", "drives": [{"id": 7}]});
+        let value = json!({"state": "ok", "drives": [{"id": 7}, {"id": 8}]});
         assert_eq!(show(&value, "state"), Ok("ok".to_owned()));
         assert_eq!(show(&value, "drives.0.id"), Ok("7".to_owned()));
-        assert_eq!(show(&value, "drives.#"), Ok("1".to_owned()));
-        assert!(show(&value, "drives.1").is_err());
+        assert_eq!(show(&value, "drives.#"), Ok("2".to_owned()));
+        assert_eq!(show(&value, "drives.*.id"), Ok("7\n8".to_owned()));
+        assert!(show(&value, "drives.2").is_err());
     }
 }

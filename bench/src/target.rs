@@ -71,11 +71,18 @@ impl Drop for Target {
 }
 
 impl Server {
-    fn up(&mut self, how: &[&str]) -> Outcome<()> {
+    /// The program, with a list of running clusters that holds this one only.
+    fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
+        command.env("BRAID_RUN_DIR", self.state.with_extension("run"));
+        command
+    }
+
+    fn up(&mut self, how: &[&str]) -> Outcome<()> {
+        let mut command = self.command();
         command.arg("up").arg(&self.state).args(how).arg("--mount").arg(&self.mount).arg("--detach");
         run(&mut command)?;
-        let status = run(Command::new(&self.program).arg("status").arg("--dir").arg(&self.state).arg("--json"))?;
+        let status = run(self.command().args(["status", "--json"]))?;
         let status: Value = serde_json::from_str(&status).map_err(|error| format!("braid status: {error}"))?;
         let pid = status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
         self.pid = pid.ok_or("braid status --json has no pid")?;
@@ -83,7 +90,7 @@ impl Server {
     }
 
     fn down(&self) -> Outcome<()> {
-        run(Command::new(&self.program).arg("down").arg(&self.state)).map(drop)
+        run(self.command().arg("down").arg(&self.state)).map(drop)
     }
 }
 
