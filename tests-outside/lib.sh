@@ -12,7 +12,7 @@ field() { "$BENCH" field "$1"; }
 
 # --- clusters -----------------------------------------------------------------------------------
 
-PROTECTION=(--drives 6 --drive-size 4GiB --protection 4+2)
+PROTECTION=(--drives 6 --protection 4+2)
 
 # Starts a new 4+2 cluster in $SCRATCH/NAME; sets STATE and MOUNT. Words after the name go to 'braid up'.
 cluster_new() {
@@ -21,6 +21,7 @@ cluster_new() {
   use_cluster "$SCRATCH/$name"
   mkdir -p "$MOUNT"
   echo "$STATE $MOUNT" >>"$SCRATCH/clusters"
+  (($#)) || set -- --drive-size 4GiB
   cluster_up "${PROTECTION[@]}" "$@"
 }
 
