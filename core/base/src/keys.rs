@@ -212,6 +212,21 @@ pub fn chunk_of(key: &[u8]) -> Option<Chunk> {
     Some(Chunk(u32::from_be_bytes(key.get(15..19)?.try_into().ok()?)))
 }
 
+/// The file system in a key of the tables Inode to Punch, Orphan, Usage. `None` if too short.
+pub fn fs_of(key: &[u8]) -> Option<FsId> {
+    Some(FsId(u32::from_be_bytes(key.get(3..7)?.try_into().ok()?)))
+}
+
+/// The layer in a key of the tables Base and Slice. `None` if too short.
+pub fn chunk_layer(key: &[u8]) -> Option<Layer> {
+    Some(Layer(!u32::from_be_bytes(key.get(19..23)?.try_into().ok()?)))
+}
+
+/// The layer in a key of the tables Punch and Orphan. `None` if too short.
+pub fn file_layer(key: &[u8]) -> Option<Layer> {
+    Some(Layer(!u32::from_be_bytes(key.get(15..19)?.try_into().ok()?)))
+}
+
 /// The inode in a key of the tables Inode, Dentry, Xattr, Base, Slice, Punch, Orphan. `None` if too short.
 pub fn ino_of(key: &[u8]) -> Option<(FsId, Ino)> {
     let fs = u32::from_be_bytes(key.get(3..7)?.try_into().ok()?);
@@ -261,6 +276,16 @@ pub fn stripes(p: PartitionId, pack: PackId) -> Vec<u8> {
 /// `(ino, chunk)` may point into a stripe.
 pub fn hint(p: PartitionId, pack: PackId, sb: u16, fs: FsId, ino: Ino, chunk: Chunk) -> Vec<u8> {
     Key::new(p, Table::Hint).u48(pack.seq()).u16(sb).u32(fs.0).u64(ino.0).u32(chunk.0).done()
+}
+
+/// The pack in a key of the tables Pack, Stripe, Hint of partition `p`. `None` if too short.
+pub fn pack_of(p: PartitionId, key: &[u8]) -> Option<PackId> {
+    let mut seq = [0; 8];
+    seq[2..].copy_from_slice(key.get(3..9)?);
+    match u64::from_be_bytes(seq) {
+        0 => None,
+        seq => Some(PackId::new(p, seq)),
+    }
 }
 
 /// All hints of a pack: prefix (start block at 9, fs at 11, ino at 15, chunk at 23).
@@ -342,7 +367,9 @@ mod tests {
         assert_eq!(parse_slice(&at(300)), Some((fs, ino, Chunk(4), Layer(1), Index(300), 0)));
         assert_eq!(chunk_of(&at(1)), Some(Chunk(4)));
         assert_eq!(ino_of(&at(1)), Some((fs, ino)));
-        assert_eq!(punch_index(&punch(P, fs, ino, Layer(1), Index(77))), Some(Index(77)));
+        let cut = punch(P, fs, ino, Layer(6), Index(77));
+        assert_eq!((punch_index(&cut), file_layer(&cut), fs_of(&cut)), (Some(Index(77)), Some(Layer(6)), Some(fs)));
+        assert_eq!(chunk_layer(&at(1)), Some(Layer(1)));
     }
 
     #[test]
@@ -350,6 +377,7 @@ mod tests {
         let pack = PackId::new(P, 5);
         let key = hint(P, pack, 64, FsId(1), Ino(12), Chunk(3));
         assert_eq!(parse_hint(&key), Some((64, FsId(1), Ino(12), Chunk(3))));
+        assert_eq!(pack_of(P, &key), Some(pack));
         assert!(key.starts_with(&hints(P, pack)) && key < prefix_end(&hints(P, pack)));
         assert_eq!(prefix_end(&[1, 0xFF]), vec![2]);
         assert_eq!(prefix_end(&[0xFF]), vec![0xFF, 0xFF]);

@@ -22,7 +22,7 @@ pub struct InodeRec {
     pub parent: Ino,
     /// Quota id (inode of the nearest quota root), 0 = none.
     pub quota: u64,
-    /// Bit set of [`InodeRec::PENDING`] and [`InodeRec::DYING`].
+    /// Bit set of the constants of this type.
     pub flags: u32,
     /// Symlinks: the target.
     pub target: Vec<u8>,
@@ -33,6 +33,10 @@ impl InodeRec {
     pub const PENDING: u32 = 1;
     /// A directory about to be removed: takes no new entries.
     pub const DYING: u32 = 2;
+    /// Bytes were written once: there may be bases, slices and punches.
+    pub const DATA: u32 = 4;
+    /// An extended attribute was set once.
+    pub const XATTR: u32 = 8;
 }
 
 fn put_time(w: &mut Writer, time: Time) {
@@ -244,19 +248,21 @@ pub struct PunchRec {
     pub from: u64,
     /// End, exclusive; `u64::MAX` for a truncate.
     pub to: u64,
+    /// The bytes it hides are still counted as used; whoever merges it into a base subtracts them.
+    pub owed: bool,
 }
 
 impl Record for PunchRec {
     fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.put_u8(1).put_u64(self.from).put_u64(self.to);
+        w.put_u8(1).put_u64(self.from).put_u64(self.to).put_u8(u8::from(self.owed));
         w.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
         r.version(1, "punch")?;
-        Ok(Self { from: r.u64()?, to: r.u64()? })
+        Ok(Self { from: r.u64()?, to: r.u64()?, owed: r.u8()? != 0 })
     }
 }
 
@@ -419,7 +425,7 @@ mod tests {
         round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec() });
         round_trip(&BaseRec { upto: Index(8), extents: vec![stage, flash] });
         round_trip(&SliceRec(flash));
-        round_trip(&PunchRec { from: 3, to: u64::MAX });
+        round_trip(&PunchRec { from: 3, to: u64::MAX, owed: true });
         let place = Placement { data: 4, parity: 2, epoch: Epoch(1), drives: (0..6).map(DriveId).collect() };
         round_trip(&PackRec { state: PackState::Open, class: PackClass::Destage, place, term: 2, live_upper: 9 });
         round_trip(&StripeRec { ul: 64, len: 1000 });

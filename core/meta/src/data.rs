@@ -4,57 +4,158 @@
 
 use braid_base::ids::{FsId, Index, Ino};
 use braid_base::msg::drive::DriveResult;
+use braid_base::msg::fs::Request;
 use braid_base::record::InodeRec;
-use braid_base::Result;
+use braid_base::{Error, Result};
 use braid_replica::kv::Kv;
 
+use crate::event::Token;
 use crate::partition::Config;
 use crate::state::State;
 use crate::txn::Txn;
 
+pub(crate) mod chunk;
+pub(crate) mod cut;
+pub(crate) mod remap;
+pub(crate) mod space;
+pub(crate) mod view;
+
+mod care;
+mod destage;
+mod drives;
+mod gc;
+pub(crate) mod held;
+mod packs;
+mod plan;
+mod reap;
+mod stage;
+mod status;
+
+pub use stage::StageLimits;
+pub use status::DataStatus;
+
 /// Volatile state of the data side.
-#[derive(Default)]
-pub struct Data {}
+pub struct Data {
+    pub(crate) stage: stage::Stage,
+    pub(crate) packs: packs::Packs,
+    pub(crate) space: space::Space,
+    pub(crate) orphans: reap::Orphans,
+    cutting: cut::Cutting,
+    jobs: destage::Jobs,
+    gc: gc::Gc,
+    held: held::Held,
+    /// Everything up to here is committed.
+    committed: Index,
+    /// A failure of the view in the background: memory and records may differ from here on.
+    fault: Option<Error>,
+    mutation: Option<Mutation>,
+}
+
+/// Rules that a test may break to show that it notices.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutation {
+    /// A base gets the position of its commit instead of that of its planning.
+    StampAtCommit,
+    /// A move is committed without a look at what became of the chunk.
+    NoCheck,
+    /// Ranges of a failed move are lent again.
+    LendAgain,
+    /// No hints are written.
+    NoHint,
+}
 
 impl Data {
-    pub(crate) fn load(_config: &Config, _kv: &dyn Kv) -> Result<Self> {
-        Ok(Self::default())
+    pub(crate) fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+        Ok(Self {
+            stage: stage::Stage::load(config.partition, kv)?,
+            packs: packs::Packs::load(config, kv)?,
+            space: space::Space::load(config.partition, kv)?,
+            orphans: reap::Orphans::load(config.partition, kv)?,
+            cutting: cut::Cutting::load(config.partition, kv)?,
+            jobs: destage::Jobs::new(config),
+            gc: gc::Gc::default(),
+            held: held::Held::default(),
+            committed: Index(0),
+            fault: None,
+            mutation: None,
+        })
     }
 
-    /// The oldest log position whose payload is still referenced.
+    /// The oldest log position whose payload is still referenced, now or in any state that a crash could bring back.
     pub fn oldest_stage(&self) -> Option<Index> {
-        None
+        // After a fault the index in memory may miss something: keep all.
+        if self.fault.is_some() { Some(Index(0)) } else { self.stage.oldest() }
+    }
+
+    /// Everything up to `upto` is committed.
+    pub(crate) fn committed(&mut self, upto: Index) {
+        self.committed = self.committed.max(upto);
+        self.stage.committed(upto);
     }
 }
 
 /// An inode lost its last name: it goes at once if it holds nothing and nobody has it open, else it becomes an
 /// orphan that background work removes. `inode.attr.nlink` is 0 already; stores or deletes the inode itself.
-pub(crate) fn dropped(_t: &mut Txn<'_>, _s: &mut State, _fs: FsId, _ino: Ino, _inode: &mut InodeRec) -> Result<()> {
-    Ok(())
+pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode: &mut InodeRec) -> Result<()> {
+    reap::dropped(t, s, fs, ino, inode)
 }
 
 /// Sets the length of a file: hides what was beyond it. Changes `inode` (size, used, times), does not store it.
 pub(crate) fn truncate(
-    _t: &mut Txn<'_>,
-    _s: &mut State,
-    _fs: FsId,
-    _ino: Ino,
-    _inode: &mut InodeRec,
-    _size: u64,
+    t: &mut Txn<'_>,
+    s: &mut State,
+    fs: FsId,
+    ino: Ino,
+    inode: &mut InodeRec,
+    size: u64,
 ) -> Result<()> {
-    Ok(())
+    s.check_fault()?;
+    cut::truncate(t, s, fs, ino, inode, size)
 }
 
 /// Adds to the usage of the file system in this partition.
-pub(crate) fn account(_t: &mut Txn<'_>, _fs: FsId, _bytes: i64, _inodes: i64) -> Result<()> {
-    Ok(())
+pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Result<()> {
+    space::account(t, fs, bytes, inodes).map(drop)
 }
 
 /// Takes the end of a bulk move.
-pub(crate) fn job_done(_t: &mut Txn<'_>, _s: &mut State, _id: u64, _result: Result<()>) {}
+pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
+    guarded(t, s, |t, s| destage::done(t, s, id, result));
+}
 
 /// Takes a drive's answer.
-pub(crate) fn drive(_t: &mut Txn<'_>, _s: &mut State, _id: u64, _result: DriveResult) {}
+pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) {
+    care::answered(t, s, id, result);
+}
 
 /// One bounded step of background work (reap orphans, clean punched chunks, plan destage, open and drop packs).
-pub(crate) fn background(_t: &mut Txn<'_>, _s: &mut State) {}
+pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
+    guarded(t, s, |t, s| {
+        held::expire(t, s);
+        destage::start(t, s)?;
+        care::step(t, s)?;
+        for work in [reap::reap, cut::clean] {
+            if t.writes_len() < braid_base::limits::CLEANUP_KEYS_MAX {
+                work(t, s)?;
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The next write that was held back and may run now.
+pub(crate) fn next_held(s: &mut State) -> Option<(Token, Request)> {
+    held::next(s)
+}
+
+/// Runs work that nobody waits for. If it fails, what it had changed in memory is not to be trusted any more.
+fn guarded(t: &mut Txn<'_>, s: &mut State, work: impl FnOnce(&mut Txn<'_>, &mut State) -> Result<()>) {
+    if s.data.fault.is_some() {
+        return;
+    }
+    if let Err(error) = work(t, s) {
+        t.abandon();
+        s.data.fault = Some(error);
+    }
+}

@@ -7,7 +7,7 @@ use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::Result;
-use braid_replica::kv::Batch;
+use braid_replica::Batch;
 use bytes::Bytes;
 
 /// The present, as the shell read it before the step.

@@ -27,6 +27,9 @@ mod opens;
 mod ops;
 mod peers;
 
+#[doc(hidden)]
+pub use data::Mutation;
+pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Now, Token};
 pub use partition::{Config, Partition};
 pub use txn::Txn;

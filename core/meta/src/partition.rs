@@ -55,7 +55,8 @@ impl Partition {
     ///
     /// Errors: `Corrupt` if the view cannot be read.
     pub fn open(config: Config, kv: Arc<dyn Kv>, applied: Index) -> Result<Self> {
-        let state = State::load(config, kv.as_ref())?;
+        let mut state = State::load(config, kv.as_ref())?;
+        state.data.committed(applied);
         let (overlay, now, waiting) = (Overlay::default(), Now::default(), BTreeMap::new());
         Ok(Self { kv, overlay, state, now, next: applied.next(), committed: applied, waiting })
     }
@@ -64,12 +65,20 @@ impl Partition {
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.now = now;
         match event {
-            Event::Request(token, request) => self.run(out, |t, s| ops::request(t, s, token, request)),
-            Event::Peer(from, message) => self.run(out, |t, s| ops::peer(t, s, from, message)),
-            Event::JobDone(id, result) => self.run(out, |t, s| ops::job_done(t, s, id, result)),
-            Event::Drive(id, result) => self.run(out, |t, s| ops::drive(t, s, id, result)),
+            Event::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
+            Event::Peer(from, message) => _ = self.run(out, |t, s| ops::peer(t, s, from, message)),
+            Event::Drive(id, result) => _ = self.run(out, |t, s| ops::drive(t, s, id, result)),
+            Event::JobDone(id, result) => {
+                self.run(out, |t, s| ops::job_done(t, s, id, result));
+                // The next move starts at once: under load moves follow each other, not the clock.
+                self.tick(out);
+            }
             Event::Committed(upto) => self.committed(upto, out),
             Event::Tick => self.tick(out),
+        }
+        // Writes that waited for room run as soon as there is some, whatever made it.
+        while let Some((token, request)) = crate::data::next_held(&mut self.state) {
+            self.run(out, |t, s| ops::request(t, s, token, request));
         }
     }
 
@@ -128,6 +137,7 @@ impl Partition {
         assert!(upto < self.next, "commit of {upto} that was never proposed (next is {})", self.next);
         self.committed = self.committed.max(upto);
         self.overlay.committed(upto);
+        self.state.data.committed(upto);
         let later = self.waiting.split_off(&upto.next());
         for (_, mut effects) in std::mem::replace(&mut self.waiting, later) {
             out.append(&mut effects);

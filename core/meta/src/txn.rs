@@ -8,7 +8,7 @@ use braid_base::keys::prefix_end;
 use braid_base::msg::fs::FsResult;
 use braid_base::record::Record;
 use braid_base::Result;
-use braid_replica::kv::{Batch, Kv};
+use braid_replica::{Batch, Kv};
 use bytes::Bytes;
 
 use crate::event::{Effect, Now, Token};
@@ -104,7 +104,7 @@ impl<'a> Txn<'a> {
         let mut ahead = pending.iter().peekable();
         let mut going = true;
         self.kv.scan(from, to, &mut |key, value| {
-            while let Some((own, newer)) = ahead.next_if(|(own, _)| **own < *key) {
+            while let Some((own, newer)) = ahead.next_if(|(own, _)| ***own < *key) {
                 if let Some(newer) = newer {
                     going = visit(own, newer);
                     if !going {
@@ -112,7 +112,7 @@ impl<'a> Txn<'a> {
                     }
                 }
             }
-            let newest = match ahead.next_if(|(own, _)| **own == *key) {
+            let newest = match ahead.next_if(|(own, _)| ***own == *key) {
                 Some((_, newer)) => *newer,
                 None => Some(value),
             };
@@ -224,7 +224,7 @@ impl Outcome {
             match value {
                 Some(value) => batch.put(key.clone(), value.clone()),
                 None => batch.delete(key.clone()),
-            }
+            };
         }
         batch
     }

@@ -1,1 +1,41 @@
-//! (being written)
+//! Fallocate: reserve, punch, zero.
+
+use braid_base::limits::FILE_MAX;
+use braid_base::msg::fs::{FallocMode, Op, Reply, Request};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::data::chunk::FileId;
+use crate::data::cut;
+use crate::ops::inode;
+use crate::ops::write::load_file;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// `Op::Fallocate`.
+///
+/// Allocate is a check of the space there is, not a promise: bytes are placed when they are written.
+pub(crate) fn fallocate(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
+    let Op::Fallocate { ino, off, len, mode, keep_size } = &request.body else {
+        return Err(ErrorKind::Invalid.into());
+    };
+    s.check_fault()?;
+    let (fs, ino, off) = (request.fs, *ino, *off);
+    let mut file = load_file(t, s, fs, ino)?;
+    if *len == 0 {
+        return Err(Error::new(ErrorKind::Invalid, "fallocate: expected a length above 0"));
+    }
+    let end = off.checked_add(*len).filter(|end| *end <= FILE_MAX).ok_or(ErrorKind::FileTooBig)?;
+    match mode {
+        FallocMode::Allocate => {
+            // What the file holds already may lie in the range: it is not asked for twice.
+            s.data.space.check(len.saturating_sub(file.attr.used), s.config.capacity_bytes)?;
+        }
+        FallocMode::Punch | FallocMode::Zero => cut::cut(t, s, FileId::first(fs, ino), &mut file, off, end)?,
+    }
+    if *mode != FallocMode::Punch && !keep_size {
+        file.attr.size = file.attr.size.max(end);
+    }
+    inode::touch(&mut file, t.now.wall);
+    inode::store(t, fs, ino, &mut file);
+    Ok(Reply::Attr(file.attr))
+}

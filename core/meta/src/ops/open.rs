@@ -1,1 +1,45 @@
-//! (being written)
+//! Open, close, end of a session: who holds which inode.
+
+use braid_base::Result;
+use braid_base::attr::FileType;
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{Reply, Request};
+
+use crate::data;
+use crate::ops::inode;
+use crate::ops::write::alive;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// `Op::Open`: takes a reference; the content outlives the last name until it is given back.
+pub(crate) fn open(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, truncate: bool) -> Result<Reply> {
+    let fs = request.fs;
+    let mut inode = inode::load(t, fs, ino)?;
+    alive(s, fs, ino, &inode)?;
+    if truncate && inode.attr.kind == FileType::File {
+        data::truncate(t, s, fs, ino, &mut inode, 0)?;
+        inode::store(t, fs, ino, &mut inode);
+    }
+    if s.opens.once(request) {
+        s.opens.open(fs, ino, request.op.client);
+    }
+    Ok(Reply::Attr(inode.attr))
+}
+
+/// `Op::Close`: gives one reference of this client back.
+pub(crate) fn close(_t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino) -> Result<Reply> {
+    if s.opens.once(request) && s.opens.close(request.fs, ino, request.op.client) {
+        s.data.orphans.closed(request.fs, ino);
+    }
+    Ok(Reply::Done)
+}
+
+/// `Op::EndSession`: all references and locks of this client go.
+pub(crate) fn end_session(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
+    let client = request.op.client;
+    for (fs, ino) in s.opens.end(client) {
+        s.data.orphans.closed(fs, ino);
+    }
+    s.locks.end(t, client);
+    Ok(Reply::Done)
+}

@@ -1,0 +1,270 @@
+//! Care of packs: opens them ahead of need, seals, checks and drops them. One bounded step at a time.
+
+use std::collections::BTreeSet;
+
+use braid_base::Result;
+use braid_base::ids::{Epoch, FsId, PackId};
+use braid_base::keys::{self, prefix_end};
+use braid_base::limits::{BLOCK, CHUNK, CLEANUP_KEYS_MAX, JOB_BYTES_MAX};
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
+use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement};
+
+use crate::data::chunk::FileId;
+use crate::data::drives::{Call, STAT_MS};
+use crate::data::packs::{COUNTER, Life, Pack, Scan, shards};
+use crate::data::remap;
+use crate::data::view::Cuts;
+use crate::event::Effect;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// A drive must answer a request for a slot within this, milliseconds.
+const CREATE_MS: u64 = 5_000;
+/// Drops that were not confirmed are repeated after this, milliseconds.
+const DROP_AGAIN_MS: u64 = 10_000;
+/// Packs of one class that are open at once, unless they are tiny.
+const OPEN_MAX: usize = 4;
+
+/// One bounded step of care for every pack that needs it.
+pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    ask_space(t, s);
+    let needy: Vec<PackId> = s.data.packs.care.iter().copied().collect();
+    for id in needy {
+        if tend(t, s, id)? || t.writes_len() >= CLEANUP_KEYS_MAX {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// Does what one pack needs; true if that was enough work for one step.
+fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else {
+        s.data.packs.care.remove(&id);
+        return Ok(false);
+    };
+    match &mut pack.life {
+        Life::Creating { missing, since_ms } => {
+            let (late, since_ms) = (t.now.mono_ms >= *since_ms + CREATE_MS, *since_ms);
+            let waiting: Vec<_> = missing.iter().filter_map(|i| pack.rec.place.drives.get(usize::from(*i))).collect();
+            let lost = pack.rec.place.drives.iter().any(|drive| !s.data.packs.drives.is_usable(*drive));
+            if late {
+                let silent: Vec<_> = waiting.into_iter().copied().collect();
+                silent.into_iter().for_each(|drive| s.data.packs.drives.suspect(drive, since_ms + CREATE_MS));
+            }
+            if late || lost {
+                bury(t, s, id);
+            }
+        }
+        Life::Closing if pack.lent == 0 => {
+            pack.rec.state = PackState::Sealed;
+            pack.life = Life::Sealed { scan: Scan::default() };
+            t.write(keys::pack(t.partition, id), &pack.rec);
+        }
+        Life::Closing | Life::Lending { .. } => {}
+        Life::Sealed { .. } if pack.rec.live_upper > 0 => {
+            s.data.packs.care.remove(&id);
+        }
+        Life::Sealed { .. } => {
+            check(t, s, id)?;
+            return Ok(true);
+        }
+        Life::Dead { missing, .. } if missing.is_empty() => {
+            erase(t, s, id)?;
+            return Ok(true);
+        }
+        Life::Dead { asked_ms, .. } if t.now.mono_ms >= *asked_ms + DROP_AGAIN_MS || *asked_ms == 0 => {
+            ask_drop(t, s, id);
+        }
+        Life::Dead { .. } => {}
+    }
+    Ok(false)
+}
+
+/// Goes on with the scan for references to a pack whose count says there are none (counters choose, scans decide).
+///
+/// The scan may be spread over many entries: the pack is sealed, so a chunk that was seen without a reference
+/// never gets one again.
+fn check(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
+    let Some(Pack { life: Life::Sealed { scan }, .. }) = s.data.packs.table.get(&id) else { return Ok(()) };
+    let prefix = keys::hints(t.partition, id);
+    let from = scan.next.clone().unwrap_or_else(|| prefix.clone());
+    let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+    let mut found = scan.found;
+    for (sb, file, chunk) in hints {
+        let history = remap::history(t, s, file.chunk(chunk), &Cuts::default())?;
+        let bases = history.base.iter().flat_map(|base| &base.extents);
+        let slices = history.slices.iter().map(|(_, _, extent)| extent);
+        found += bases.chain(slices).filter(|e| points_to(e, id, sb)).map(|e| u64::from(e.len)).sum::<u64>();
+    }
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return Ok(()) };
+    if next.is_some() {
+        pack.life = Life::Sealed { scan: Scan { next, found } };
+        return Ok(());
+    }
+    pack.life = Life::Sealed { scan: Scan::default() };
+    if found > 0 {
+        // The count was wrong: the scan is right.
+        pack.rec.live_upper = found;
+        t.write(keys::pack(t.partition, id), &pack.rec);
+        return Ok(());
+    }
+    bury(t, s, id);
+    Ok(())
+}
+
+/// What a hint says: start block, file, chunk.
+pub(crate) type Hint = (u16, FileId, braid_base::ids::Chunk);
+
+/// At most `limit` hints with keys in `[from, to)`, and the key to go on with.
+pub(crate) fn hinted(t: &Txn<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<(Vec<Hint>, Option<Vec<u8>>)> {
+    let (mut hints, mut next) = (Vec::new(), None);
+    t.scan(from, to, &mut |key, _| {
+        if hints.len() == limit {
+            next = Some(key.to_vec());
+            return false;
+        }
+        if let Some((sb, fs, ino, chunk)) = keys::parse_hint(key) {
+            hints.push((sb, FileId::first(fs, ino), chunk));
+        }
+        true
+    })?;
+    Ok((hints, next))
+}
+
+fn points_to(extent: &Extent, id: PackId, sb: u16) -> bool {
+    matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == id && stripe.sb == sb)
+}
+
+/// Logs the pack as dead; the shards are dropped once that is committed.
+fn bury(t: &mut Txn<'_>, s: &mut State, id: PackId) {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
+    assert!(pack.lent == 0 && pack.rec.live_upper == 0, "{id}: dies while in use");
+    pack.rec.state = PackState::Dead;
+    pack.life = Life::Dead { missing: (0..shards(&pack.rec.place)).collect(), asked_ms: 0 };
+    t.write(keys::pack(t.partition, id), &pack.rec);
+    s.data.packs.care.insert(id);
+    ask_drop(t, s, id);
+}
+
+fn ask_drop(t: &mut Txn<'_>, s: &mut State, id: PackId) {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
+    let Life::Dead { missing, asked_ms } = &mut pack.life else { return };
+    *asked_ms = t.now.mono_ms.max(1);
+    for shard in missing.iter().copied() {
+        let Some(drive) = pack.rec.place.drives.get(usize::from(shard)).copied() else { continue };
+        let call = s.data.packs.drives.ask(Call::Drop { pack: id, shard });
+        let op = DriveOp::Drop { id: ShardId { pack: id, shard }, term: s.config.term };
+        t.after(Effect::Drive(call, drive, op));
+    }
+}
+
+/// Deletes the records of a pack whose shards are all gone, at most as many as fit one entry.
+fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
+    let mut keys_left = Vec::new();
+    let room = CLEANUP_KEYS_MAX.saturating_sub(t.writes_len()).max(1);
+    for prefix in [keys::hints(t.partition, id), keys::stripes(t.partition, id)] {
+        t.scan_prefix(&prefix, &mut |key, _| {
+            keys_left.push(key.to_vec());
+            keys_left.len() <= room
+        })?;
+    }
+    let all = keys_left.len() <= room;
+    keys_left.into_iter().take(room).for_each(|key| t.delete(key));
+    if all {
+        t.delete(keys::pack(t.partition, id));
+        s.data.packs.table.remove(&id);
+        s.data.packs.care.remove(&id);
+    }
+    Ok(())
+}
+
+/// Opens packs of `class` so that `bytes` find room.
+pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes: u64) {
+    // Remainders of stripes that do not divide by D are lost: a little more than asked for.
+    let want = bytes.min(2 * JOB_BYTES_MAX as u64).max(CHUNK) / BLOCK as u64 * 9 / 8;
+    loop {
+        let (now, soon, count) = s.data.packs.room(class);
+        let tiny = (now + soon) * (BLOCK as u64) < 2 * CHUNK;
+        if now + soon >= want || (count >= OPEN_MAX && !tiny) || !open(t, s, class) {
+            return;
+        }
+    }
+}
+
+/// Logs a new pack and asks its drives for slots; false if there are not enough drives.
+fn open(t: &mut Txn<'_>, s: &mut State, class: PackClass) -> bool {
+    let seq = s.data.packs.newest + 1;
+    let parity = s.config.parity;
+    let Some((data, drives)) = s.data.packs.drives.choose((seq, class), s.config.data, parity, t.now.mono_ms) else {
+        return false;
+    };
+    let id = PackId::new(t.partition, seq);
+    let place = Placement { data, parity, epoch: Epoch(1), drives };
+    let rec = PackRec { state: PackState::Open, class, place, term: s.config.term.0, live_upper: 0 };
+    for (shard, drive) in (0u8..).zip(rec.place.drives.iter().copied()) {
+        let call = s.data.packs.drives.ask(Call::Create { pack: id, shard, drive });
+        let shard = ShardId { pack: id, shard };
+        let op = DriveOp::Create { id: shard, data, parity, class, term: s.config.term, fs: FsId(0) };
+        t.after(Effect::Drive(call, drive, op));
+        s.data.packs.drives.took(drive, 1);
+    }
+    t.put(keys::meta(t.partition, COUNTER), seq.to_be_bytes().to_vec());
+    t.write(keys::pack(t.partition, id), &rec);
+    let missing: BTreeSet<u8> = (0..shards(&rec.place)).collect();
+    let life = Life::Creating { missing, since_ms: t.now.mono_ms };
+    s.data.packs.table.insert(id, Pack { rec, life, lent: 0 });
+    s.data.packs.care.insert(id);
+    s.data.packs.newest = seq;
+    true
+}
+
+/// Takes a drive's answer.
+pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) {
+    match (s.data.packs.drives.answered(id), result) {
+        (Some(Call::Create { pack, shard, .. }), Ok(_)) => created(s, pack, shard),
+        (Some(Call::Create { pack, drive, .. }), Err(_)) => {
+            s.data.packs.drives.suspect(drive, t.now.mono_ms);
+            if matches!(s.data.packs.table.get(&pack), Some(Pack { life: Life::Creating { .. }, .. })) {
+                bury(t, s, pack);
+            }
+        }
+        (Some(Call::Drop { pack, shard }), Ok(_)) => dropped(s, pack, shard),
+        (Some(Call::Stat { drive }), Ok(DriveReply::Stat(stat))) => s.data.packs.drives.learned(drive, stat),
+        // An unconfirmed drop is repeated, an unknown answer is none of ours.
+        _ => {}
+    }
+}
+
+fn created(s: &mut State, id: PackId, shard: u8) {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
+    let Life::Creating { missing, .. } = &mut pack.life else { return };
+    missing.remove(&shard);
+    if missing.is_empty() {
+        pack.life = Life::Lending { cursor: 0 };
+        s.data.packs.care.remove(&id);
+    }
+}
+
+fn dropped(s: &mut State, id: PackId, shard: u8) {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
+    let Life::Dead { missing, .. } = &mut pack.life else { return };
+    if missing.remove(&shard) {
+        if let Some(drive) = pack.rec.place.drives.get(usize::from(shard)).copied() {
+            s.data.packs.drives.took(drive, -1);
+        }
+    }
+}
+
+/// Asks every drive for its space now and then, once there is anything to place.
+fn ask_space(t: &mut Txn<'_>, s: &mut State) {
+    let packs = &mut s.data.packs;
+    if t.now.mono_ms < packs.drives.stat_due_ms || (packs.table.is_empty() && s.data.stage.bytes() == 0) {
+        return;
+    }
+    packs.drives.stat_due_ms = t.now.mono_ms + STAT_MS;
+    for drive in packs.drives.usable().to_vec() {
+        let call = packs.drives.ask(Call::Stat { drive });
+        t.at_once(Effect::Drive(call, drive, DriveOp::Stat));
+    }
+}

@@ -1,0 +1,237 @@
+//! Cuts: truncate and punch hide bytes at once with one record; what they hid is cleaned up in the background.
+//!
+//! Life of a cut:
+//! 1. One entry writes its record: all older bytes in its range read as zero from then on (K24).
+//! 2. Background work merges it into the base of every chunk in its range that holds anything older.
+//!    A chunk with staged bytes waits for destage, a chunk under a bulk move for its end.
+//! 3. When one pass over the range finds no chunk left that needs it, the record goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::attr::FileType;
+use braid_base::ids::{Chunk, FsId, Index, Ino, PartitionId};
+use braid_base::keys::{self, Table};
+use braid_base::limits::{CLEANUP_KEYS_MAX, CUT_CHUNKS_MAX, FILE_MAX};
+use braid_base::record::{InodeRec, PunchRec};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::data::chunk::{FileId, chunk_at, with_records};
+use crate::data::plan::EXTENTS_MAX;
+use crate::data::remap::{self, UsedChanges};
+use crate::data::space;
+use crate::data::view::{Cells, Cuts, View};
+use crate::ops::inode;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// A file whose cuts could not all go is looked at again after this, milliseconds.
+const AGAIN_MS: u64 = 1_000;
+
+/// Files with cuts, and how far their cleanup is.
+#[derive(Default)]
+pub(crate) struct Cutting {
+    files: BTreeMap<FileId, Pass>,
+    /// When each file is due.
+    queue: BTreeSet<(u64, FileId)>,
+}
+
+/// One pass over the chunks of a file.
+#[derive(Clone, Default)]
+struct Pass {
+    due_ms: u64,
+    /// Cuts up to this position are considered; `None`: the pass has not begun.
+    upto: Option<Index>,
+    /// The chunk to go on with.
+    next: Chunk,
+    /// Cuts that some chunk still needs.
+    needed: BTreeSet<Index>,
+}
+
+impl Cutting {
+    /// Reads table 15.
+    pub fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
+        let mut cutting = Self::default();
+        let prefix = keys::table(p, Table::Punch);
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
+            if let (Some((fs, ino)), Some(layer)) = (keys::ino_of(key), keys::file_layer(key)) {
+                cutting.add(FileId { fs, ino, layer }, 0);
+            }
+            true
+        })?;
+        Ok(cutting)
+    }
+
+    /// True if the file may have cuts.
+    pub fn has(&self, file: FileId) -> bool {
+        self.files.contains_key(&file)
+    }
+
+    fn add(&mut self, file: FileId, due_ms: u64) {
+        if !self.files.contains_key(&file) {
+            self.set(file, Pass { due_ms, ..Pass::default() });
+        }
+    }
+
+    fn set(&mut self, file: FileId, pass: Pass) {
+        self.remove(file);
+        self.queue.insert((pass.due_ms, file));
+        self.files.insert(file, pass);
+    }
+
+    /// The file has no cut (any more).
+    pub fn remove(&mut self, file: FileId) {
+        if let Some(pass) = self.files.remove(&file) {
+            self.queue.remove(&(pass.due_ms, file));
+        }
+    }
+
+    fn due(&self, now_ms: u64) -> Option<FileId> {
+        self.queue.first().filter(|(due, _)| *due <= now_ms).map(|(_, file)| *file)
+    }
+}
+
+/// Sets the length of a file; see [`crate::data::truncate`].
+pub(crate) fn truncate(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    fs: FsId,
+    ino: Ino,
+    inode: &mut InodeRec,
+    size: u64,
+) -> Result<()> {
+    match inode.attr.kind {
+        FileType::File => {}
+        FileType::Directory => return Err(ErrorKind::IsDirectory.into()),
+        _ => return Err(Error::new(ErrorKind::Invalid, "only a regular file has a length that can be set")),
+    }
+    if size > FILE_MAX {
+        return Err(ErrorKind::FileTooBig.into());
+    }
+    if size < inode.attr.size {
+        cut(t, s, FileId::first(fs, ino), inode, size, u64::MAX)?;
+    }
+    inode.attr.size = size;
+    inode::touch(inode, t.now.wall);
+    Ok(())
+}
+
+/// Hides the bytes `[from, to)` of a file. Changes `inode.attr.used`, does not store the inode. At most one cut of
+/// a file in one entry.
+pub(crate) fn cut(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    file: FileId,
+    inode: &mut InodeRec,
+    from: u64,
+    to: u64,
+) -> Result<()> {
+    if inode.flags & InodeRec::DATA == 0 || from >= to {
+        return Ok(());
+    }
+    let older = remap::cuts(t, s, file)?;
+    let last = chunk_at(to.min(FILE_MAX).saturating_sub(1));
+    let chunks = with_records(t, file, chunk_at(from), last, CUT_CHUNKS_MAX + 1)?;
+    let (hidden, owed) = if chunks.len() <= CUT_CHUNKS_MAX {
+        let mut hidden = 0;
+        for chunk in chunks.into_iter().map(|chunk| file.chunk(chunk)) {
+            let view = remap::history(t, s, chunk, &older)?.now();
+            let (from, to) = chunk.clip(from, to).unwrap_or_default();
+            hidden += Cells::new(&view.extents).cut(from, to);
+        }
+        (hidden, false)
+    } else if from == 0 && to == u64::MAX && older.0.is_empty() {
+        (inode.attr.used, false)
+    } else {
+        // Too many to count now: whoever merges the cut into a chunk subtracts what it hid there.
+        (0, true)
+    };
+    if hidden == 0 && !owed {
+        return Ok(());
+    }
+    space::charge(t, s, file.fs, inode, -(hidden as i64))?;
+    t.write(keys::punch(t.partition, file.fs, file.ino, file.layer, t.index), &PunchRec { from, to, owed });
+    s.data.cutting.add(file, t.now.mono_ms);
+    Ok(())
+}
+
+/// One bounded step of cleanup.
+pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    let Some(file) = s.data.cutting.due(t.now.mono_ms) else { return Ok(()) };
+    let Some(mut pass) = s.data.cutting.files.get(&file).cloned() else { return Ok(()) };
+    let cuts = Cuts::read(t, file)?;
+    if cuts.0.is_empty() {
+        s.data.cutting.remove(file);
+        return Ok(());
+    }
+    let newest = Index(t.index.0 - 1);
+    let upto = *pass.upto.get_or_insert_with(|| {
+        pass.next = chunk_at(cuts.0.iter().map(|(_, cut)| cut.from).min().unwrap_or(0));
+        newest
+    });
+    let end = cuts.0.iter().map(|(_, cut)| cut.to).max().unwrap_or(0);
+    let last = chunk_at(end.min(FILE_MAX).saturating_sub(1));
+    let chunks = with_records(t, file, pass.next, last, CLEANUP_KEYS_MAX)?;
+    let mut complete = chunks.len() < CLEANUP_KEYS_MAX;
+    let mut used = UsedChanges::default();
+    for chunk in chunks {
+        if t.writes_len() >= CLEANUP_KEYS_MAX {
+            complete = false;
+            break;
+        }
+        merge(t, s, file, chunk, &cuts, upto, &mut pass.needed, &mut used)?;
+        pass.next = Chunk(chunk.0 + 1);
+    }
+    used.book(t, s)?;
+    if !complete {
+        s.data.cutting.set(file, pass);
+        return Ok(());
+    }
+    let mut left = false;
+    for (at, _) in &cuts.0 {
+        if *at <= upto && !pass.needed.contains(at) {
+            t.delete(keys::punch(t.partition, file.fs, file.ino, file.layer, *at));
+        } else {
+            left = true;
+        }
+    }
+    if left {
+        s.data.cutting.set(file, Pass { due_ms: t.now.mono_ms + AGAIN_MS, ..Pass::default() });
+    } else {
+        s.data.cutting.remove(file);
+    }
+    Ok(())
+}
+
+/// Merges the cuts into one chunk if that needs no bulk move; else notes which cuts it still needs.
+#[expect(clippy::too_many_arguments, reason = "one loop body, split off to fit a screen")]
+fn merge(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    file: FileId,
+    chunk: Chunk,
+    cuts: &Cuts,
+    upto: Index,
+    needed: &mut BTreeSet<Index>,
+    used: &mut UsedChanges,
+) -> Result<()> {
+    let chunk = file.chunk(chunk);
+    let history = remap::history(t, s, chunk, cuts)?;
+    let here = cuts.0.iter().filter(|(at, cut)| *at <= upto && chunk.clip(cut.from, cut.to).is_some());
+    let mine: Vec<Index> = here.map(|(at, _)| *at).filter(|at| history.needs_cut(*at)).collect();
+    if mine.is_empty() {
+        return Ok(());
+    }
+    let newest = Index(t.index.0 - 1);
+    let view: View = history.at(newest);
+    let crumbled = view.extents.len() > EXTENTS_MAX;
+    if s.data.jobs.is_busy(chunk) || view.has_stage() || crumbled {
+        needed.extend(mine);
+        if crumbled {
+            s.data.jobs.want(chunk);
+        }
+        return Ok(());
+    }
+    remap::rebase(t, s, chunk, &history, newest, view.extents, used);
+    Ok(())
+}

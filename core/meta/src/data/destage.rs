@@ -1,0 +1,299 @@
+//! Bulk moves: destage, compaction and garbage collection are one thing, a Remap with a choice of what moves.
+//!
+//! Life of a move:
+//! 1. *Plan*: chunks and what moves of them are chosen, as of the last committed position; ranges are lent.
+//! 2. The mover reads, codes and writes. Nothing refers to the new stripes yet; writes and cuts go on.
+//! 3. *Commit*, one entry: stripes, hints, bases up to the planned position, slices they stand for deleted.
+//!    A chunk that is gone, or whose base is another, is left out: its new bytes are garbage.
+//!
+//! After a failure the ranges are abandoned and their packs closed; the chunks are planned anew, elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::Result;
+use braid_base::ids::{Epoch, Index};
+use braid_base::keys;
+use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, MERGE_SLICES_MAX, STRIPE_BYTES};
+use braid_base::msg::job::{MoveJob, StripePlan};
+use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
+
+use crate::data::chunk::{ChunkId, FileId};
+use crate::data::gc;
+use crate::data::plan::{Filled, Moves, Moving, fill};
+use crate::data::remap::{self, UsedChanges};
+use crate::data::view::{Cuts, History};
+use crate::data::{Mutation, care};
+use crate::event::Effect;
+use crate::ops::inode;
+use crate::partition::Config;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// First wait after a failed move, milliseconds; doubles with each failure in a row.
+const BACKOFF_MS: u64 = 500;
+/// Longest wait after failed moves, milliseconds.
+const BACKOFF_MS_MAX: u64 = 30_000;
+/// Chunks looked at for one move.
+const CANDIDATES_MAX: usize = 4_096;
+
+/// Moves under way.
+pub(crate) struct Jobs {
+    running: BTreeMap<u64, Job>,
+    busy: BTreeSet<ChunkId>,
+    wanted: BTreeSet<ChunkId>,
+    next: u64,
+    retry_ms: u64,
+    backoff_ms: u64,
+    /// When a move last succeeded.
+    pub progress_ms: u64,
+}
+
+/// One move.
+struct Job {
+    chunks: Vec<Planned>,
+    stripes: Vec<(StripeAt, Epoch, u32)>,
+}
+
+/// What a move does to a chunk.
+struct Planned {
+    chunk: ChunkId,
+    upto: Index,
+    base_upto: Option<Index>,
+    extents: Vec<Extent>,
+}
+
+/// What to move, and into which class of packs.
+pub(crate) struct Choice {
+    pub class: PackClass,
+    pub moves: Moves,
+    pub chunks: Vec<ChunkId>,
+}
+
+impl Jobs {
+    /// None yet. Numbers of an earlier primary's moves are not used again.
+    pub fn new(config: &Config) -> Self {
+        let next = config.term.0 << 32;
+        let (running, busy, wanted) = Default::default();
+        Self { running, busy, wanted, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0 }
+    }
+
+    /// True while a move works on the chunk.
+    pub fn is_busy(&self, chunk: ChunkId) -> bool {
+        self.busy.contains(&chunk)
+    }
+
+    /// Moves under way.
+    pub fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// The chunk ought to be rewritten although nothing of it is staged.
+    pub fn want(&mut self, chunk: ChunkId) {
+        self.wanted.insert(chunk);
+    }
+}
+
+/// Starts as many moves as there is reason, room and leave for.
+pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    while s.data.jobs.len() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {
+        let Some(choice) = choose(t, s)? else { return Ok(()) };
+        if !plan(t, s, choice)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn choose(t: &mut Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
+    if gc::urgent(s) {
+        if let Some(choice) = gc::choose(t, s)? {
+            return Ok(Some(choice));
+        }
+    }
+    let chunks = staged(t, s);
+    if !chunks.is_empty() {
+        return Ok(Some(Choice { class: PackClass::Destage, moves: Moves::Stage, chunks }));
+    }
+    gc::choose(t, s)
+}
+
+/// Chunks whose staged bytes ought to move: of the files with the oldest first, each file in order.
+fn staged(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
+    let (stage, jobs, now) = (&s.data.stage, &s.data.jobs, t.now.mono_ms);
+    let mut chosen: Vec<ChunkId> = Vec::new();
+    let mut files: BTreeSet<FileId> = BTreeSet::new();
+    let mut bytes = 0;
+    let committed = s.data.committed;
+    if let Some(upto) = stage.due(now, committed) {
+        for oldest in stage.by_age(upto.min(committed)) {
+            if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
+                break;
+            }
+            if jobs.is_busy(oldest) || !files.insert(oldest.file) {
+                continue;
+            }
+            for (chunk, held) in stage.of_file(oldest.file).filter(|(chunk, _)| !jobs.is_busy(*chunk)) {
+                if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
+                    break;
+                }
+                chosen.push(chunk);
+                bytes += held;
+            }
+        }
+    }
+    let known: BTreeSet<ChunkId> = chosen.iter().copied().collect();
+    let more = stage.crowded(now).into_iter().chain(jobs.wanted.iter().copied());
+    chosen.extend(more.filter(|chunk| !jobs.is_busy(*chunk) && !known.contains(chunk)));
+    chosen.truncate(CANDIDATES_MAX);
+    chosen
+}
+
+/// Plans one move over the chosen chunks, as many as fit; true if something was started or merged.
+fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
+    let mut gathered: Vec<Moving> = Vec::new();
+    let mut cuts: BTreeMap<FileId, Cuts> = BTreeMap::new();
+    let mut used = UsedChanges::default();
+    let (mut blocks, mut meta, mut merged) = (0, 0, false);
+    for chunk in choice.chunks {
+        s.data.jobs.wanted.remove(&chunk);
+        if !cuts.contains_key(&chunk.file) {
+            cuts.insert(chunk.file, remap::cuts(t, s, chunk.file)?);
+        }
+        let history = remap::history(t, s, chunk, &cuts[&chunk.file])?;
+        let upto = upto(s, &history);
+        if history.base_upto() > Some(upto) {
+            continue;
+        }
+        let ids = (chunk, upto, history.base_upto());
+        let moving = Moving::gather(ids, history.at(upto), choice.moves, &|pack| s.data.packs.place(pack))?;
+        if moving.blocks() == 0 {
+            // All that was staged is cut away or overwritten: no bytes to move.
+            if history.slices.first().is_some_and(|(at, ..)| *at <= upto) && t.writes_len() < MERGE_SLICES_MAX {
+                remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used);
+                merged = true;
+            }
+            continue;
+        }
+        meta += 200 + 40 * history.slices.len() + 30 * moving.extents_max();
+        let too_much = blocks + moving.blocks() > (JOB_BYTES_MAX / BLOCK) as u32 || meta > JOB_META_MAX;
+        if too_much && !gathered.is_empty() {
+            break;
+        }
+        blocks += moving.blocks();
+        gathered.push(moving);
+    }
+    used.book(t, s)?;
+    care::open_ahead(t, s, choice.class, u64::from(blocks) * BLOCK as u64);
+    Ok(launch(t, s, choice.class, gathered) || merged)
+}
+
+/// The position up to which a chunk is merged: the last committed one, or an earlier one if there are too many
+/// slices for one entry.
+fn upto(s: &State, history: &History) -> Index {
+    let bound = history.slices.get(MERGE_SLICES_MAX).map(|(at, ..)| *at);
+    bound.map_or(s.data.committed, |bound| bound.min(s.data.committed))
+}
+
+/// Lends ranges and asks the mover; takes only as many chunks as there is room for. False if there is none.
+fn launch(t: &mut Txn<'_>, s: &mut State, class: PackClass, mut chunks: Vec<Moving>) -> bool {
+    let stripe = (STRIPE_BYTES / BLOCK) as u32;
+    let need = |chunks: &[Moving]| chunks.iter().map(Moving::blocks).sum::<u32>();
+    let mut ranges = s.data.packs.carve(class, need(&chunks), stripe);
+    let room: u32 = ranges.iter().map(|(_, blocks)| blocks).sum();
+    while need(&chunks) > room {
+        chunks.pop();
+    }
+    if chunks.is_empty() {
+        return false;
+    }
+    if need(&chunks) < room {
+        ranges = s.data.packs.carve(class, need(&chunks), stripe);
+    }
+    let filled = fill(&mut chunks, &ranges);
+    s.data.jobs.next += 1;
+    let id = s.data.jobs.next;
+    let (mut stripes, mut plans) = (Vec::new(), Vec::new());
+    for Filled { at, parts, len } in filled {
+        s.data.packs.lend(at);
+        let place = s.data.packs.place(at.pack).expect("ranges are lent from packs of the table").clone();
+        stripes.push((at, place.epoch, len));
+        plans.push(StripePlan { at, place, parts });
+    }
+    let planned = chunks.into_iter().map(|moving| {
+        let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
+        Planned { chunk, upto, base_upto, extents: moving.into_extents() }
+    });
+    let job = Job { chunks: planned.collect(), stripes };
+    s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
+    s.data.jobs.running.insert(id, job);
+    t.after(Effect::Job(MoveJob { id, stripes: plans }));
+    true
+}
+
+/// Takes the end of a move: commits it, or gives its ranges up.
+pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) -> Result<()> {
+    let Some(job) = s.data.jobs.running.remove(&id) else { return Ok(()) };
+    for planned in &job.chunks {
+        s.data.jobs.busy.remove(&planned.chunk);
+    }
+    let current =
+        |(at, epoch, _): &(StripeAt, Epoch, u32)| s.data.packs.place(at.pack).is_ok_and(|place| place.epoch == *epoch);
+    if result.is_ok() && job.stripes.iter().all(current) {
+        s.data.jobs.backoff_ms = BACKOFF_MS;
+        s.data.jobs.progress_ms = t.now.mono_ms;
+        commit(t, s, &job)?;
+        job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
+        return start(t, s);
+    }
+    for (at, ..) in &job.stripes {
+        s.data.packs.returned(*at);
+        s.data.packs.close(at.pack, false);
+    }
+    s.data.jobs.retry_ms = t.now.mono_ms + s.data.jobs.backoff_ms;
+    s.data.jobs.backoff_ms = (2 * s.data.jobs.backoff_ms).min(BACKOFF_MS_MAX);
+    Ok(())
+}
+
+fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
+    let mut cuts: BTreeMap<FileId, Cuts> = BTreeMap::new();
+    let mut live: BTreeMap<FileId, bool> = BTreeMap::new();
+    let mut used = UsedChanges::default();
+    let mut named: BTreeSet<StripeAt> = BTreeSet::new();
+    for planned in &job.chunks {
+        let file = planned.chunk.file;
+        if !live.contains_key(&file) {
+            live.insert(file, is_live(t, s, file)?);
+            cuts.insert(file, remap::cuts(t, s, file)?);
+        }
+        let history = remap::history(t, s, planned.chunk, &cuts[&file])?;
+        let same = live[&file] && history.base_upto() == planned.base_upto;
+        if !same && s.data.mutation != Some(Mutation::NoCheck) {
+            continue;
+        }
+        for extent in &planned.extents {
+            let Place::Flash { stripe, .. } = extent.place else { continue };
+            if job.stripes.iter().any(|(at, ..)| *at == stripe) {
+                let chunk = planned.chunk;
+                if s.data.mutation != Some(Mutation::NoHint) {
+                    t.put(keys::hint(t.partition, stripe.pack, stripe.sb, file.fs, file.ino, chunk.chunk), Vec::new());
+                }
+                named.insert(stripe);
+            }
+        }
+        let upto = match s.data.mutation {
+            Some(Mutation::StampAtCommit) => Index(t.index.0 - 1),
+            _ => planned.upto,
+        };
+        remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used);
+    }
+    for (at, _, len) in job.stripes.iter().filter(|(at, ..)| named.contains(at)) {
+        t.write(keys::stripe(t.partition, at.pack, at.sb), &StripeRec { ul: at.ul, len: *len });
+    }
+    used.book(t, s)
+}
+
+/// True if the file has a name or someone holds it open.
+fn is_live(t: &Txn<'_>, s: &State, file: FileId) -> Result<bool> {
+    let inode = inode::find(t, file.fs, file.ino)?;
+    Ok(inode.is_some_and(|inode| inode.attr.nlink > 0 || s.opens.is_open(file.fs, file.ino)))
+}

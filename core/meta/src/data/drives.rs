@@ -1,0 +1,190 @@
+//! The drives of a partition: which to choose for a new pack, and which questions to them are open.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{DriveId, PackId};
+use braid_base::msg::drive::DriveStat;
+use braid_base::record::PackClass;
+
+use crate::partition::Config;
+
+/// A drive that failed a request is not chosen for so long, milliseconds.
+const SUSPECT_MS: u64 = 10_000;
+/// Space is asked for this often, milliseconds.
+pub(crate) const STAT_MS: u64 = 5_000;
+/// Share of a drive's slots that only garbage collection takes, per cent.
+const GC_SLOTS_PERCENT: u32 = 5;
+/// Questions that wait for an answer, at most; the oldest are given up.
+const CALLS_MAX: usize = 4_096;
+
+/// A question to a drive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Call {
+    Create { pack: PackId, shard: u8, drive: DriveId },
+    Drop { pack: PackId, shard: u8 },
+    Stat { drive: DriveId },
+}
+
+/// What is known of the drives.
+pub(crate) struct Drives {
+    usable: Vec<DriveId>,
+    suspect_until: BTreeMap<DriveId, u64>,
+    stats: BTreeMap<DriveId, DriveStat>,
+    calls: BTreeMap<u64, Call>,
+    next_call: u64,
+    /// When to ask for space again.
+    pub stat_due_ms: u64,
+}
+
+impl Drives {
+    /// The drives of the configuration.
+    pub fn new(config: &Config) -> Self {
+        Self {
+            usable: config.drives.clone(),
+            suspect_until: BTreeMap::new(),
+            stats: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            // Answers to an earlier primary of this partition must not be taken for answers to this one.
+            next_call: config.term.0 << 32,
+            stat_due_ms: 0,
+        }
+    }
+
+    /// Other drives may be used from now on.
+    pub fn set_usable(&mut self, usable: Vec<DriveId>) {
+        self.stats.retain(|drive, _| usable.contains(drive));
+        self.suspect_until.retain(|drive, _| usable.contains(drive));
+        self.usable = usable;
+    }
+
+    /// True if new packs may lie on it.
+    pub fn is_usable(&self, drive: DriveId) -> bool {
+        self.usable.contains(&drive)
+    }
+
+    /// All that may be used.
+    pub fn usable(&self) -> &[DriveId] {
+        &self.usable
+    }
+
+    /// It failed a request: others are chosen for a while.
+    pub fn suspect(&mut self, drive: DriveId, now_ms: u64) {
+        self.suspect_until.insert(drive, now_ms + SUSPECT_MS);
+    }
+
+    /// It said how much is free.
+    pub fn learned(&mut self, drive: DriveId, stat: DriveStat) {
+        self.stats.insert(drive, stat);
+    }
+
+    /// A slot of it was taken or given back, as far as this partition did it.
+    pub fn took(&mut self, drive: DriveId, slots: i32) {
+        if let Some(stat) = self.stats.get_mut(&drive) {
+            stat.free = stat.free.saturating_add_signed(-slots);
+        }
+    }
+
+    /// Free slots per cent of all, if the drives said so.
+    pub fn free_percent(&self) -> Option<u64> {
+        let slots: u64 = self.stats.values().map(|stat| u64::from(stat.slots)).sum();
+        let free: u64 = self.stats.values().map(|stat| u64::from(stat.free)).sum();
+        (slots > 0).then(|| free * 100 / slots)
+    }
+
+    /// Distinct drives for pack number `seq` of at most `data` + `parity` shards and how many of them hold data;
+    /// narrower if there are fewer drives; `None` if there are not even `1 + parity`.
+    ///
+    /// Emptier drives first (in steps of an eighth), then in turns, so that packs spread evenly.
+    ///
+    /// Only garbage collection may take the last slots of a drive: without them it could not free any.
+    pub fn choose(
+        &self,
+        (seq, class): (u64, PackClass),
+        data: u8,
+        parity: u8,
+        now_ms: u64,
+    ) -> Option<(u8, Vec<DriveId>)> {
+        let able = |drive: &DriveId| {
+            let kept = |slots: u32| if class == PackClass::Gc { 0 } else { (slots * GC_SLOTS_PERCENT / 100).max(1) };
+            let full = self.stats.get(drive).is_some_and(|stat| stat.free <= kept(stat.slots));
+            !full && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
+        };
+        let mut drives: Vec<DriveId> = self.usable.iter().copied().filter(able).collect();
+        let count = drives.len();
+        let narrow = count.checked_sub(usize::from(parity)).filter(|data| *data > 0)?;
+        let data = usize::from(data.max(1)).min(narrow);
+        let turn = (seq.wrapping_mul((data + usize::from(parity)) as u64) % count as u64) as usize;
+        drives.sort_unstable();
+        drives.rotate_left(turn);
+        drives.sort_by_key(|drive| match self.stats.get(drive) {
+            Some(stat) if stat.slots > 0 => 8 - u64::from(stat.free) * 8 / u64::from(stat.slots),
+            _ => 0,
+        });
+        drives.truncate(data + usize::from(parity));
+        Some((data as u8, drives))
+    }
+
+    /// A number for a question.
+    pub fn ask(&mut self, call: Call) -> u64 {
+        self.next_call += 1;
+        self.calls.insert(self.next_call, call);
+        if self.calls.len() > CALLS_MAX {
+            self.calls.pop_first();
+        }
+        self.next_call
+    }
+
+    /// The question that an answer belongs to; `None` if it is none of ours or answered already.
+    pub fn answered(&mut self, id: u64) -> Option<Call> {
+        self.calls.remove(&id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::ids::{PartitionId, Term};
+
+    const USER: PackClass = PackClass::User;
+
+    fn drives(count: u32) -> Drives {
+        Drives::new(&Config {
+            partition: PartitionId(0),
+            partitions: 1,
+            term: Term(1),
+            data: 4,
+            parity: 2,
+            shard_bytes: 1 << 20,
+            drives: (0..count).map(DriveId).collect(),
+            capacity_bytes: 1 << 30,
+        })
+    }
+
+    #[test]
+    fn packs_narrow_with_fewer_drives_and_spread_over_more() {
+        assert_eq!(drives(2).choose((1, USER), 4, 2, 0), None);
+        assert_eq!(drives(3).choose((1, USER), 4, 2, 0).map(|(data, on)| (data, on.len())), Some((1, 3)));
+        assert_eq!(drives(5).choose((1, USER), 4, 2, 0).map(|(data, on)| (data, on.len())), Some((3, 5)));
+        let ten = drives(10);
+        let mut times = BTreeMap::new();
+        for seq in 0..10 {
+            let (data, mut on) = ten.choose((seq, USER), 4, 2, 0).expect("ten drives are enough");
+            on.sort_unstable();
+            on.dedup();
+            assert_eq!((data, on.len()), (4, 6));
+            on.into_iter().for_each(|drive| *times.entry(drive).or_insert(0) += 1);
+        }
+        assert!(times.values().all(|count| *count == 6), "{times:?}");
+    }
+
+    #[test]
+    fn a_suspect_or_full_drive_is_left_out() {
+        let mut seven = drives(7);
+        seven.suspect(DriveId(3), 0);
+        seven.learned(DriveId(4), DriveStat { slots: 8, ..DriveStat::default() });
+        let (data, on) = seven.choose((5, USER), 4, 2, 1).expect("five are left");
+        assert_eq!(data, 3);
+        assert!(!on.contains(&DriveId(3)) && !on.contains(&DriveId(4)));
+        assert_eq!(seven.choose((5, USER), 4, 2, SUSPECT_MS).map(|(data, _)| data), Some(4));
+    }
+}

@@ -1,0 +1,86 @@
+//! Garbage collection by copying: picks the pack with the least in use and moves that elsewhere.
+//!
+//! The rest is done by others: the move is an ordinary one, the emptied pack is found by its count.
+
+use std::collections::BTreeSet;
+
+use braid_base::Result;
+use braid_base::ids::PackId;
+use braid_base::keys::{self, prefix_end};
+use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX, GC_START_PERCENT, GC_URGENT_PERCENT};
+use braid_base::record::{PackClass, Place};
+
+use crate::data::care::hinted;
+use crate::data::chunk::ChunkId;
+use crate::data::destage::Choice;
+use crate::data::packs::{Life, Pack, Packs};
+use crate::data::plan::Moves;
+use crate::data::remap;
+use crate::data::view::Cuts;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// A pack is worth emptying if at most this much of it is in use, per cent.
+const WORTH_PERCENT: u64 = 85;
+
+/// The collection under way.
+#[derive(Default)]
+pub(crate) struct Gc {
+    victim: Option<PackId>,
+    /// Hints before this one name chunks that no longer refer to the victim.
+    next: Option<Vec<u8>>,
+}
+
+/// True if garbage is collected before anything else is moved.
+pub(crate) fn urgent(s: &State) -> bool {
+    s.data.packs.drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT)
+}
+
+/// The next chunks to move out of the victim; `None` if there is nothing to collect or all of it is on its way.
+pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
+    let low = s.data.packs.drives.free_percent().is_some_and(|free| free < GC_START_PERCENT);
+    let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, .. }));
+    if !low || !s.data.gc.victim.as_ref().is_some_and(sealed) {
+        s.data.gc = Gc { victim: low.then(|| pick(&s.data.packs)).flatten(), next: None };
+    }
+    let Some(victim) = s.data.gc.victim else { return Ok(None) };
+    let prefix = keys::hints(t.partition, victim);
+    let from = s.data.gc.next.clone().unwrap_or_else(|| prefix.clone());
+    let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+    let mut chunks: BTreeSet<ChunkId> = BTreeSet::new();
+    let mut moving = false;
+    for chunk in hints.into_iter().map(|(_, file, chunk)| file.chunk(chunk)).collect::<BTreeSet<_>>() {
+        if refers(t, s, chunk, victim)? {
+            if s.data.jobs.is_busy(chunk) {
+                moving = true;
+            } else {
+                chunks.insert(chunk);
+            }
+        }
+    }
+    if chunks.is_empty() && !moving {
+        // Nothing left here. After the last hint another victim is chosen; the count finds this one's end.
+        let victim = next.is_some().then_some(victim);
+        s.data.gc = Gc { victim, next };
+    }
+    let chunks: Vec<ChunkId> = chunks.into_iter().collect();
+    Ok((!chunks.is_empty()).then_some(Choice { class: PackClass::Gc, moves: Moves::Pack(victim), chunks }))
+}
+
+fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool> {
+    let history = remap::history(t, s, chunk, &Cuts::default())?;
+    let mut places = history.base.iter().flat_map(|base| &base.extents).map(|extent| extent.place);
+    Ok(places.any(|place| matches!(place, Place::Flash { stripe, .. } if stripe.pack == victim)))
+}
+
+/// The sealed pack with the least share in use, if emptying it gains anything.
+fn pick(packs: &Packs) -> Option<PackId> {
+    let share = |pack: &Pack| {
+        let whole = u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks) * BLOCK as u64;
+        pack.rec.live_upper * 100 / whole.max(1)
+    };
+    let candidates = packs.table.iter().filter(|(_, pack)| {
+        matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0 && share(pack) <= WORTH_PERCENT
+    });
+    candidates.min_by_key(|(_, pack)| share(pack)).map(|(id, _)| *id)
+}

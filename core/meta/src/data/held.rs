@@ -1,0 +1,77 @@
+//! Writes that wait because the stage is full.
+//!
+//! They run in order as destage makes room. While it makes no progress at all, those that have waited too long
+//! are answered with an error: nobody waits for ever.
+
+use std::collections::VecDeque;
+
+use braid_base::limits::{HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
+use braid_base::msg::fs::{Op, Request};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::event::Token;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// The queue.
+#[derive(Default)]
+pub(crate) struct Held {
+    queue: VecDeque<(Token, Request, u64)>,
+    /// Whose turn it is: the request that runs now was let out of the queue.
+    turn: Option<Token>,
+}
+
+impl Held {
+    /// Requests that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+}
+
+/// What a write costs the stage.
+fn cost(request: &Request) -> u64 {
+    match &request.body {
+        Op::Write { parts, .. } => parts.iter().map(|(_, bytes)| bytes.len() as u64 + SLICE_COST_BYTES).sum(),
+        _ => 0,
+    }
+}
+
+/// Puts a write aside if there is no room for it now; true if it waits. `Busy` if too many wait already.
+pub(crate) fn hold(t: &Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<bool> {
+    let held = &mut s.data.held;
+    let full = s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes;
+    if held.turn == Some(token) || (!full && held.queue.is_empty()) {
+        return Ok(false);
+    }
+    if held.queue.len() >= HELD_MAX {
+        return Err(Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"));
+    }
+    held.queue.push_back((token, request.clone(), t.now.mono_ms));
+    Ok(true)
+}
+
+/// The next write that there is room for.
+pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
+    let held = &mut s.data.held;
+    let (_, request, _) = held.queue.front()?;
+    // An empty stage takes any one write: the caps may be small.
+    if s.data.stage.cost() > 0 && s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes {
+        return None;
+    }
+    let (token, request, _) = held.queue.pop_front()?;
+    held.turn = Some(token);
+    Some((token, request))
+}
+
+/// Answers those that have waited too long while nothing moved.
+pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
+    let now = t.now.mono_ms;
+    if now < s.data.jobs.progress_ms + HELD_MS_MAX {
+        return;
+    }
+    while s.data.held.queue.front().is_some_and(|(.., since)| now >= since + HELD_MS_MAX) {
+        let Some((token, ..)) = s.data.held.queue.pop_front() else { return };
+        let message = "the write stage is full and nothing can be moved to flash: check drives and free space";
+        t.reply(token, Err(Error::new(ErrorKind::NoSpace, message)));
+    }
+}

@@ -1,0 +1,233 @@
+//! The pack table: which packs there are, what may be lent from them, how much of them is in use.
+//!
+//! Life of a pack (design 5.6, I7-I10):
+//! 1. *Creating*: its record is logged, then its shards are asked of their drives.
+//! 2. *Lending*: every drive has answered. Ranges are lent once, in ascending order; the cursor is in memory only,
+//!    so a restarted primary lends nothing from packs that it finds open.
+//! 3. *Closing*: full, or a drive or a move of it failed. Moves under way still come back.
+//! 4. *Sealed*: logged once nothing is lent. References can only become fewer from here.
+//! 5. *Dead*: a scan of its hints found no reference; logged, then its shards are dropped.
+//! 6. Every shard is confirmed dropped: its stripe, hint and pack records go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::ids::{DriveId, PackId, PartitionId};
+use braid_base::keys::{self, Table};
+use braid_base::limits::BLOCK;
+use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement, Record, StripeAt};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::data::drives::Drives;
+use crate::partition::Config;
+use crate::txn::Txn;
+
+/// Where a pack stands, in memory.
+#[derive(Clone, Debug)]
+pub(crate) enum Life {
+    /// These shards have not answered yet.
+    Creating { missing: BTreeSet<u8>, since_ms: u64 },
+    /// Blocks of each shard that are lent.
+    Lending { cursor: u16 },
+    /// Nothing more is lent.
+    Closing,
+    /// Logged as sealed; how far the scan for references is.
+    Sealed { scan: Scan },
+    /// Logged as dead; these shards are not confirmed as dropped.
+    Dead { missing: BTreeSet<u8>, asked_ms: u64 },
+}
+
+/// A scan of a pack's hints, in steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Scan {
+    /// The hint to go on with; `None`: from the first.
+    pub next: Option<Vec<u8>>,
+    /// Bytes referenced so far.
+    pub found: u64,
+}
+
+/// A pack.
+#[derive(Clone, Debug)]
+pub(crate) struct Pack {
+    pub rec: PackRec,
+    pub life: Life,
+    /// Stripes lent to moves that have not ended.
+    pub lent: u32,
+}
+
+/// All packs of the partition.
+pub(crate) struct Packs {
+    pub table: BTreeMap<PackId, Pack>,
+    /// Packs that need a step of care.
+    pub care: BTreeSet<PackId>,
+    /// The drives and what is known of them.
+    pub drives: Drives,
+    /// Blocks of one shard.
+    pub shard_blocks: u16,
+    /// Number of the newest pack.
+    pub newest: u64,
+}
+
+/// Name of the counter in table Meta.
+pub(crate) const COUNTER: &str = "pack";
+
+impl Packs {
+    /// Reads table 20.
+    pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+        let p: PartitionId = config.partition;
+        let newest = match kv.get(&keys::meta(p, COUNTER))? {
+            None => 0,
+            Some(bytes) => {
+                let bytes = bytes.as_slice().try_into();
+                u64::from_be_bytes(bytes.map_err(|_| Error::new(ErrorKind::Corrupt, "pack counter: expected 8 bytes"))?)
+            }
+        };
+        let mut packs = Self {
+            table: BTreeMap::new(),
+            care: BTreeSet::new(),
+            drives: Drives::new(config),
+            shard_blocks: u16::try_from(config.shard_bytes / BLOCK as u64).unwrap_or(u16::MAX),
+            newest,
+        };
+        let mut bad = None;
+        let prefix = keys::table(p, Table::Pack);
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
+            match (keys::pack_of(p, key), PackRec::decode(value)) {
+                (Some(id), Ok(rec)) => packs.found(id, rec),
+                (_, Err(error)) => bad = Some(error),
+                (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "pack: the key is too short")),
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok(packs), Err)
+    }
+
+    fn found(&mut self, id: PackId, rec: PackRec) {
+        let life = match rec.state {
+            // Lent from by an earlier primary, nobody knows how far: nothing is lent from it again.
+            PackState::Open => Life::Closing,
+            PackState::Sealed => Life::Sealed { scan: Scan::default() },
+            PackState::Dead => Life::Dead { missing: (0..shards(&rec.place)).collect(), asked_ms: 0 },
+        };
+        if !matches!(life, Life::Sealed { .. }) || rec.live_upper == 0 {
+            self.care.insert(id);
+        }
+        self.table.insert(id, Pack { rec, life, lent: 0 });
+    }
+
+    /// Where the shards of a pack are. `Corrupt` if there is no such pack: something points to nowhere.
+    pub fn place(&self, id: PackId) -> Result<&Placement> {
+        let found = self.table.get(&id).map(|pack| &pack.rec.place);
+        found.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("a pointer names {id}, which does not exist")))
+    }
+
+    /// Free logical blocks in packs of `class` that lend, and in those that soon will; and how many such packs.
+    pub fn room(&self, class: PackClass) -> (u64, u64, usize) {
+        let (mut now, mut soon, mut count) = (0, 0, 0);
+        for pack in self.table.values().filter(|pack| pack.rec.class == class) {
+            let width = u64::from(pack.rec.place.data);
+            match pack.life {
+                Life::Lending { cursor } => now += width * u64::from(self.shard_blocks - cursor),
+                Life::Creating { .. } => soon += width * u64::from(self.shard_blocks),
+                _ => continue,
+            }
+            count += 1;
+        }
+        (now, soon, count)
+    }
+
+    /// Ranges for `blocks` logical blocks in stripes of at most `stripe` blocks, and how many blocks each takes.
+    /// They are not lent yet. Fewer than asked for if there is not room enough.
+    pub fn carve(&self, class: PackClass, mut blocks: u32, stripe: u32) -> Vec<(StripeAt, u32)> {
+        let mut ranges = Vec::new();
+        for (id, pack) in self.table.iter().filter(|(_, pack)| pack.rec.class == class) {
+            let Life::Lending { mut cursor } = pack.life else { continue };
+            let width = u32::from(pack.rec.place.data);
+            while blocks > 0 && cursor < self.shard_blocks {
+                let take = blocks.min(stripe).min(width * u32::from(self.shard_blocks - cursor));
+                let ul = take.div_ceil(width) as u16;
+                ranges.push((StripeAt { pack: *id, sb: cursor, ul }, take));
+                cursor += ul;
+                blocks -= take;
+            }
+        }
+        ranges
+    }
+
+    /// Lends a range; it comes back with [`Packs::returned`] and is never lent again (I7).
+    pub fn lend(&mut self, stripe: StripeAt) {
+        let pack = self.table.get_mut(&stripe.pack).expect("a range is carved from a pack of the table");
+        let Life::Lending { cursor } = &mut pack.life else { panic!("{}: lends nothing", stripe.pack) };
+        assert!(*cursor == stripe.sb && stripe.ul > 0, "{}: ranges are lent once and in order", stripe.pack);
+        *cursor += stripe.ul;
+        pack.lent += 1;
+        if *cursor >= self.shard_blocks {
+            pack.life = Life::Closing;
+            self.care.insert(stripe.pack);
+        }
+    }
+
+    /// The move that had the range ended.
+    pub fn returned(&mut self, stripe: StripeAt) {
+        if let Some(pack) = self.table.get_mut(&stripe.pack) {
+            assert!(pack.lent > 0, "{}: more ranges come back than were lent", stripe.pack);
+            pack.lent -= 1;
+        }
+    }
+
+    /// Nothing more is lent from the pack; with `moved` what is lent cannot be committed any more either (I12).
+    pub fn close(&mut self, id: PackId, moved: bool) {
+        let Some(pack) = self.table.get_mut(&id) else { return };
+        if moved && matches!(pack.life, Life::Lending { .. } | Life::Closing) {
+            pack.rec.place.epoch.0 += 1;
+        }
+        if matches!(pack.life, Life::Lending { .. }) {
+            pack.life = Life::Closing;
+            self.care.insert(id);
+        }
+    }
+
+    /// A base changed: counts what it refers to in every pack, exactly.
+    pub fn recount(&mut self, t: &mut Txn<'_>, before: &[Extent], after: &[Extent]) {
+        let mut changes: BTreeMap<PackId, i64> = BTreeMap::new();
+        for (extents, sign) in [(before, -1), (after, 1)] {
+            for extent in extents {
+                if let Place::Flash { stripe, .. } = extent.place {
+                    *changes.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
+                }
+            }
+        }
+        for (id, change) in changes {
+            let Some(pack) = self.table.get_mut(&id).filter(|_| change != 0) else { continue };
+            assert!(change < 0 || pack.lent > 0, "{id}: only ranges that are lent gain references");
+            pack.rec.live_upper = pack.rec.live_upper.saturating_add_signed(change);
+            t.write(keys::pack(t.partition, id), &pack.rec);
+            if pack.rec.live_upper == 0 && matches!(pack.life, Life::Sealed { .. }) {
+                self.care.insert(id);
+            }
+        }
+    }
+
+    /// The drives that may be used changed: packs that still change and lie on others are closed.
+    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
+        self.drives.set_usable(usable);
+        let lost = |pack: &Pack| pack.rec.place.drives.iter().any(|drive| !self.drives.is_usable(*drive));
+        let open: Vec<PackId> =
+            self.table.iter().filter(|(_, p)| is_open(&p.life) && lost(p)).map(|(id, _)| *id).collect();
+        for id in open {
+            self.close(id, true);
+            // One that is still being created is found by its care.
+            self.care.insert(id);
+        }
+    }
+}
+
+/// True while the pack still gains content.
+fn is_open(life: &Life) -> bool {
+    matches!(life, Life::Creating { .. } | Life::Lending { .. } | Life::Closing)
+}
+
+/// D+P.
+pub(crate) fn shards(place: &Placement) -> u8 {
+    place.drives.len() as u8
+}

@@ -1,0 +1,253 @@
+//! Plans a bulk move: which blocks of which chunks go into which stripes, and what the bases say afterwards.
+//!
+//! Pure: from views and free ranges to a plan. Bytes move in whole 4 KiB blocks of the file, so that a later
+//! read touches whole blocks of a drive: a block with a byte that must move goes as a whole, with what the view
+//! has beside it, and zeros where it has nothing (K19). What the base says afterwards covers each moved block
+//! from its first to its last held byte: at most one extent per block, and nothing beyond the end of the file.
+
+use std::collections::VecDeque;
+
+use braid_base::Result;
+use braid_base::ids::{Index, PackId};
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::job::{Part, Source};
+use braid_base::record::{Extent, Place, Placement, StripeAt};
+
+use crate::data::chunk::ChunkId;
+use crate::data::view::{Cells, View};
+
+const B: u32 = BLOCK as u32;
+const BLOCKS: usize = CHUNK as usize / BLOCK;
+
+/// Extents of one chunk above which its crumbs are put together: four per block.
+pub(crate) const EXTENTS_MAX: usize = 4 * BLOCKS;
+
+/// What must move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moves {
+    /// All that is in the log only.
+    Stage,
+    /// That, and all that is in this pack.
+    Pack(PackId),
+}
+
+impl Moves {
+    fn takes(self, place: &Place) -> bool {
+        match place {
+            Place::Stage { .. } => true,
+            Place::Flash { stripe, .. } => self == Self::Pack(stripe.pack),
+        }
+    }
+}
+
+/// Neighbouring blocks of a chunk that move.
+#[derive(Clone, Debug)]
+struct Run {
+    block: u32,
+    blocks: u32,
+    /// The content: exactly `blocks` blocks.
+    parts: VecDeque<Part>,
+    /// Held bytes of each block: first and end, offsets in the chunk.
+    held: VecDeque<(u32, u32)>,
+}
+
+/// A chunk on its way through the planner.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    pub chunk: ChunkId,
+    /// The position whose view moves.
+    pub upto: Index,
+    /// What its base was merged up to at planning.
+    pub base_upto: Option<Index>,
+    runs: Vec<Run>,
+    extents: Vec<Extent>,
+}
+
+/// A stripe with its content.
+#[derive(Clone, Debug)]
+pub(crate) struct Filled {
+    pub at: StripeAt,
+    pub parts: Vec<Part>,
+    /// Bytes of the parts.
+    pub len: u32,
+}
+
+impl Moving {
+    /// What moves of `chunk` with content `view`. `place` tells where a pack's shards are.
+    pub fn gather<'p>(
+        (chunk, upto, base_upto): (ChunkId, Index, Option<Index>),
+        view: View,
+        moves: Moves,
+        place: &impl Fn(PackId) -> Result<&'p Placement>,
+    ) -> Result<Self> {
+        let marked = mark(&view.extents, moves);
+        let mut runs = Vec::new();
+        let mut block = 0;
+        while block < BLOCKS {
+            let blocks = marked[block..].iter().take_while(|moves| **moves).count();
+            if blocks > 0 {
+                runs.push(run(&view.extents, block as u32, blocks as u32, place)?);
+            }
+            block += blocks.max(1);
+        }
+        Ok(Self { chunk, upto, base_upto, runs, extents: view.extents })
+    }
+
+    /// Blocks that move.
+    pub fn blocks(&self) -> u32 {
+        self.runs.iter().map(|run| run.blocks).sum()
+    }
+
+    /// At most so many extents will the base have.
+    pub fn extents_max(&self) -> usize {
+        self.extents.len() + self.blocks() as usize
+    }
+
+    /// What the base says once the move is done (after [`fill`]), or if nothing moves.
+    pub fn into_extents(self) -> Vec<Extent> {
+        self.extents
+    }
+}
+
+/// Which blocks have a byte that must move.
+fn mark(extents: &[Extent], moves: Moves) -> Vec<bool> {
+    let mut marked = vec![false; BLOCKS];
+    let crumbled = extents.len() > EXTENTS_MAX;
+    let mut pieces = vec![0u32; BLOCKS];
+    for extent in extents {
+        let (first, last) = (extent.off / B, (extent.off + extent.len - 1) / B);
+        for block in first as usize..=last as usize {
+            marked[block] |= moves.takes(&extent.place);
+            pieces[block] += 1;
+            marked[block] |= crumbled && pieces[block] > 1;
+        }
+    }
+    marked
+}
+
+/// The content of blocks `[block, block+blocks)`.
+fn run<'p>(
+    extents: &[Extent],
+    block: u32,
+    blocks: u32,
+    place: &impl Fn(PackId) -> Result<&'p Placement>,
+) -> Result<Run> {
+    let (from, to) = (block * B, (block + blocks) * B);
+    let mut parts = VecDeque::new();
+    let mut held: Vec<Option<(u32, u32)>> = vec![None; blocks as usize];
+    let mut at = from;
+    for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
+        let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
+        if first > at {
+            parts.push_back(Part { len: first - at, from: Source::Zero });
+        }
+        let source = extent.place.advanced(first - extent.off);
+        let placement = match source {
+            Place::Stage { .. } => None,
+            Place::Flash { stripe, .. } => Some(place(stripe.pack)?.clone()),
+        };
+        parts.push_back(Part { len: end - first, from: Source::At(source, placement) });
+        at = end;
+        for index in first / B..=(end - 1) / B {
+            let border = index * B;
+            let (low, high) = (first.max(border), end.min(border + B));
+            let span = held[(index - block) as usize].get_or_insert((low, high));
+            span.1 = high;
+        }
+    }
+    if at < to {
+        parts.push_back(Part { len: to - at, from: Source::Zero });
+    }
+    // A block moves because it holds something.
+    let held = held.into_iter().map(|span| span.expect("a marked block holds a byte")).collect();
+    Ok(Run { block, blocks, parts, held })
+}
+
+/// Puts the moving blocks into `ranges` (from `Packs::carve`, for exactly as many blocks) and makes the extents
+/// of the chunks name them.
+pub(crate) fn fill(chunks: &mut [Moving], ranges: &[(StripeAt, u32)]) -> Vec<Filled> {
+    let mut stripes: Vec<Filled> = Vec::with_capacity(ranges.len());
+    let mut ranges = ranges.iter();
+    let mut room = 0;
+    for chunk in chunks {
+        let mut cells = Cells::new(&chunk.extents);
+        for mut run in std::mem::take(&mut chunk.runs) {
+            while run.blocks > 0 {
+                if room == 0 {
+                    let (at, blocks) = ranges.next().expect("ranges were carved for all blocks");
+                    stripes.push(Filled { at: *at, parts: Vec::new(), len: 0 });
+                    room = *blocks;
+                }
+                let stripe = stripes.last_mut().expect("pushed above");
+                let take = run.blocks.min(room);
+                run.pour(take, stripe, &mut cells);
+                room -= take;
+            }
+        }
+        chunk.extents = cells.done();
+    }
+    stripes
+}
+
+impl Run {
+    /// Moves the first `take` blocks into `stripe`.
+    fn pour(&mut self, take: u32, stripe: &mut Filled, cells: &mut Cells) {
+        for index in 0..take {
+            let (first, end) = self.held.pop_front().expect("one span per block");
+            let delta = stripe.len + index * B + (first - (self.block + index) * B);
+            cells.put(Extent { off: first, len: end - first, place: Place::Flash { stripe: stripe.at, delta } });
+        }
+        let mut want = take * B;
+        while want > 0 {
+            let mut part = self.parts.pop_front().expect("the parts fill all blocks");
+            if part.len > want {
+                let rest = match &part.from {
+                    Source::Zero => Source::Zero,
+                    Source::At(place, placement) => Source::At(place.advanced(want), placement.clone()),
+                };
+                self.parts.push_front(Part { len: part.len - want, from: rest });
+                part.len = want;
+            }
+            want -= part.len;
+            stripe.parts.push(part);
+        }
+        stripe.len += take * B;
+        self.block += take;
+        self.blocks -= take;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::chunk::FileId;
+    use braid_base::ids::{Chunk, FsId, Ino, PartitionId};
+
+    fn stage(off: u32, len: u32, poff: u32) -> Extent {
+        Extent { off, len, place: Place::Stage { at: Index(9), poff } }
+    }
+
+    fn no_packs<'p>(_: PackId) -> Result<&'p Placement> {
+        panic!("nothing is on flash yet")
+    }
+
+    #[test]
+    fn blocks_move_whole_and_the_base_says_only_what_is_held() {
+        let chunk = FileId::first(FsId(1), Ino(2)).chunk(Chunk(0));
+        let view = View { extents: vec![stage(10, 20, 0), stage(40, 10, 100), stage(8192, 5000, 200)], owed: 0 };
+        let moving = Moving::gather((chunk, Index(9), None), view, Moves::Stage, &no_packs);
+        let mut chunks = [moving.expect("no pack is looked up")];
+        assert_eq!(chunks[0].blocks(), 3);
+        let pack = PackId::new(PartitionId(0), 1);
+        let (one, two) = (StripeAt { pack, sb: 0, ul: 1 }, StripeAt { pack, sb: 1, ul: 1 });
+        let stripes = fill(&mut chunks, &[(one, 2), (two, 1)]);
+        let [chunk] = chunks;
+        let flash = |off, len, stripe, delta| Extent { off, len, place: Place::Flash { stripe, delta } };
+        let expected = [flash(10, 40, one, 10), flash(8192, 4096, one, 4096), flash(12288, 904, two, 0)];
+        assert_eq!(chunk.into_extents(), expected);
+        let lens = |n: usize| stripes[n].parts.iter().map(|part| part.len).collect::<Vec<_>>();
+        assert_eq!((lens(0), lens(1)), (vec![10, 20, 10, 10, 4046, 4096], vec![904, 3192]));
+        let Source::At(Place::Stage { poff, .. }, None) = stripes[1].parts[0].from else { panic!("a staged part") };
+        assert_eq!(poff, 200 + 4096);
+    }
+}

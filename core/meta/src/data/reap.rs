@@ -1,0 +1,149 @@
+//! Orphans: inodes without a name, removed when nobody holds them open.
+//!
+//! Life of an orphan:
+//! 1. The entry that takes the last name writes its record (table 34); the inode stays with `nlink` 0.
+//! 2. When nobody holds it open (after a restart: at once), its records go, at most 1,000 keys per entry.
+//! 3. The last of these entries removes the inode, the orphan record and its share of the usage.
+
+use std::collections::BTreeSet;
+
+use braid_base::Result;
+use braid_base::ids::{FsId, Ino, PartitionId};
+use braid_base::keys::{self, Table};
+use braid_base::limits::CLEANUP_KEYS_MAX;
+use braid_base::record::{BaseRec, InodeRec, Record, SliceRec};
+use braid_replica::kv::Kv;
+
+use crate::data::chunk::FileId;
+use crate::data::space;
+use crate::ops::inode;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Orphans, and which of them may be ready to go.
+#[derive(Default)]
+pub(crate) struct Orphans {
+    all: BTreeSet<FileId>,
+    ready: BTreeSet<FileId>,
+}
+
+impl Orphans {
+    /// Reads table 34.
+    pub fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
+        let mut orphans = Self::default();
+        let prefix = keys::table(p, Table::Orphan);
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
+            if let (Some((fs, ino)), Some(layer)) = (keys::ino_of(key), keys::file_layer(key)) {
+                orphans.all.insert(FileId { fs, ino, layer });
+            }
+            true
+        })?;
+        orphans.ready = orphans.all.clone();
+        Ok(orphans)
+    }
+
+    /// Orphans in all.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Nobody holds the inode open any more: if it is an orphan, it goes.
+    pub fn closed(&mut self, fs: FsId, ino: Ino) {
+        let file = FileId::first(fs, ino);
+        if self.all.contains(&file) {
+            self.ready.insert(file);
+        }
+    }
+}
+
+/// See [`crate::data::dropped`].
+pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode: &mut InodeRec) -> Result<()> {
+    let file = FileId::first(fs, ino);
+    let open = s.opens.is_open(fs, ino);
+    if inode.flags & (InodeRec::DATA | InodeRec::XATTR) == 0 && !open {
+        space::settle(t, s, fs, -(inode.attr.used as i64), -1)?;
+        t.delete(keys::inode(t.partition, fs, ino, file.layer));
+        return Ok(());
+    }
+    inode::store(t, fs, ino, inode);
+    t.put(keys::orphan(t.partition, fs, ino, file.layer), vec![1]);
+    s.data.orphans.all.insert(file);
+    if !open {
+        s.data.orphans.ready.insert(file);
+    }
+    Ok(())
+}
+
+/// One bounded step: as many orphans as fit one entry.
+pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    while t.writes_len() < CLEANUP_KEYS_MAX {
+        let Some(file) = s.data.orphans.ready.first().copied() else { return Ok(()) };
+        let key = keys::orphan(t.partition, file.fs, file.ino, file.layer);
+        let inode = inode::find(t, file.fs, file.ino)?;
+        let named = inode.as_ref().is_some_and(|inode| inode.attr.nlink > 0);
+        // Whoever announced it may have failed afterwards: only the records count.
+        if t.get(&key)?.is_none() || named {
+            s.data.orphans.all.remove(&file);
+            s.data.orphans.ready.remove(&file);
+            continue;
+        }
+        if s.opens.is_open(file.fs, file.ino) {
+            s.data.orphans.ready.remove(&file);
+            continue;
+        }
+        if !empty(t, s, file)? {
+            return Ok(());
+        }
+        if let Some(inode) = inode {
+            t.delete(keys::inode(t.partition, file.fs, file.ino, file.layer));
+            space::settle(t, s, file.fs, -(inode.attr.used as i64), -1)?;
+        }
+        t.delete(key);
+        s.data.cutting.remove(file);
+        s.data.orphans.all.remove(&file);
+        s.data.orphans.ready.remove(&file);
+    }
+    Ok(())
+}
+
+/// Removes records of the file up to the bound of an entry; true if none is left.
+fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId) -> Result<bool> {
+    let (p, FileId { fs, ino, layer }) = (t.partition, file);
+    let tables = [
+        keys::xattrs(p, fs, ino),
+        keys::slices_of_file(p, fs, ino),
+        keys::bases(p, fs, ino),
+        keys::punches(p, fs, ino, layer),
+    ];
+    for prefix in tables {
+        let room = CLEANUP_KEYS_MAX.saturating_sub(t.writes_len());
+        let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        t.scan_prefix(&prefix, &mut |key, value| {
+            if found.len() <= room {
+                found.push((key.to_vec(), value.to_vec()));
+            }
+            found.len() <= room
+        })?;
+        let more = found.len() > room;
+        for (key, value) in found.into_iter().take(room) {
+            forget(t, s, &key, &value)?;
+            t.delete(key);
+        }
+        if more {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Keeps the counts in memory and of the packs in step with a record that goes.
+fn forget(t: &mut Txn<'_>, s: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
+    if let Some((fs, ino, chunk, layer, at, _)) = keys::parse_slice(key) {
+        let SliceRec(extent) = SliceRec::decode(value)?;
+        s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), at, &extent, t.index);
+    } else if key.get(2) == Some(&(Table::Base as u8)) {
+        let base = BaseRec::decode(value)?;
+        s.data.packs.recount(t, &base.extents, &[]);
+    }
+    Ok(())
+}

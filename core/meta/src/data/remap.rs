@@ -1,0 +1,90 @@
+//! Remap (design 5.8): replaces the base of a chunk by one that says the same in other places.
+//!
+//! The design replaces pointers where they still equal the old ones. Here no comparison is needed: a base
+//! stands for the history of its chunk up to one log position, and history up to a position never changes.
+//! Whatever was written or cut after that position lies above the new base as it lay above the old one.
+//! So a Remap planned long ago commits with the position of its *planning*, whatever happened since
+//! (stamped with the position of its commit, it would hide newer writes: K7, K27).
+
+use std::collections::BTreeMap;
+
+use braid_base::Result;
+use braid_base::ids::{Index, Layer};
+use braid_base::keys;
+use braid_base::record::{BaseRec, Extent, Place};
+
+use crate::data::chunk::{ChunkId, FileId};
+use crate::data::space;
+use crate::data::view::{Cuts, History, bytes_of};
+use crate::ops::inode;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// What merges of this transaction changed in the bytes that files hold.
+#[derive(Default)]
+pub(crate) struct UsedChanges(BTreeMap<FileId, i64>);
+
+impl UsedChanges {
+    /// Books the changes to the inodes and the usage record.
+    pub fn book(self, t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+        for (file, change) in self.0 {
+            let Some(mut inode) = inode::find(t, file.fs, file.ino)? else { continue };
+            space::charge(t, s, file.fs, &mut inode, change)?;
+            // Not a change that anyone may see as one: the content is the same.
+            t.write(keys::inode(t.partition, file.fs, file.ino, Layer::FIRST), &inode);
+        }
+        Ok(())
+    }
+}
+
+/// The cuts of a file, without a look at the view if there are none.
+pub(crate) fn cuts(t: &Txn<'_>, s: &State, file: FileId) -> Result<Cuts> {
+    if s.data.cutting.has(file) { Cuts::read(t, file) } else { Ok(Cuts::default()) }
+}
+
+/// The history of a chunk.
+pub(crate) fn history(t: &Txn<'_>, s: &State, chunk: ChunkId, cuts: &Cuts) -> Result<History> {
+    History::read(t, chunk, cuts, s.data.stage.has(chunk))
+}
+
+/// Makes `extents` the base of `chunk` for everything up to `upto` and deletes the slices it stands for.
+///
+/// `extents` hold the bytes of the view at `upto`, and perhaps zeros in gaps of it. They hold no staged place.
+pub(crate) fn rebase(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    chunk: ChunkId,
+    history: &History,
+    upto: Index,
+    extents: Vec<Extent>,
+    used: &mut UsedChanges,
+) {
+    assert!(upto < t.index && history.base_upto() <= Some(upto), "{chunk:?}: a base never goes back");
+    assert!(!extents.iter().any(|e| matches!(e.place, Place::Stage { .. })), "{chunk:?}: a base never names the log");
+    let view = history.at(upto);
+    let mut change = -(view.owed as i64);
+    if bytes_of(&extents) != view.bytes() {
+        // Filled gaps count as held, unless something later lies over them. What a later cut with open accounts
+        // takes of them it will subtract, so it counts here.
+        let after = |extents: &[Extent]| {
+            let now = history.replay(extents, upto, Index(u64::MAX));
+            (now.bytes() + now.owed) as i64
+        };
+        change += after(&extents) - after(&view.extents);
+    }
+    if change != 0 {
+        *used.0.entry(chunk.file).or_default() += change;
+    }
+    let before = history.base.as_ref().map_or(&[][..], |base| &base.extents);
+    s.data.packs.recount(t, before, &extents);
+    if !extents.is_empty() {
+        t.write(chunk.base_key(t), &BaseRec { upto, extents });
+    } else if history.base.is_some() {
+        // No base is as good as an empty one: all that it hid is deleted with it.
+        t.delete(chunk.base_key(t));
+    }
+    for (at, sub, extent) in history.slices.iter().take_while(|(at, ..)| *at <= upto) {
+        t.delete(chunk.slice_key(t, *at, *sub));
+        s.data.stage.remove(chunk, *at, extent, t.index);
+    }
+}

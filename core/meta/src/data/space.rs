@@ -1,0 +1,88 @@
+//! Usage and capacity of the partition.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{FsId, PartitionId};
+use braid_base::keys::{self, Table};
+use braid_base::limits::RESERVE_PERCENT;
+use braid_base::record::{InodeRec, Record, UsageRec};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Bytes of file data by file system, as the usage records say.
+#[derive(Default)]
+pub(crate) struct Space {
+    used: BTreeMap<FsId, u64>,
+}
+
+impl Space {
+    /// Reads table 40.
+    pub fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
+        let mut space = Self::default();
+        let mut bad = None;
+        let prefix = keys::table(p, Table::Usage);
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
+            let quota = key.get(7..15);
+            match (keys::fs_of(key), UsageRec::decode(value)) {
+                (Some(fs), Ok(usage)) if quota == Some(&[0; 8]) => {
+                    space.used.insert(fs, usage.bytes);
+                }
+                (_, Err(error)) => bad = Some(error),
+                _ => {}
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok(space), Err)
+    }
+
+    /// Bytes of file data in this partition.
+    pub fn used(&self) -> u64 {
+        self.used.values().sum()
+    }
+
+    /// Refuses `fresh` more bytes of data if they would reach into the reserve, which stays free for deletes,
+    /// destage and garbage collection (I26).
+    pub fn check(&self, fresh: u64, capacity: u64) -> Result<()> {
+        let limit = capacity / 100 * (100 - RESERVE_PERCENT);
+        let wanted = self.used() + fresh;
+        if fresh == 0 || wanted <= limit {
+            return Ok(());
+        }
+        let message = format!("{wanted} bytes wanted, {limit} may be used here: delete something or add drives");
+        Err(Error::new(ErrorKind::NoSpace, message))
+    }
+}
+
+/// Adds to the usage record of the file system; the record never goes below zero.
+pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Result<UsageRec> {
+    let key = keys::usage(t.partition, fs, 0);
+    let mut usage: UsageRec = t.read(&key)?.unwrap_or_default();
+    if bytes != 0 || inodes != 0 {
+        usage.bytes = usage.bytes.saturating_add_signed(bytes);
+        usage.inodes = usage.inodes.saturating_add_signed(inodes);
+        t.write(key, &usage);
+    }
+    Ok(usage)
+}
+
+/// Changes what a file holds: in its inode (not stored here), in the usage record, in memory.
+pub(crate) fn charge(t: &mut Txn<'_>, s: &mut State, fs: FsId, inode: &mut InodeRec, bytes: i64) -> Result<()> {
+    // The inode's count is the truth: never take more from the record than the file had.
+    let used = inode.attr.used.saturating_add_signed(bytes);
+    let change = used as i64 - inode.attr.used as i64;
+    inode.attr.used = used;
+    settle(t, s, fs, change, 0)
+}
+
+/// Like [`account`], and keeps the number in memory in step.
+pub(crate) fn settle(t: &mut Txn<'_>, s: &mut State, fs: FsId, bytes: i64, inodes: i64) -> Result<()> {
+    if bytes == 0 && inodes == 0 {
+        return Ok(());
+    }
+    let usage = account(t, fs, bytes, inodes)?;
+    s.data.space.used.insert(fs, usage.bytes);
+    Ok(())
+}

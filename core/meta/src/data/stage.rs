@@ -1,0 +1,211 @@
+//! What is still only in the log: an index in memory over the slices of table 14, exact at all times.
+//!
+//! It decides which log segments may go, when destage starts and which chunks it takes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use braid_base::ids::{Chunk, Index, PartitionId};
+use braid_base::keys::{self, Table};
+use braid_base::limits::{
+    CROWDED_MS, DESTAGE_AGE_MS, DESTAGE_START_BYTES, SLICE_COST_BYTES, SLICES_PER_CHUNK_MAX, SLICES_PER_CHUNK_URGENT,
+    STAGE_CAP_BYTES,
+};
+use braid_base::record::{Extent, Place, Record, SliceRec};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::data::chunk::{ChunkId, FileId};
+
+/// When destage starts, and when writes are held back.
+#[derive(Clone, Copy, Debug)]
+pub struct StageLimits {
+    /// Bytes (with [`SLICE_COST_BYTES`] per slice) above which writes are held back.
+    pub cap_bytes: u64,
+    /// Bytes above which destage starts at once.
+    pub start_bytes: u64,
+    /// Age in milliseconds above which a slice is destaged.
+    pub age_ms: u64,
+}
+
+impl Default for StageLimits {
+    fn default() -> Self {
+        Self { cap_bytes: STAGE_CAP_BYTES, start_bytes: DESTAGE_START_BYTES, age_ms: DESTAGE_AGE_MS }
+    }
+}
+
+/// The slices of one chunk in numbers.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pile {
+    slices: u32,
+    bytes: u64,
+}
+
+/// The index.
+#[derive(Default)]
+pub(crate) struct Stage {
+    /// Slices by log position and chunk: how many. Its first key is the oldest position in use.
+    live: BTreeMap<(Index, ChunkId), u32>,
+    /// The same by chunk, in file order.
+    piles: BTreeMap<ChunkId, Pile>,
+    /// Chunks with too many slices, and since when.
+    crowded: BTreeMap<ChunkId, u64>,
+    bytes: u64,
+    slices: u64,
+    /// Entries that take slices away and are not committed: entry, oldest position it takes. Until then a
+    /// successor of this primary may still need the bytes.
+    leaving: VecDeque<(Index, Index)>,
+    /// First position written at some millisecond, ascending: tells ages.
+    marks: VecDeque<(Index, u64)>,
+    /// Destage everything older than this (the log wants to drop segments).
+    pub below: Index,
+    /// When to start and when to hold back.
+    pub limits: StageLimits,
+}
+
+/// Least distance of two age marks, milliseconds.
+const MARK_MS: u64 = 100;
+/// Most age marks: an hour and a half without any destage; what comes after counts as older than it is.
+const MARKS_MAX: usize = 1 << 16;
+
+impl Stage {
+    /// Reads table 14.
+    pub fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
+        let mut stage = Self::default();
+        let mut bad = None;
+        let prefix = keys::table(p, Table::Slice);
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
+            match (keys::parse_slice(key), SliceRec::decode(value)) {
+                (Some((fs, ino, chunk, layer, at, _)), Ok(SliceRec(extent))) => {
+                    stage.add(FileId { fs, ino, layer }.chunk(chunk), at, &extent, 0);
+                }
+                (_, Err(error)) => bad = Some(error),
+                (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "slice: the key has a wrong length")),
+            }
+            bad.is_none()
+        })?;
+        // What is older than this primary counts as old: its age is not known.
+        stage.marks.clear();
+        stage.marks.push_back((Index(0), 0));
+        bad.map_or(Ok(stage), Err)
+    }
+
+    /// A slice was written.
+    pub fn add(&mut self, chunk: ChunkId, at: Index, extent: &Extent, now_ms: u64) {
+        let pile = self.piles.entry(chunk).or_default();
+        pile.slices += 1;
+        if pile.slices as usize > SLICES_PER_CHUNK_MAX {
+            self.crowded.entry(chunk).or_insert(now_ms);
+        }
+        let Place::Stage { at: payload, .. } = extent.place else { return };
+        assert_eq!(payload, at, "a slice refers to the payload of its own entry");
+        pile.bytes += u64::from(extent.len);
+        *self.live.entry((at, chunk)).or_default() += 1;
+        self.bytes += u64::from(extent.len);
+        self.slices += 1;
+        if self.marks.len() < MARKS_MAX && self.marks.back().is_none_or(|(_, then)| now_ms >= then + MARK_MS) {
+            self.marks.push_back((at, now_ms));
+        }
+    }
+
+    /// A slice was deleted by entry `by`.
+    pub fn remove(&mut self, chunk: ChunkId, at: Index, extent: &Extent, by: Index) {
+        let staged = matches!(extent.place, Place::Stage { .. });
+        let len = if staged { u64::from(extent.len) } else { 0 };
+        if let Some(pile) = self.piles.get_mut(&chunk) {
+            pile.slices -= 1;
+            pile.bytes -= len;
+            if pile.slices as usize <= SLICES_PER_CHUNK_MAX {
+                self.crowded.remove(&chunk);
+            }
+            if pile.slices == 0 {
+                self.piles.remove(&chunk);
+            }
+        }
+        let Some(count) = self.live.get_mut(&(at, chunk)).filter(|_| staged) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.live.remove(&(at, chunk));
+        }
+        self.bytes -= len;
+        self.slices -= 1;
+        match self.leaving.back_mut() {
+            Some((entry, oldest)) if *entry == by => *oldest = at.min(*oldest),
+            _ => self.leaving.push_back((by, at)),
+        }
+    }
+
+    /// Everything up to `upto` is committed.
+    pub fn committed(&mut self, upto: Index) {
+        while self.leaving.front().is_some_and(|(entry, _)| *entry <= upto) {
+            self.leaving.pop_front();
+        }
+        let oldest = self.oldest_live().unwrap_or(upto);
+        while self.marks.get(1).is_some_and(|(at, _)| *at <= oldest) {
+            self.marks.pop_front();
+        }
+    }
+
+    fn oldest_live(&self) -> Option<Index> {
+        self.live.keys().next().map(|(at, _)| *at)
+    }
+
+    /// The oldest position whose payload a slice refers to, in the present or in any state that a crash now could
+    /// bring back.
+    pub fn oldest(&self) -> Option<Index> {
+        self.leaving.iter().map(|(_, at)| *at).chain(self.oldest_live()).min()
+    }
+
+    /// Staged bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Staged bytes with what each slice costs beside them.
+    pub fn cost(&self) -> u64 {
+        self.bytes + self.slices * SLICE_COST_BYTES
+    }
+
+    /// True if the chunk has a slice.
+    pub fn has(&self, chunk: ChunkId) -> bool {
+        self.piles.contains_key(&chunk)
+    }
+
+    /// Chunks of `file` with slices, in order, and their staged bytes.
+    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (ChunkId, u64)> + '_ {
+        let (first, last) = (file.chunk(Chunk(0)), file.chunk(Chunk(u32::MAX)));
+        self.piles.range(first..=last).map(|(chunk, pile)| (*chunk, pile.bytes))
+    }
+
+    /// Chunks with slices at positions up to `upto`, oldest first; a chunk may come more than once.
+    pub fn by_age(&self, upto: Index) -> impl Iterator<Item = ChunkId> + '_ {
+        self.live.keys().take_while(move |(at, _)| *at <= upto).map(|(_, chunk)| *chunk)
+    }
+
+    /// Slices up to this position ought to go to flash now; `None`: nothing is pressing.
+    pub fn due(&self, now_ms: u64, committed: Index) -> Option<Index> {
+        let oldest = self.oldest_live()?;
+        if self.cost() > self.limits.start_bytes {
+            return Some(committed);
+        }
+        let half = self.older_than(now_ms, self.limits.age_ms / 2);
+        let due = if self.older_than(now_ms, self.limits.age_ms) >= Some(oldest) { half } else { None };
+        let pressed = Some(Index(self.below.0.saturating_sub(1)));
+        due.max(pressed).filter(|upto| *upto >= oldest)
+    }
+
+    /// The newest position that was surely written `age_ms` ago.
+    fn older_than(&self, now_ms: u64, age_ms: u64) -> Option<Index> {
+        let young = self.marks.iter().find(|(_, then)| then + age_ms > now_ms);
+        match young {
+            Some((at, _)) => at.0.checked_sub(1).map(Index),
+            None => Some(Index(u64::MAX)),
+        }
+    }
+
+    /// Chunks that have had too many slices for too long.
+    pub fn crowded(&self, now_ms: u64) -> Vec<ChunkId> {
+        let urgent = |chunk| self.piles.get(chunk).is_some_and(|pile| pile.slices as usize > SLICES_PER_CHUNK_URGENT);
+        let due = self.crowded.iter().filter(|(chunk, since)| **since + CROWDED_MS <= now_ms || urgent(chunk));
+        due.map(|(chunk, _)| *chunk).take(braid_base::limits::CLEANUP_KEYS_MAX).collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! What the host and the administrator may see and set.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{DriveId, Index};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::data::Mutation;
+use crate::data::packs::Life;
+use crate::data::stage::StageLimits;
+use crate::state::State;
+
+/// The data side of a partition in numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DataStatus {
+    /// Bytes that are in the log only.
+    pub staged_bytes: u64,
+    /// Bytes of file data, wherever they are.
+    pub used_bytes: u64,
+    /// Bytes of file data on flash, with those that were overwritten or cut and not merged yet.
+    pub live_bytes: u64,
+    /// Packs that are being created.
+    pub creating: usize,
+    /// Packs that take data.
+    pub open: usize,
+    /// Packs that are full or closed.
+    pub sealed: usize,
+    /// Packs whose shards are being dropped.
+    pub dead: usize,
+    /// Shards of this partition's packs by drive.
+    pub shards: BTreeMap<DriveId, usize>,
+    /// Inodes without a name.
+    pub orphans: usize,
+    /// Bulk moves under way.
+    pub moves: usize,
+    /// Writes that wait for room in the stage.
+    pub held: usize,
+}
+
+impl State {
+    /// The data side in numbers.
+    pub fn data_status(&self) -> DataStatus {
+        let data = &self.data;
+        let mut status = DataStatus {
+            staged_bytes: data.stage.bytes(),
+            used_bytes: data.space.used(),
+            orphans: data.orphans.len(),
+            moves: data.jobs.len(),
+            held: data.held.len(),
+            ..DataStatus::default()
+        };
+        for pack in data.packs.table.values() {
+            *match pack.life {
+                Life::Creating { .. } => &mut status.creating,
+                Life::Lending { .. } => &mut status.open,
+                Life::Closing | Life::Sealed { .. } => &mut status.sealed,
+                Life::Dead { .. } => &mut status.dead,
+            } += 1;
+            status.live_bytes += pack.rec.live_upper;
+            for drive in &pack.rec.place.drives {
+                *status.shards.entry(*drive).or_default() += 1;
+            }
+        }
+        status
+    }
+
+    /// Drives that may take new packs from now on; open packs on others are closed.
+    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
+        self.config.drives.clone_from(&usable);
+        self.data.packs.set_drives(usable);
+    }
+
+    /// Flash bytes that users may fill in this partition from now on.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.config.capacity_bytes = bytes;
+    }
+
+    /// When destage starts and when writes are held back from now on.
+    pub fn set_stage_limits(&mut self, limits: StageLimits) {
+        self.data.stage.limits = limits;
+    }
+
+    /// The log wants to drop what is older than `index`: staged bytes from before go to flash now.
+    pub fn want_stage_below(&mut self, index: Index) {
+        self.data.stage.below = index;
+    }
+
+    /// The failure of the view that stopped all changes of file data, if any.
+    pub fn fault(&self) -> Option<&Error> {
+        self.data.fault.as_ref()
+    }
+
+    /// Breaks a rule on purpose, so that a test can show that it notices.
+    #[doc(hidden)]
+    pub fn break_rule(&mut self, mutation: Mutation) {
+        self.data.mutation = Some(mutation);
+    }
+
+    /// Refuses changes of file data after a failure in the background.
+    pub(crate) fn check_fault(&self) -> Result<()> {
+        self.data.fault.as_ref().map_or(Ok(()), |fault| {
+            let message = format!("writes stopped after a failure, restart the partition: {}", fault.message());
+            Err(Error::new(ErrorKind::Stopped, message))
+        })
+    }
+}

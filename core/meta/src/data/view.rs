@@ -1,0 +1,246 @@
+//! What a chunk holds: as of now, or as of an earlier log position.
+//!
+//! A chunk is its base, then slices and cuts in the order of the log (design 5.8). The history up to a
+//! position never changes, so its view may be computed at any time and always gives the same bytes.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::Index;
+use braid_base::keys;
+use braid_base::record::{BaseRec, Extent, Place, PunchRec, Record, SliceRec};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::data::chunk::{ChunkId, FileId};
+use crate::txn::Txn;
+
+/// All cuts of a file, in log order. Read once for many chunks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cuts(pub Vec<(Index, PunchRec)>);
+
+impl Cuts {
+    /// Reads them.
+    pub fn read(t: &Txn<'_>, file: FileId) -> Result<Self> {
+        let mut cuts = Vec::new();
+        let mut bad = None;
+        t.scan_prefix(&keys::punches(t.partition, file.fs, file.ino, file.layer), &mut |key, value| {
+            match (keys::punch_index(key), PunchRec::decode(value)) {
+                (Some(at), Ok(punch)) => cuts.push((at, punch)),
+                (_, Err(error)) => bad = Some(error),
+                (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "punch: the key is too short")),
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok(Self(cuts)), Err)
+    }
+}
+
+/// One change of a chunk after its base.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    Put(Extent),
+    Cut { from: u32, to: u32, owed: bool },
+}
+
+/// A chunk's base and everything after it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct History {
+    /// The merged content, if any.
+    pub base: Option<BaseRec>,
+    /// All slices, in log order: position, sub-number, what it put.
+    pub slices: Vec<(Index, u16, Extent)>,
+    changes: Vec<(Index, Change)>,
+}
+
+/// A chunk's content as of some position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct View {
+    /// Sorted, disjoint, neighbours joined.
+    pub extents: Vec<Extent>,
+    /// Bytes that cuts with open accounts (`PunchRec::owed`) took away.
+    pub owed: u64,
+}
+
+impl History {
+    /// Reads it; `cuts` are all cuts of the file; without `slices` it is known that the chunk has none.
+    pub fn read(t: &Txn<'_>, chunk: ChunkId, cuts: &Cuts, slices: bool) -> Result<Self> {
+        let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
+        let slices = if slices { read_slices(t, chunk)? } else { Vec::new() };
+        let upto = base.as_ref().map_or(Index(0), |base| base.upto);
+        let fresh = slices.iter().filter(|(at, ..)| *at > upto);
+        let mut changes: Vec<_> = fresh.map(|(at, _, extent)| (*at, Change::Put(*extent))).collect();
+        for (at, cut) in cuts.0.iter().filter(|(at, _)| *at > upto) {
+            if let Some((from, to)) = chunk.clip(cut.from, cut.to) {
+                changes.push((*at, Change::Cut { from, to, owed: cut.owed }));
+            }
+        }
+        // Stable: the slices of one entry keep the order of their sub-numbers.
+        changes.sort_by_key(|(at, _)| *at);
+        Ok(Self { base, slices, changes })
+    }
+    /// Up to where the base is merged; `None` without a base.
+    pub fn base_upto(&self) -> Option<Index> {
+        self.base.as_ref().map(|base| base.upto)
+    }
+
+    /// The content up to and including position `upto`. `upto` is at least the base's.
+    pub fn at(&self, upto: Index) -> View {
+        let extents = self.base.as_ref().map_or(&[][..], |base| &base.extents);
+        self.replay(extents, Index(0), upto)
+    }
+
+    /// The content as of now.
+    pub fn now(&self) -> View {
+        self.at(Index(u64::MAX))
+    }
+
+    /// `extents` with the changes after `from` up to `upto` applied.
+    pub fn replay(&self, extents: &[Extent], from: Index, upto: Index) -> View {
+        let mut cells = Cells::new(extents);
+        let mut owed = 0;
+        for (at, change) in &self.changes {
+            if *at <= from || *at > upto {
+                continue;
+            }
+            match change {
+                Change::Put(extent) => {
+                    cells.put(*extent);
+                }
+                Change::Cut { from, to, owed: open } => {
+                    let gone = cells.cut(*from, *to);
+                    owed += if *open { gone } else { 0 };
+                }
+            }
+        }
+        View { extents: cells.done(), owed }
+    }
+
+    /// True if some cut at or before `at` in this chunk still takes effect on records older than it.
+    pub fn needs_cut(&self, cut: Index) -> bool {
+        match &self.base {
+            Some(base) if base.upto >= cut => false,
+            Some(_) => true,
+            None => self.slices.first().is_some_and(|(first, ..)| *first < cut),
+        }
+    }
+}
+
+fn read_slices(t: &Txn<'_>, chunk: ChunkId) -> Result<Vec<(Index, u16, Extent)>> {
+    let mut slices = Vec::new();
+    let mut bad = None;
+    let file = chunk.file;
+    let prefix = keys::slices(t.partition, file.fs, file.ino, chunk.chunk, file.layer);
+    t.scan_prefix(&prefix, &mut |key, value| {
+        match (keys::parse_slice(key), SliceRec::decode(value)) {
+            (Some((.., at, sub)), Ok(SliceRec(extent))) => slices.push((at, sub, extent)),
+            (_, Err(error)) => bad = Some(error),
+            (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "slice: the key has a wrong length")),
+        }
+        bad.is_none()
+    })?;
+    bad.map_or(Ok(slices), Err)
+}
+
+impl View {
+    /// Bytes held.
+    pub fn bytes(&self) -> u64 {
+        bytes_of(&self.extents)
+    }
+
+    /// True if some byte is still in the log only.
+    pub fn has_stage(&self) -> bool {
+        self.extents.iter().any(|extent| matches!(extent.place, Place::Stage { .. }))
+    }
+}
+
+/// Sum of the lengths.
+pub(crate) fn bytes_of(extents: &[Extent]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.len)).sum()
+}
+
+/// Disjoint extents under change.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cells(BTreeMap<u32, Extent>);
+
+impl Cells {
+    /// Starts from sorted, disjoint extents.
+    pub fn new(extents: &[Extent]) -> Self {
+        Self(extents.iter().map(|extent| (extent.off, *extent)).collect())
+    }
+
+    /// Takes `[from, to)` away; returns how many bytes were there.
+    pub fn cut(&mut self, from: u32, to: u32) -> u64 {
+        if from >= to {
+            return 0;
+        }
+        self.split(from);
+        self.split(to);
+        let inside: Vec<u32> = self.0.range(from..to).map(|(off, _)| *off).collect();
+        inside.iter().filter_map(|off| self.0.remove(off)).map(|extent| u64::from(extent.len)).sum()
+    }
+
+    /// Lays `extent` over what is there; returns how many of its bytes were held before.
+    pub fn put(&mut self, extent: Extent) -> u64 {
+        let covered = self.cut(extent.off, extent.off + extent.len);
+        if extent.len > 0 {
+            self.0.insert(extent.off, extent);
+        }
+        covered
+    }
+
+    /// Makes `at` a border of extents.
+    fn split(&mut self, at: u32) {
+        let Some((_, before)) = self.0.range_mut(..at).next_back() else { return };
+        let keep = at - before.off;
+        if keep >= before.len {
+            return;
+        }
+        let rest = Extent { off: at, len: before.len - keep, place: before.place.advanced(keep) };
+        before.len = keep;
+        self.0.insert(at, rest);
+    }
+
+    /// The extents, sorted, neighbours joined where the places continue.
+    pub fn done(self) -> Vec<Extent> {
+        let mut joined: Vec<Extent> = Vec::with_capacity(self.0.len());
+        for extent in self.0.into_values() {
+            match joined.last_mut() {
+                Some(last) if last.off + last.len == extent.off && last.place.advanced(last.len) == extent.place => {
+                    last.len += extent.len;
+                }
+                _ => joined.push(extent),
+            }
+        }
+        joined
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stage(off: u32, len: u32, at: u64, poff: u32) -> Extent {
+        Extent { off, len, place: Place::Stage { at: Index(at), poff } }
+    }
+
+    #[test]
+    fn the_newest_write_wins_and_the_rest_keeps_its_place() {
+        let mut cells = Cells::new(&[stage(0, 100, 1, 0)]);
+        assert_eq!(cells.put(stage(40, 20, 2, 7)), 20);
+        let expected = vec![stage(0, 40, 1, 0), stage(40, 20, 2, 7), stage(60, 40, 1, 60)];
+        assert_eq!(cells.done(), expected);
+    }
+
+    #[test]
+    fn a_cut_counts_what_it_took() {
+        let mut cells = Cells::new(&[stage(10, 10, 1, 0), stage(30, 10, 1, 10)]);
+        assert_eq!(cells.cut(0, 35), 15);
+        assert_eq!(cells.cut(0, 35), 0);
+        assert_eq!(cells.done(), vec![stage(35, 5, 1, 15)]);
+    }
+
+    #[test]
+    fn neighbours_join_only_where_the_places_continue() {
+        let cells = Cells::new(&[stage(0, 4, 1, 0), stage(4, 4, 1, 4), stage(8, 4, 1, 9)]);
+        assert_eq!(cells.done(), vec![stage(0, 8, 1, 0), stage(8, 4, 1, 9)]);
+    }
+}
