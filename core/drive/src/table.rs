@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::limits::{BLOCK, DRIVE_TABLE_CACHE_BYTES};
+use braid_base::limits::BLOCK;
 use bytes::Bytes;
 
 use crate::format::page::{Bits, Copy, Life, Page};
@@ -123,8 +123,9 @@ pub(crate) fn place(block: u16) -> (usize, usize) {
 }
 
 /// Tables of the slots used last, up to a bound.
-#[derive(Default)]
 pub(crate) struct Tables {
+    /// Most memory, bytes.
+    pub(crate) bound: usize,
     tables: BTreeMap<SlotNo, (u64, Table)>,
     /// Slots by the tick of their last use.
     order: BTreeMap<u64, SlotNo>,
@@ -133,6 +134,10 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    pub(crate) fn new(bound: usize) -> Self {
+        Self { bound, tables: BTreeMap::new(), order: BTreeMap::new(), tick: 0, bytes: 0 }
+    }
+
     pub(crate) fn has(&self, slot: SlotNo) -> bool {
         self.tables.contains_key(&slot)
     }
@@ -162,14 +167,14 @@ impl Tables {
         }
     }
 
-    /// Forgets the tables used longest ago until the bound holds. Pinned ones stay: they carry writes under way.
+    /// If the bound is passed, forgets the tables used longest ago until an eighth of it is free. Pinned ones stay: they carry writes under way.
     pub(crate) fn trim(&mut self, pinned: impl Fn(SlotNo) -> bool) {
-        if self.bytes <= DRIVE_TABLE_CACHE_BYTES {
+        if self.bytes <= self.bound {
             return;
         }
         let old: Vec<SlotNo> = self.order.values().copied().filter(|slot| !pinned(*slot)).collect();
         for slot in old {
-            if self.bytes <= DRIVE_TABLE_CACHE_BYTES * 7 / 8 {
+            if self.bytes <= self.bound / 8 * 7 {
                 break;
             }
             self.remove(slot);

@@ -7,7 +7,7 @@ mod slots;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_base::ids::{PartitionId, Term};
-use braid_base::limits::{BLOCK, DRIVE_OPS_MAX};
+use braid_base::limits::{BLOCK, DRIVE_OPS_MAX, DRIVE_TABLE_CACHE_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::clock::Now;
@@ -145,7 +145,7 @@ impl Target {
             terms: BTreeMap::new(),
             free: VecDeque::new(),
             quarantine: VecDeque::new(),
-            tables: Tables::default(),
+            tables: Tables::new(DRIVE_TABLE_CACHE_BYTES),
             loading: BTreeSet::new(),
             parked: BTreeMap::new(),
             waiters: BTreeMap::new(),
@@ -170,6 +170,11 @@ impl Target {
         }
         let slots = &self.slots;
         self.tables.trim(|slot| slots[slot.0 as usize].pins > 0);
+    }
+
+    /// Bounds the memory for checksum tables, bytes; `limits::DRIVE_TABLE_CACHE_BYTES` unless set.
+    pub fn set_table_cache(&mut self, bytes: usize) {
+        self.tables.bound = bytes;
     }
 
     /// When to send the next [`Event::Tick`], mono ms.
