@@ -102,6 +102,6 @@ printf '\n%-46s  %-44s %8s\n' "what was shown" "result" "time"
 printf '%s\n' "${rows[@]}"
 cat <<END
 
-The mount is up. Look around:   ls $MOUNT/tree; BRAID_RUN_DIR=$BRAID_RUN_DIR $BRAID status
+The mount is up. Look around:   ls $MOUNT/tree; $BRAID status --dir $STATE
 Stop it:                        $BRAID down $STATE   (the data stays; 'rm -rf $demo' removes it)
 END

@@ -25,12 +25,8 @@ cluster_new() {
   cluster_up "${PROTECTION[@]}" "$@"
 }
 
-# Makes the cluster in $1 the one that commands mean. Each has its own list of running clusters, so that
-# 'braid status' finds it, whatever else runs on this machine.
-use_cluster() {
-  export STATE=$1 MOUNT=$1.mount BRAID_RUN_DIR=$1.run
-  mkdir -p "$BRAID_RUN_DIR"
-}
+# Makes the cluster in $1 the one that commands mean (BRAID_DIR), whatever else runs on this machine.
+use_cluster() { export STATE=$1 MOUNT=$1.mount BRAID_DIR=$1; }
 
 # Starts (or continues) the cluster in STATE; the server's process id goes to $SCRATCH/pids.
 cluster_up() {

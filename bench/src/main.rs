@@ -11,6 +11,7 @@ mod fio;
 mod flip;
 mod meta;
 mod oracle;
+mod posix;
 mod report;
 mod small;
 mod suite;
@@ -28,6 +29,7 @@ braid-bench suite  --out DIR --commit ID [--ext4 DIR] [--braid BIN --state DIR -
 braid-bench meta   --dir DIR --files N --procs P   create, stat, unlink: operations per second
 braid-bench small  --dir DIR --files N             small files created, read, listed, removed
 braid-bench bigdir --dir DIR --files N --stats M --pid PID   one directory of N files
+braid-bench posix  --dir DIR [--only WORDS]        one check for each thing a local file system offers
 braid-bench oracle write --dir DIR --log DIR --seed S --seconds T   a mixed load that notes what was acknowledged
 braid-bench oracle check --dir DIR --log DIR       is every acknowledged byte and name there, and nothing half
 braid-bench flip   --file PATH --flips N --seed S  flip N bytes of a file where it holds data
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         "small" => small::run(&arguments),
         "bigdir" => bigdir::run(&arguments),
         "oracle" => oracle::run(&arguments),
+        "posix" => posix::run(&arguments),
         "flip" => flip::run(&arguments),
         "field" => field::run(&arguments),
         "" | "help" => {

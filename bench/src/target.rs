@@ -71,10 +71,10 @@ impl Drop for Target {
 }
 
 impl Server {
-    /// The program, with a list of running clusters that holds this one only.
+    /// The program, told which cluster is meant, whatever else runs on this machine.
     fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
-        command.env("BRAID_RUN_DIR", self.state.with_extension("run"));
+        command.env("BRAID_DIR", &self.state);
         command
     }
 
