@@ -23,8 +23,8 @@ fn line(source: &Source, at: usize) -> Option<Finding> {
         "unsafe without a '// SAFETY:' above it"
     } else if is_glob(code, test) {
         "a glob import hides where names come from: list them"
-    } else if has_word(code, "pub use") && !source.path.ends_with("/lib.rs") {
-        "a re-export outside lib.rs: the crate's door is its only one"
+    } else if has_word(code, "pub use") && !is_door(source, code) {
+        "a re-export: only lib.rs, or a module of its own private parts, is a door"
     } else if unfinished(&source.notes[at]) {
         "unfinished work in a comment: do it, or write an issue"
     } else {
@@ -37,6 +37,13 @@ fn is_glob(code: &str, test: bool) -> bool {
     let code = code.trim();
     let import = has_word(code, "use") && (code.ends_with("::*;") || code.contains("::*,") || code.contains("::*}"));
     import && !(test && (code == "use super::*;" || code.ends_with("prelude::*;")))
+}
+
+/// May the line re-export? `lib.rs` may, and a module may show what lies in a part that it declares itself.
+fn is_door(source: &Source, code: &str) -> bool {
+    let from = code.split_once("pub use ").map_or("", |(_, path)| path).trim_start_matches("self::");
+    let part = format!("mod {};", from.split("::").next().unwrap_or_default());
+    source.path.ends_with("/lib.rs") || source.code.iter().any(|line| line.trim() == part)
 }
 
 /// Does the line promise something to the compiler? `unsafe fn` only passes the promise on to its callers.
@@ -85,6 +92,7 @@ mod tests {
         assert_eq!(found("core/io/src/a.rs", "#[cfg(test)]\nmod tests {\n    use super::*;\n}"), 0);
         assert_eq!(found("core/io/src/a.rs", "pub use crate::b::C;"), 1);
         assert_eq!(found("core/io/src/lib.rs", "pub use crate::b::C;"), 0);
+        assert_eq!(found("core/io/src/a.rs", "mod b;\npub use b::C;"), 0);
     }
 
     #[test]
