@@ -30,7 +30,7 @@ use_cluster() { export STATE=$1 MOUNT=$1.mount BRAID_DIR=$1; }
 
 # Starts (or continues) the cluster in STATE; the server's process id goes to $SCRATCH/pids.
 cluster_up() {
-  timeout --kill-after=5 60 "$BRAID" up "$STATE" "$@" --mount "$MOUNT" --detach || return
+  timeout --kill-after=5 60 "$BRAID" up "$STATE" "$@" --mount "$MOUNT" --admin-port 0 --detach || return
   mountpoint -q "$MOUNT" || { echo "braid up returned, but $MOUNT is not a mount point" >&2; return 1; }
   PID=$(status_field pid)
   echo "$PID" >>"$SCRATCH/pids"

@@ -80,7 +80,8 @@ impl Server {
 
     fn up(&mut self, how: &[&str]) -> Outcome<()> {
         let mut command = self.command();
-        command.arg("up").arg(&self.state).args(how).arg("--mount").arg(&self.mount).arg("--detach");
+        command.arg("up").arg(&self.state).args(how).arg("--mount").arg(&self.mount);
+        command.args(["--admin-port", "0", "--detach"]);
         run(&mut command)?;
         let status = run(self.command().args(["status", "--json"]))?;
         let status: Value = serde_json::from_str(&status).map_err(|error| format!("braid status: {error}"))?;
