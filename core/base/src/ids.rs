@@ -53,6 +53,11 @@ impl Ino {
         Self((u64::from(vp.0) << 48) | seq)
     }
 
+    /// The root directory of a file system: number 1 of the virtual partition that the file system's id names.
+    pub fn root(fs: FsId) -> Self {
+        Self::new(Vp((fs.0 % u32::from(crate::limits::VP_COUNT)) as u16), 1)
+    }
+
     /// The virtual partition this inode lives in.
     pub fn vp(self) -> Vp {
         Vp(((self.0 >> 48) & 0xFFF) as u16)

@@ -32,4 +32,5 @@ pub use data::Mutation;
 pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Now, Token};
 pub use partition::{Config, Partition};
+pub use peers::Variant;
 pub use txn::Txn;

@@ -10,18 +10,21 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
+use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;
 use crate::txn::Txn;
 
 // names
+mod acl;
 mod attrs;
-mod create;
-mod inode;
-mod link;
+pub(crate) mod create;
+pub(crate) mod dentry;
+pub(crate) mod inode;
+pub(crate) mod link;
 mod lookup;
 mod readdir;
 mod rename;
-mod rmdir;
+pub(crate) mod rmdir;
 mod unlink;
 mod xattr;
 // data
@@ -47,6 +50,7 @@ impl From<Reply> for Verdict {
 /// Runs a client's request.
 pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Request) {
     match s.dedup.find(t, request.op) {
+        Ok(None) if s.peers.attach(request.op, token.into()) => return,
         Ok(None) => {}
         Ok(Some(reply)) => return t.reply(token, Ok(reply)),
         Err(error) => return t.reply(token, Err(error)),
@@ -55,6 +59,9 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
         Ok(Verdict::Reply(reply)) => {
             if t.is_dirty() {
                 s.dedup.keep(t, &request, &reply);
+            }
+            if matches!(request.body, Op::EndSession) {
+                s.dedup.ended(request.op);
             }
             t.reply(token, Ok(reply));
         }
@@ -70,6 +77,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
     let fs = request.fs;
     Ok(match &request.body {
         Op::Lookup { dir, name } => lookup::lookup(t, s, fs, *dir, name)?.into(),
+        Op::Readlink { ino } => lookup::readlink(t, fs, *ino)?.into(),
         Op::GetAttr { ino } => attrs::get(t, s, fs, *ino)?.into(),
         Op::SetAttr { ino, set } => attrs::set(t, s, fs, *ino, set)?.into(),
         Op::Create { .. } => create::create(t, s, token, request)?,
@@ -99,6 +107,23 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
             return Err(Error::new(ErrorKind::Invalid, "staged bytes are read from the log's keeper, not from the partition"));
         }
     })
+}
+
+/// What an operation that may span partitions must change where.
+pub(crate) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Result<Plan, Stop> {
+    match &request.body {
+        Op::Create { .. } => create::plan(view, request),
+        Op::Link { .. } => link::plan(view, request),
+        Op::Rmdir { .. } => rmdir::plan(view, request),
+        Op::Rename { .. } => rename::plan(view, request),
+        _ => Err(misrouted().into()),
+    }
+}
+
+/// A request reached the function of another operation: a fault in the dispatch, or a peer that passed on what
+/// is not to be passed on.
+fn misrouted() -> Error {
+    Error::new(ErrorKind::Invalid, "this operation cannot be carried out here")
 }
 
 /// Takes a message of another partition.

@@ -190,6 +190,21 @@ impl<'a> Txn<'a> {
         !self.writes.is_empty()
     }
 
+    /// Runs `work`; if it fails, nothing of it remains, but what was collected before does.
+    pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        let (writes, payload_len) = (self.writes.clone(), self.payload_len);
+        let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len());
+        let result = work(self);
+        if result.is_err() {
+            (self.writes, self.payload_len) = (writes, payload_len);
+            self.payload.truncate(lens.0);
+            self.after.truncate(lens.1);
+            self.at_once.truncate(lens.2);
+            self.ops.truncate(lens.3);
+        }
+        result
+    }
+
     /// Drops all effects collected so far: the operation failed.
     pub fn abandon(&mut self) {
         self.writes.clear();

@@ -1,0 +1,188 @@
+//! Results of operations that must not run twice (table 41): a repeated request gets the same answer.
+//!
+//! 1. An operation that changes something stores its answer in the same log entry.
+//! 2. The client says up to which number it has all answers; those records go, some at a time, and with
+//!    them goes a mark (number 0): a late double of an answered request is refused, not run again.
+//! 3. A client that fell silent or left is cleaned by background work.
+
+mod reply;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::codec::{Reader, Writer};
+use braid_base::ids::{ClientId, OpId};
+use braid_base::keys::{self, Table};
+use braid_base::msg::fs::{Reply, Request};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::partition::Config;
+use crate::txn::Txn;
+use reply::Stored;
+
+/// Kept results of a client above which the answered ones are deleted with the next entry.
+const TRIM_START: usize = 32;
+/// Deletes of that one entry.
+const TRIM_AT_ONCE: usize = 64;
+/// Silence after which background work deletes what is left, milliseconds.
+const IDLE_MS: u64 = 10_000;
+/// Deletes of one background entry.
+const TRIM_IDLE: usize = 500;
+/// Time between two looks for silent clients, milliseconds.
+const LOOK_MS: u64 = 1_000;
+
+/// Which results are kept.
+#[derive(Default)]
+pub struct Dedup {
+    clients: BTreeMap<ClientId, Kept>,
+    looked_ms: u64,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Numbers with a stored result.
+    seqs: BTreeSet<u64>,
+    /// Everything up to here was answered.
+    low: u64,
+    /// The mark that is stored.
+    stored_low: u64,
+    /// When the client last changed something.
+    seen_ms: u64,
+    /// The client ended its session.
+    gone: bool,
+}
+
+impl Dedup {
+    pub(crate) fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+        let mut dedup = Self::default();
+        let prefix = keys::table(config.partition, Table::Dedup);
+        let mut bad = None;
+        kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
+            match op_of(key) {
+                Some(op) if op.seq == 0 => match Reader::new(value).u64() {
+                    Ok(low) => {
+                        let kept = dedup.clients.entry(op.client).or_default();
+                        (kept.low, kept.stored_low) = (low, low);
+                    }
+                    Err(error) => bad = Some(error),
+                },
+                Some(op) => {
+                    dedup.clients.entry(op.client).or_default().seqs.insert(op.seq);
+                }
+                None => bad = Some(Error::new(ErrorKind::Corrupt, "a key of table 41 has the wrong length")),
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok(dedup), Err)
+    }
+
+    /// The kept answer of `op`, if it took effect. `Stale` if the client said that it has the answer already.
+    pub(crate) fn find(&self, t: &Txn<'_>, op: OpId) -> Result<Option<Reply>> {
+        match self.stored(t, op)? {
+            Some(Stored::Reply(reply)) => Ok(Some(reply)),
+            Some(Stored::Forwarded) | None => Ok(None),
+        }
+    }
+
+    /// True if `op` was passed on to the home partition, which has its answer.
+    pub(crate) fn forwarded(&self, t: &Txn<'_>, op: OpId) -> Result<bool> {
+        Ok(matches!(self.stored(t, op)?, Some(Stored::Forwarded)))
+    }
+
+    fn stored(&self, t: &Txn<'_>, op: OpId) -> Result<Option<Stored>> {
+        if op.seq == 0 {
+            return Err(Error::new(ErrorKind::Invalid, "operation numbers start at 1, found 0"));
+        }
+        let Some(kept) = self.clients.get(&op.client) else { return Ok(None) };
+        if op.seq <= kept.low {
+            return Err(Error::new(ErrorKind::Stale, format!("operation {op} was answered and forgotten")));
+        }
+        if !kept.seqs.contains(&op.seq) {
+            return Ok(None);
+        }
+        t.get(&keys::dedup(t.partition, op))?.map(|bytes| Stored::decode(&bytes)).transpose()
+    }
+
+    /// Keeps the answer of an operation in the entry that carries its effects.
+    pub(crate) fn keep(&mut self, t: &mut Txn<'_>, request: &Request, reply: &Reply) {
+        t.completes(request.op);
+        if let Some(bytes) = reply::encode(reply) {
+            self.store(t, request, bytes);
+        }
+    }
+
+    /// Notes that the home partition runs the operation: whoever repeats it must be sent there.
+    pub(crate) fn keep_forwarded(&mut self, t: &mut Txn<'_>, request: &Request) {
+        self.store(t, request, reply::encode_forwarded());
+    }
+
+    fn store(&mut self, t: &mut Txn<'_>, request: &Request, bytes: Vec<u8>) {
+        let op = request.op;
+        t.put(keys::dedup(t.partition, op), bytes);
+        let kept = self.clients.entry(op.client).or_default();
+        kept.seqs.insert(op.seq);
+        kept.low = kept.low.max(request.done_upto.min(op.seq - 1));
+        kept.seen_ms = t.now.mono_ms;
+        if kept.seqs.len() > TRIM_START {
+            kept.trim(t, op.client, TRIM_AT_ONCE);
+        }
+    }
+
+    /// The client left: nothing of it will be asked again.
+    pub(crate) fn ended(&mut self, op: OpId) {
+        if let Some(kept) = self.clients.get_mut(&op.client) {
+            kept.low = kept.low.max(op.seq);
+            kept.gone = true;
+        }
+    }
+
+    /// Background: deletes what silent and gone clients left behind, some at a time.
+    pub(crate) fn clean(&mut self, t: &mut Txn<'_>) {
+        let now = t.now.mono_ms;
+        if now < self.looked_ms + LOOK_MS {
+            return;
+        }
+        let mut budget = TRIM_IDLE;
+        self.clients.retain(|client, kept| {
+            let idle = kept.gone || now >= kept.seen_ms + IDLE_MS;
+            if budget == 0 || !idle {
+                return true;
+            }
+            budget -= kept.trim(t, *client, budget).min(budget);
+            if !(kept.gone && kept.seqs.is_empty()) {
+                return true;
+            }
+            if kept.stored_low > 0 {
+                t.delete(keys::dedup(t.partition, OpId { client: *client, seq: 0 }));
+            }
+            false
+        });
+        if budget > 0 {
+            self.looked_ms = now;
+        }
+    }
+}
+
+impl Kept {
+    /// Deletes up to `most` answered results; returns how many.
+    fn trim(&mut self, t: &mut Txn<'_>, client: ClientId, most: usize) -> usize {
+        let old: Vec<u64> = self.seqs.range(..=self.low).take(most).copied().collect();
+        for seq in &old {
+            self.seqs.remove(seq);
+            t.delete(keys::dedup(t.partition, OpId { client, seq: *seq }));
+        }
+        if !old.is_empty() && self.stored_low != self.low {
+            let mut mark = Writer::new();
+            mark.put_u64(self.low);
+            t.put(keys::dedup(t.partition, OpId { client, seq: 0 }), mark.finish());
+            self.stored_low = self.low;
+        }
+        old.len()
+    }
+}
+
+fn op_of(key: &[u8]) -> Option<OpId> {
+    let client = u64::from_be_bytes(key.get(3..11)?.try_into().ok()?);
+    let seq = u64::from_be_bytes(key.get(11..19)?.try_into().ok()?);
+    (key.len() == 19).then_some(OpId { client: ClientId(client), seq })
+}

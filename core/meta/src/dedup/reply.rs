@@ -1,0 +1,124 @@
+//! The bytes of a kept answer: `version u8 | tag u8 | fields`.
+
+use braid_base::attr::{Attr, FileType};
+use braid_base::codec::{Reader, Writer};
+use braid_base::ids::Ino;
+use braid_base::msg::fs::Reply;
+use braid_base::record::{InodeRec, Record};
+use braid_base::{Error, ErrorKind, Result};
+
+const VERSION: u8 = 1;
+const DONE: u8 = 1;
+const ATTR: u8 = 2;
+const ENTRY: u8 = 3;
+const UNLINKED: u8 = 4;
+const RENAMED: u8 = 5;
+const WROTE: u8 = 6;
+const FORWARDED: u8 = 7;
+
+/// What table 41 says about an operation.
+pub(super) enum Stored {
+    /// It took effect here with this answer.
+    Reply(Reply),
+    /// The home partition runs it.
+    Forwarded,
+}
+
+/// The bytes of `reply`; `None` for answers of operations that may as well run again.
+pub(super) fn encode(reply: &Reply) -> Option<Vec<u8>> {
+    let mut w = Writer::with_capacity(64);
+    w.put_u8(VERSION);
+    match reply {
+        Reply::Done => {
+            w.put_u8(DONE);
+        }
+        Reply::Attr(attr) => put_attr(w.put_u8(ATTR), attr),
+        Reply::Entry { ino, kind, attr } => {
+            w.put_u8(ENTRY).put_u64(ino.0).put_u8(*kind as u8).put_u8(u8::from(attr.is_some()));
+            if let Some(attr) = attr {
+                put_attr(&mut w, attr);
+            }
+        }
+        Reply::Unlinked { ino } => {
+            w.put_u8(UNLINKED).put_u64(ino.0);
+        }
+        Reply::Renamed { moved, other } => {
+            w.put_u8(RENAMED).put_u64(moved.0).put_u64(other.unwrap_or_default().0);
+        }
+        Reply::Wrote { off, attr } => put_attr(w.put_u8(WROTE).put_u64(*off), attr),
+        _ => return None,
+    }
+    Some(w.finish())
+}
+
+pub(super) fn encode_forwarded() -> Vec<u8> {
+    vec![VERSION, FORWARDED]
+}
+
+impl Stored {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+        let r = &mut Reader::new(bytes);
+        r.version(VERSION, "kept answer")?;
+        Ok(Self::Reply(match r.u8()? {
+            DONE => Reply::Done,
+            ATTR => Reply::Attr(attr(r)?),
+            ENTRY => {
+                let (ino, kind, known) = (Ino(r.u64()?), kind(r)?, r.u8()? != 0);
+                Reply::Entry { ino, kind, attr: known.then(|| attr(r)).transpose()? }
+            }
+            UNLINKED => Reply::Unlinked { ino: Ino(r.u64()?) },
+            RENAMED => {
+                let (moved, other) = (Ino(r.u64()?), Ino(r.u64()?));
+                Reply::Renamed { moved, other: (other.0 != 0).then_some(other) }
+            }
+            WROTE => Reply::Wrote { off: r.u64()?, attr: attr(r)? },
+            FORWARDED => return Ok(Self::Forwarded),
+            other => return Err(Error::new(ErrorKind::Corrupt, format!("kept answer: unknown tag {other}"))),
+        }))
+    }
+}
+
+/// Attributes have one form on disk, that of the inode record; its number stands before it.
+fn put_attr(w: &mut Writer, attr: &Attr) {
+    w.put_u64(attr.ino.0).put_bytes(&InodeRec { attr: attr.clone(), ..InodeRec::default() }.encode());
+}
+
+fn attr(r: &mut Reader<'_>) -> Result<Attr> {
+    let ino = Ino(r.u64()?);
+    Ok(Attr { ino, ..InodeRec::decode(r.bytes()?)?.attr })
+}
+
+fn kind(r: &mut Reader<'_>) -> Result<FileType> {
+    let number = r.u8()?;
+    FileType::from_u8(number)
+        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("kept answer: expected a file type 1..7, found {number}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stored, encode};
+    use braid_base::attr::{Attr, FileType, Time};
+    use braid_base::ids::Ino;
+    use braid_base::msg::fs::Reply;
+
+    #[test]
+    fn answers_round_trip() {
+        let attr = Attr { ino: Ino(7), mode: 0o640, size: 9, mtime: Time { sec: 3, nsec: 4 }, ..Attr::default() };
+        let replies = [
+            Reply::Done,
+            Reply::Attr(attr.clone()),
+            Reply::Entry { ino: Ino(7), kind: FileType::Directory, attr: Some(attr.clone()) },
+            Reply::Entry { ino: Ino(8), kind: FileType::File, attr: None },
+            Reply::Unlinked { ino: Ino(9) },
+            Reply::Renamed { moved: Ino(1), other: None },
+            Reply::Renamed { moved: Ino(1), other: Some(Ino(2)) },
+            Reply::Wrote { off: 77, attr },
+        ];
+        for reply in replies {
+            let bytes = encode(&reply).expect("these are kept");
+            let Ok(Stored::Reply(back)) = Stored::decode(&bytes) else { panic!("own bytes decode") };
+            assert_eq!(format!("{back:?}"), format!("{reply:?}"));
+            assert!(Stored::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+    }
+}
