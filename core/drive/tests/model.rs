@@ -553,15 +553,15 @@ const EVERYTHING: [&str; 9] = [
 
 #[test]
 fn crashes_lose_nothing_that_was_acknowledged() {
-    runs(World::Calm, 0..120, &EVERYTHING);
+    runs(World::Calm, 0..80, &EVERYTHING);
 }
 
 #[test]
 fn device_errors_are_reported_and_nothing_is_wrong_afterwards() {
-    runs(World::Errors, 1000..1120, &EVERYTHING);
+    runs(World::Errors, 1000..1080, &EVERYTHING);
 }
 
 #[test]
 fn a_flipped_bit_is_never_served() {
-    runs(World::OneFlip, 2000..2120, &EVERYTHING);
+    runs(World::OneFlip, 2000..2080, &EVERYTHING);
 }

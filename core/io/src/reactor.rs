@@ -160,7 +160,7 @@ where
 fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn) {
     let mut messages = VecDeque::new();
     let mut completions = Vec::new();
-    while !turn.stopping {
+    loop {
         turn.now = clock::now();
         let mut worked = false;
         let closed = inbox.take(&mut messages);
@@ -185,10 +185,12 @@ fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn
         }
         if worked {
             actor.on_batch(&mut turn);
-            turn.engine.flush();
-        } else {
-            turn.engine.sleep(turn.timer, || inbox.is_idle());
         }
+        if turn.stopping {
+            break;
+        }
+        // One system call hands over what was submitted and waits, unless something is at hand already.
+        turn.engine.sleep(turn.timer, || turn.early.is_empty() && inbox.is_idle());
     }
     // Messages that came too late are dropped with the inbox; whoever waits for an answer sees its sender gone.
     turn.engine.drain();
@@ -325,13 +327,7 @@ impl Engine {
         }
     }
 
-    fn flush(&mut self) {
-        if let Self::Uring(ring) = self {
-            ring.flush();
-        }
-    }
-
-    /// Sleeps until something happens or the clock shows `until` (mono ms). `idle` is asked once more after the
+    /// Hands over what was submitted, and sleeps until something happens or the clock shows `until` (mono ms). `idle` is asked once more after the
     /// thread is marked asleep, so that no wake-up is lost.
     fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
         match self {

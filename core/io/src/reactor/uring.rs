@@ -95,15 +95,18 @@ impl Uring {
     }
 
     /// Hands what was submitted to the kernel without waiting.
-    pub(super) fn flush(&mut self) {
+    fn flush(&mut self) {
         // Errors here (a full completion queue, a signal) leave the entries queued for the next call.
         let _ = self.ring.submit();
     }
 
+    /// Hands what was submitted to the kernel, and waits if `idle`.
     pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
         self.arm();
         self.waker.doze();
-        if idle() {
+        if !idle() {
+            self.flush();
+        } else {
             let waited = match until {
                 None => self.ring.submit_and_wait(1),
                 Some(at) => {
