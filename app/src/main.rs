@@ -1,2 +1,23 @@
-//! Starts here.
-fn main() {}
+//! # braid: the one binary
+//!
+//! Duty: the command line, and the list of parts that `braid up` puts together.
+//! Door: the commands; `braid --help` lists them with their exit codes.
+//! Never: contains logic of the cluster: what a command means is decided behind REST, in [`node`] and below.
+//! Flow: [`cli`] reads the words, [`cmd`] holds one file per command, most of them one REST call by [`client`].
+//! Tests: `tests/` runs the binary against a made-up cluster; `sim` and the gate run the real one.
+
+mod cli;
+mod client;
+mod cmd;
+mod detach;
+mod exit;
+mod measure;
+mod mountpoint;
+mod node;
+mod out;
+mod progress;
+mod serve;
+
+fn main() -> std::process::ExitCode {
+    cli::run()
+}

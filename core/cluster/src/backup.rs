@@ -49,7 +49,7 @@ pub(crate) fn exists(path: &Path) -> bool {
 
 /// Replaces the backup of the file at `path`, durably.
 pub(crate) fn write(path: &Path, items: &[Item]) -> Result<()> {
-    let (place, new) = (place(path), path.with_extension("backup-new"));
+    let (place, new) = (place(path), beside(path, "backup.new"));
     let entries: Vec<Entry> = items.iter().map(Entry::of).collect();
     let backup = Backup { version: VERSION, crc32c: checksum(&entries), items: entries };
     let text = serde_json::to_vec_pretty(&backup).map_err(|error| Error::new(ErrorKind::Io, error.to_string()))?;
@@ -131,10 +131,16 @@ fn unhex(hex: &str) -> Option<Vec<u8>> {
     digits.chunks(2).map(|pair| u8::try_from(pair.first()? * 16 + pair.get(1)?).ok()).collect()
 }
 
-fn place(path: &Path) -> PathBuf {
+/// The file beside `path` whose name has `.suffix` appended.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
-    name.push(".backup");
+    name.push(".");
+    name.push(suffix);
     PathBuf::from(name)
+}
+
+fn place(path: &Path) -> PathBuf {
+    beside(path, "backup")
 }
 
 fn damaged(place: &Path, why: &str) -> Error {

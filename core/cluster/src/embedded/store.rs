@@ -90,7 +90,7 @@ impl Store {
 
     /// Builds the file beside its place and renames it there, so that a crash leaves no half-made one.
     fn create(path: &Path, items: &[Put]) -> Result<Self> {
-        let new = path.with_extension("new");
+        let new = backup::beside(path, "new");
         match fs::remove_file(&new) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(Error::os(new.display(), &error)),
             _ => {}

@@ -1,0 +1,163 @@
+//! The words of the command line. A noun alone lists; verbs follow it.
+
+use std::ffi::OsString;
+use std::io::{Write, stderr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+
+use crate::cmd;
+use crate::exit::{self, Outcome};
+
+/// The tree of commands.
+#[derive(Parser)]
+#[command(name = "braid", version, about = "Braid: a distributed parallel file system", long_about = None)]
+#[command(after_help = exit::HELP, disable_help_subcommand = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(flatten)]
+    pub whole: Whole,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+pub struct Whole {
+    /// Directory of the cluster to talk to
+    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
+    pub dir: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long, short = 'J', global = true, help_heading = "Global options")]
+    pub json: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Create a cluster in DIR on this machine, or continue it, and run it in one process
+    Up(cmd::up::Up),
+    /// Stop the cluster in DIR cleanly
+    Down(cmd::down::Down),
+    /// Show the cluster at a glance
+    Status,
+    /// Show drives and partitions
+    Cluster {
+        #[command(subcommand)]
+        noun: ClusterNoun,
+    },
+    /// List file systems; add, change and remove them
+    #[command(visible_alias = "filesystem")]
+    Fs {
+        #[command(subcommand)]
+        verb: Option<FsVerb>,
+    },
+    /// Mount a file system on a directory of this machine
+    Mount(cmd::mount::Mount),
+    /// Unmount
+    Umount(cmd::umount::Umount),
+    /// Print the completion script for a shell
+    Completion(cmd::completion::Completion),
+    /// Print the manual page, or write all pages into DIR
+    Man(cmd::man::Man),
+}
+
+#[derive(Subcommand)]
+pub enum ClusterNoun {
+    /// List the drives
+    #[command(visible_alias = "drives")]
+    Drive,
+    /// List the partitions of the namespace
+    #[command(visible_alias = "partitions")]
+    Partition,
+}
+
+#[derive(Subcommand)]
+pub enum FsVerb {
+    /// Add a file system
+    #[command(visible_alias = "create")]
+    Add(cmd::fs_add::Add),
+    /// Change name, group or capacity of a file system
+    Update(cmd::fs_update::Update),
+    /// Remove a file system and everything in it
+    #[command(visible_alias = "delete")]
+    Remove(cmd::fs_remove::Remove),
+    /// List groups of file systems; add, change and remove them
+    #[command(visible_alias = "groups")]
+    Group {
+        #[command(subcommand)]
+        verb: Option<GroupVerb>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum GroupVerb {
+    /// Add a group
+    #[command(visible_alias = "create")]
+    Add(cmd::fs_group_add::Add),
+    /// Change name or rules of a group
+    Update(cmd::fs_group_update::Update),
+    /// Remove a group that no file system is in
+    #[command(visible_alias = "delete")]
+    Remove(cmd::fs_group_remove::Remove),
+}
+
+/// Reads the command line, runs it, ends with its code.
+pub fn run() -> ExitCode {
+    let cli = match Cli::try_parse_from(abbreviated(std::env::args_os())) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to stdout, mistakes to stderr; a reader that went away needs neither.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
+        }
+    };
+    match dispatch(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.message.is_empty() {
+                // Without stderr there is nobody to tell.
+                let _ = writeln!(stderr(), "braid: {failure}");
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// The command tree, for completion and manual pages.
+pub fn tree() -> clap::Command {
+    Cli::command()
+}
+
+/// `-v` alone means the version, as people try it.
+fn abbreviated(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let words: Vec<OsString> = words.collect();
+    match words.as_slice() {
+        [program, only] if only == "-v" => vec![program.clone(), OsString::from("--version")],
+        _ => words,
+    }
+}
+
+fn dispatch(cli: Cli) -> Outcome {
+    let whole = &cli.whole;
+    match cli.command {
+        Command::Up(command) => cmd::up::run(whole, &command),
+        Command::Down(command) => cmd::down::run(whole, &command),
+        Command::Status => cmd::status::run(whole),
+        Command::Cluster { noun: ClusterNoun::Drive } => cmd::cluster_drive::run(whole),
+        Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
+        Command::Fs { verb: None } => cmd::fs_list::run(whole),
+        Command::Fs { verb: Some(FsVerb::Add(command)) } => cmd::fs_add::run(whole, &command),
+        Command::Fs { verb: Some(FsVerb::Update(command)) } => cmd::fs_update::run(whole, &command),
+        Command::Fs { verb: Some(FsVerb::Remove(command)) } => cmd::fs_remove::run(whole, &command),
+        Command::Fs { verb: Some(FsVerb::Group { verb }) } => match verb {
+            None => cmd::fs_group_list::run(whole),
+            Some(GroupVerb::Add(command)) => cmd::fs_group_add::run(whole, &command),
+            Some(GroupVerb::Update(command)) => cmd::fs_group_update::run(whole, &command),
+            Some(GroupVerb::Remove(command)) => cmd::fs_group_remove::run(whole, &command),
+        },
+        Command::Mount(command) => cmd::mount::run(whole, &command),
+        Command::Umount(command) => cmd::umount::run(whole, &command),
+        Command::Completion(command) => cmd::completion::run(&command),
+        Command::Man(command) => cmd::man::run(&command),
+    }
+}

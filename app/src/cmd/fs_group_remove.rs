@@ -1,0 +1,21 @@
+//! `braid fs group remove`: remove an empty group.
+
+use clap::Args;
+use serde_json::json;
+
+use crate::cli::Whole;
+use crate::client::{Client, escape};
+use crate::exit::Outcome;
+use crate::out;
+
+#[derive(Args, Debug)]
+pub struct Remove {
+    /// Its name
+    name: String,
+}
+
+pub fn run(whole: &Whole, remove: &Remove) -> Outcome {
+    let name = &remove.name;
+    Client::find(whole.dir.as_deref())?.call("DELETE", &format!("/groups/{}", escape(name)))?;
+    if whole.json { out::json(&json!({ "removed": name })) } else { out::lines(&[format!("group {name} is removed")]) }
+}

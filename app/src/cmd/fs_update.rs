@@ -1,0 +1,39 @@
+//! `braid fs update`: change a file system.
+
+use braid_cluster::view::{FilesystemView, FsChange};
+use clap::Args;
+
+use super::fs_list;
+use crate::cli::Whole;
+use crate::client::{Client, escape};
+use crate::exit::{Failure, Outcome};
+use crate::measure::parse_size;
+use crate::{out, progress};
+
+#[derive(Args, Debug)]
+pub struct Update {
+    /// Its name
+    name: String,
+    /// Its new name
+    #[arg(long, value_name = "NAME")]
+    new_name: Option<String>,
+    /// Its new group
+    #[arg(long)]
+    group: Option<String>,
+    /// Most bytes it may hold; 0 takes the limit away
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    total_capacity: Option<u64>,
+}
+
+pub fn run(whole: &Whole, update: &Update) -> Outcome {
+    let change =
+        FsChange { new_name: update.new_name.clone(), group: update.group.clone(), total_bytes: update.total_capacity };
+    if change == (FsChange { new_name: None, group: None, total_bytes: None }) {
+        return Err(Failure::usage("what to change? say --new-name, --group or --total-capacity"));
+    }
+    let client = Client::find(whole.dir.as_deref())?;
+    let path = format!("/filesystems/{}", escape(&update.name));
+    let changed: FilesystemView =
+        progress::during("changing the file system", || client.send("PATCH", &path, &change))?;
+    if whole.json { out::json(&changed) } else { fs_list::table(vec![changed]) }
+}

@@ -1,0 +1,216 @@
+//! A whole cluster in this process, from start to stop. The order is the point:
+//!
+//! 1. Refuse what can be refused by looking: running already, foreign directory, mount point, FUSE, port.
+//! 2. Start the host ([`node::start`]).
+//! 3. Serve REST, write `DIR/admin.json`, enter the registry.
+//! 4. Make the first file system if there is none, mount.
+//! 5. Say that all is ready; wait for a signal or for `POST /shutdown`.
+//! 6. Stop: mounts and host first, then REST, then the files that said it runs.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::Duration;
+
+use braid_admin::{Access, Control, Server, registry};
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::view::{FsSpec, MountSpec};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::detach::Ready;
+use crate::mountpoint;
+use crate::node::{self, Options, Say};
+
+/// The coordinator's file; a directory that has it holds a cluster.
+const COORDINATOR: &str = "cluster.redb";
+/// Most time for a clean stop; the promise is 5 s, the rest of it is for leaving.
+const STOP_MAX: Duration = Duration::from_millis(4_500);
+/// Time for answers under way when REST stops.
+const ANSWERS_MAX: Duration = Duration::from_millis(300);
+
+/// What to run.
+pub struct Order {
+    /// What to start.
+    pub options: Options,
+    /// Where to mount, if anywhere.
+    pub mount: Option<PathBuf>,
+    /// Which file system; made if the cluster has none.
+    pub filesystem: String,
+    /// Port of REST.
+    pub port: u16,
+}
+
+/// Step 1, as far as it leaves no trace; also for the parent of a detached process.
+pub fn check(order: &Order) -> Result<()> {
+    let dir = &order.options.dir;
+    if let Some(access) = Access::read(dir)? {
+        let (pid, dir) = (access.pid, dir.display());
+        let message = format!(
+            "the cluster in {dir} runs already (pid {pid}): see `braid status --dir {dir}`, stop it with `braid down {dir}`"
+        );
+        return Err(Error::new(ErrorKind::Refused, message));
+    }
+    check_directory(dir, order.mount.as_deref())?;
+    if let Some(mount) = &order.mount {
+        mountpoint::check(mount, dir)?;
+    }
+    // Taken again when it is used; here only to know early.
+    Server::bind(order.port).map(|_| ())
+}
+
+/// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.
+pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
+    let done = runtime.block_on(serve(order, say, ready));
+    // Blocking tasks that hang must not keep the process: everything acknowledged is durable.
+    runtime.shutdown_timeout(Duration::from_millis(200));
+    done
+}
+
+async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
+    let mut signals = Signals::new()?;
+    check(&order)?;
+    let dir = order.options.dir.clone();
+    for path in mountpoint::sweep(&dir)? {
+        tracing::info!("took away the dead mount {} of an earlier process", path.display());
+    }
+    let server = Server::bind(order.port)?;
+    let (options, report) = (order.options.clone(), say.clone());
+    let starting = tokio::task::spawn_blocking(move || node::start(options, report));
+    let control = tokio::select! {
+        started = starting => started.map_err(|error| Error::new(ErrorKind::Stopped, format!("starting: {error}")))??,
+        name = signals.next() => return Err(Error::new(ErrorKind::Stopped, format!("stopped by {name} while starting"))),
+    };
+    let stop_asked = server.stop_asked();
+    let access = Access::new(server.port())?;
+    let (hush, hushed) = oneshot::channel::<()>();
+    let until = async {
+        // A sender that is gone means the same.
+        let _ = hushed.await;
+    };
+    let rest = tokio::spawn(server.run(control.clone(), access.token.clone(), until));
+    let up = match open(&order, &*control, &access, &say).await {
+        Ok(words) => ready(words).map_err(|error| Error::os("telling that all is ready", &error)),
+        Err(error) => Err(error),
+    };
+    if up.is_ok() {
+        tokio::select! {
+            name = signals.next() => tracing::info!("{name}: stopping"),
+            () = stop_asked => tracing::info!("asked to stop over REST"),
+        }
+    }
+    let stopped = tokio::select! {
+        stopped = tokio::time::timeout(STOP_MAX, control.shutdown()) => stopped,
+        name = signals.next() => leave_at_once(&dir, &name),
+    };
+    drop(hush);
+    // What a client of REST may still be owed is worth no more than this.
+    let _ = tokio::time::timeout(ANSWERS_MAX, rest).await;
+    registry::leave(&dir);
+    Access::remove(&dir)?;
+    match stopped {
+        Ok(stopped) => up.and(stopped),
+        Err(_) => leave_at_once(&dir, "the time to stop ran out"),
+    }
+}
+
+/// Steps 3 and 4.
+async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) -> Result<Ready> {
+    let dir = &order.options.dir;
+    access.write(dir)?;
+    if let Err(error) = registry::enter(dir) {
+        tracing::warn!("other commands have to be told --dir {}: {error}", dir.display());
+    }
+    let filesystems = control.filesystems().await?;
+    if filesystems.is_empty() {
+        let spec = FsSpec { name: order.filesystem.clone(), group: None, total_bytes: None };
+        control.fs_add(spec).await?;
+    }
+    if let Some(path) = &order.mount {
+        say("mounting");
+        let path = mountpoint::check(path, dir)?;
+        let spec = MountSpec { filesystem: order.filesystem.clone(), path: path.to_string_lossy().into_owned() };
+        control.mount(spec).await?;
+    }
+    let status = control.status().await?;
+    Ok(Ready {
+        pid: access.pid,
+        dir: dir.clone(),
+        admin: access.url.clone(),
+        state: status.state.word().to_owned(),
+        problems: status.problems,
+        filesystem: order.mount.as_ref().map(|_| order.filesystem.clone()),
+        mount: order.mount.clone(),
+    })
+}
+
+/// The last resort: mounts are taken out of the tree so that nothing hangs on them, then the process ends.
+fn leave_at_once(dir: &Path, why: &str) -> ! {
+    tracing::warn!("{why}: leaving at once; everything acknowledged is durable");
+    registry::leave(dir);
+    let swept = mountpoint::detach_all(dir).and_then(|()| Access::remove(dir));
+    if let Err(error) = swept {
+        tracing::warn!("{error}");
+    }
+    process::exit(1)
+}
+
+/// Refuses a directory that holds something else than a cluster; makes it if it is not there.
+fn check_directory(dir: &Path, mount: Option<&Path>) -> Result<()> {
+    let shown = dir.display();
+    fs::create_dir_all(dir).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
+            Error::new(ErrorKind::Refused, format!("{shown}: a directory expected, found a file: choose another"))
+        }
+        _ => Error::os(dir.display(), &error),
+    })?;
+    let entries = fs::read_dir(dir).map_err(|error| Error::os(dir.display(), &error))?;
+    let mut names: Vec<String> =
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    if names.iter().any(|name| name.starts_with(COORDINATOR)) {
+        return Ok(());
+    }
+    let mount_name = mount.filter(|path| path.parent() == Some(dir)).and_then(Path::file_name);
+    let own = |name: &str| {
+        ["braid.log", "braid.log.1", "mounts.json", "admin.json", "lost+found"].contains(&name)
+            || mount_name.is_some_and(|mount| mount == name)
+    };
+    match names.iter().find(|name| !own(name)) {
+        Some(name) => {
+            let message =
+                format!("{shown} holds no cluster but other things ({name}): use an empty directory for a new cluster");
+            Err(Error::new(ErrorKind::Refused, message))
+        }
+        None => Ok(()),
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let listen = |kind| signal(kind).map_err(|error| Error::os("listening for signals", &error));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: listen(SignalKind::hangup())?,
+        })
+    }
+
+    /// The name of the next signal that means the end.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The binary against a made-up cluster that a server in this process answers for.
+
+#[path = "../../doors/admin/tests/fake/mod.rs"]
+mod fake;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use braid_admin::{Access, Server, registry};
+use fake::Fake;
+use serde_json::Value;
+
+struct Running {
+    home: tempfile::TempDir,
+    dir: PathBuf,
+    port: u16,
+    stop: Option<tokio::sync::oneshot::Sender<()>>,
+    thread: Option<thread::JoinHandle<()>>,
+    fake: Arc<Fake>,
+}
+
+impl Running {
+    fn start() -> Self {
+        let home = tempfile::tempdir().expect("dir");
+        let dir = home.path().canonicalize().expect("path").join("cluster");
+        fs::create_dir(&dir).expect("mkdir");
+        let server = Server::bind(0).expect("a free port");
+        let port = server.port();
+        let access = Access::new(port).expect("access");
+        access.write(&dir).expect("admin.json");
+        register(home.path(), &dir);
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let fake = Arc::new(Fake::new());
+        let control = fake.clone();
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+            let until = async move { drop(stopped.await) };
+            runtime.block_on(server.run(control, access.token, until)).expect("served");
+        });
+        Self { home, dir, port, stop: Some(stop), thread: Some(thread), fake }
+    }
+
+    fn braid(&self, words: &[&str]) -> Output {
+        braid(self.home.path(), words)
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.braid(&[words, &["--json"]].concat());
+        assert!(output.status.success(), "{words:?}: {}", err(&output));
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            thread.join().expect("no panic in the server");
+        }
+    }
+}
+
+/// The registry reads its place from the environment, which tests of one process share.
+fn register(home: &Path, dir: &Path) {
+    static ENVIRONMENT: Mutex<()> = Mutex::new(());
+    let _one = ENVIRONMENT.lock().unwrap_or_else(PoisonError::into_inner);
+    let place = home.join("run");
+    fs::create_dir_all(&place).expect("mkdir");
+    // What `registry::enter` writes, without touching this process's environment.
+    fs::write(place.join("one"), dir.as_os_str().as_encoded_bytes()).expect("entry");
+    assert_eq!(registry::PLACE_VARIABLE, "BRAID_RUN_DIR");
+}
+
+fn braid(home: &Path, words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
+    command.args(words).current_dir(home).env("BRAID_RUN_DIR", home.join("run")).env_remove("BRAID_DIR");
+    command.env("HOME", home).env_remove("http_proxy").output().expect("the binary runs")
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Exit code, and that stderr is one line which contains all `words`.
+fn fails(output: &Output, code: i32, words: &[&str]) {
+    let text = err(output);
+    assert_eq!(output.status.code(), Some(code), "{text}");
+    assert!(text.starts_with("braid: ") && text.trim_end().lines().count() == 1, "one line expected, found {text}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} expected in {text}");
+    }
+}
+
+#[test]
+fn finds_the_cluster() {
+    let running = Running::start();
+    let dir = running.dir.to_str().expect("text");
+    assert_eq!(running.json(&["status"])["state"], "ok", "the only one that runs");
+    assert_eq!(running.json(&["status", "--dir", dir])["name"], "fake");
+    let by_variable =
+        Command::new(env!("CARGO_BIN_EXE_braid")).args(["fs"]).env("BRAID_DIR", dir).output().expect("runs");
+    assert!(by_variable.status.success());
+    let other = running.braid(&["--dir", "elsewhere", "status"]);
+    fails(&other, 3, &["no cluster runs in", "elsewhere", "braid up"]);
+    let empty = tempfile::tempdir().expect("dir");
+    let none = braid(empty.path(), &["fs"]);
+    fails(&none, 3, &["no cluster runs on this machine", "--dir"]);
+    let status = braid(empty.path(), &["status", "--json"]);
+    assert_eq!((status.status.code(), out(&status).contains("\"stopped\"")), (Some(3), true));
+}
+
+#[test]
+fn status_for_people_and_programs() {
+    let running = Running::start();
+    let text = out(&running.braid(&["status"]));
+    for words in ["OK", "4+2", "6 active", "2 serving", "14.40 GiB net", "up 1m 1s"] {
+        assert!(text.contains(words), "{words:?} expected in:\n{text}");
+    }
+    assert!(!text.contains('\u{1b}'), "no colours into a pipe");
+    *running.fake.drive_2.lock().unwrap_or_else(PoisonError::into_inner) = "missing".to_owned();
+    let text = out(&running.braid(&["status"]));
+    assert!(text.contains("DEGRADED") && text.contains("drive d2 (/srv/drive-2) is missing"), "{text}");
+    let json = running.json(&["status"]);
+    assert_eq!((&json["state"], &json["drives"][1]["state"]), (&Value::from("degraded"), &Value::from("missing")));
+    assert_eq!(json["pid"], std::process::id());
+    let drives = out(&running.braid(&["cluster", "drive"]));
+    assert_eq!(drives.lines().count(), 7);
+    assert!(drives.lines().nth(2).is_some_and(|line| line.starts_with("d2") && line.contains("missing")), "{drives}");
+    assert_eq!(running.json(&["cluster", "partition"])[1]["id"], 1);
+    assert!(out(&running.braid(&["cluster", "partitions"])).contains("serving"));
+}
+
+#[test]
+fn file_systems() {
+    let running = Running::start();
+    assert_eq!(running.json(&["fs"]), serde_json::json!([]));
+    let added = running.json(&["fs", "add", "one", "--total-capacity", "1GiB"]);
+    assert_eq!((&added["name"], &added["total_bytes"]), (&Value::from("one"), &Value::from(1_u64 << 30)));
+    fails(&running.braid(&["fs", "add", "one"]), 1, &["one exists already"]);
+    fails(&running.braid(&["fs", "add", "a/b"]), 2, &["a/b", "slash"]);
+    fails(&running.braid(&["fs", "add", "x", "nogroup"]), 1, &["no group nogroup"]);
+    let listed = running.json(&["fs"]);
+    for field in ["name", "group", "used_bytes", "total_bytes"] {
+        assert!(!listed[0][field].is_null(), "{field} expected in {listed}");
+    }
+    let table = out(&running.braid(&["fs"]));
+    assert!(table.contains("1.00 GiB") && table.contains("default") && table.starts_with("ID"), "{table}");
+    let updated = running.json(&["fs", "update", "one", "--new-name", "two", "--total-capacity", "0"]);
+    assert_eq!((&updated["name"], &updated["limited"]), (&Value::from("two"), &Value::from(false)));
+    fails(&running.braid(&["fs", "update", "two"]), 2, &["--new-name"]);
+    fails(&running.braid(&["fs", "update", "two", "--total-capacity", "1MiB"]), 4, &["holds"]);
+    fails(&running.braid(&["fs", "remove", "two"]), 2, &["--force"]);
+    assert_eq!(running.json(&["fs", "remove", "two", "--force"])["removed"], "two");
+    fails(&running.braid(&["fs", "remove", "two", "--force"]), 1, &["no file system two"]);
+}
+
+#[test]
+fn groups() {
+    let running = Running::start();
+    let added = running.json(&["fs", "group", "add", "hot", "--target-ssd-retention", "1d5h"]);
+    assert_eq!(added["target_ssd_retention_s"], 104_400);
+    let table = out(&running.braid(&["fs", "group"]));
+    assert!(table.contains("1d 5h") && table.contains("15m"), "{table}");
+    let updated = running.json(&["fs", "group", "update", "hot", "--start-demote", "10s", "--new-name", "warm"]);
+    assert_eq!((&updated["name"], &updated["start_demote_s"]), (&Value::from("warm"), &Value::from(10)));
+    fails(&running.braid(&["fs", "group", "remove", "default"]), 4, &["default"]);
+    assert!(running.braid(&["fs", "group", "remove", "warm"]).status.success());
+}
+
+#[test]
+fn usage_and_help() {
+    let home = tempfile::tempdir().expect("dir");
+    for words in
+        [&["nonsense"][..], &["fs", "add"], &["up", "d", "--drive-size", "4X"], &["up", "d", "--protection", "4"], &[]]
+    {
+        let output = braid(home.path(), words);
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
+    }
+    let help = braid(home.path(), &["--help"]);
+    assert!(
+        help.status.success() && out(&help).contains("Exit codes:") && out(&help).contains("no cluster runs there")
+    );
+    assert!(out(&braid(home.path(), &["--version"])).starts_with("braid 0."));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(out(&braid(home.path(), &["completion", shell])).contains("umount"), "{shell}");
+    }
+    assert!(out(&braid(home.path(), &["man"])).contains(".TH braid"));
+    let pages = home.path().join("pages");
+    assert!(braid(home.path(), &["man", "pages"]).status.success());
+    let names: Vec<String> =
+        fs::read_dir(&pages).expect("made").flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    assert!(names.contains(&"braid-fs-add.1".to_owned()) && names.len() > 15, "{names:?}");
+}
+
+#[test]
+fn what_up_refuses() {
+    let running = Running::start();
+    let home = running.home.path();
+    let up = |words: &[&str]| braid(home, &[&["up"], words].concat());
+    fails(&up(&["cluster"]), 4, &["runs already", "braid down"]);
+    fails(&up(&["cluster", "--detach"]), 4, &["runs already"]);
+    let port = running.port.to_string();
+    fails(&up(&["new", "--admin-port", &port]), 4, &[&port, "--admin-port"]);
+    fs::create_dir_all(home.join("foreign/sub")).expect("mkdir");
+    fails(&up(&["foreign"]), 4, &["foreign", "sub", "empty directory"]);
+    fs::write(home.join("file"), "x").expect("write");
+    fails(&up(&["file"]), 4, &["a directory expected, found a file"]);
+    assert_eq!(fs::read(home.join("file")).expect("read"), b"x");
+    fails(&up(&["new", "--mount", "file", "--admin-port", "0"]), 4, &["file"]);
+    let fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let (code, words) = if fuse { (1, ["nowhere", "mkdir -p"]) } else { (4, ["/dev/fuse", "modprobe"]) };
+    fails(&up(&["new", "--mount", "nowhere", "--admin-port", "0"]), code, &words);
+    let usage = up(&["new", "--drives", "6", "--drive", "/dev/null"]);
+    assert_eq!(usage.status.code(), Some(2), "{}", err(&usage));
+}
+
+/// What fails in the background process arrives as one line and its code, and nothing is left running.
+#[test]
+fn a_detached_start_that_fails_says_why() {
+    let home = tempfile::tempdir().expect("dir");
+    let output = braid(home.path(), &["up", "new", "--protection", "200+100", "--admin-port", "0", "--detach"]);
+    let code = output.status.code().expect("a code");
+    assert_ne!(code, 0);
+    fails(&output, code, &[]);
+    assert!(home.path().join("new/braid.log").exists(), "its log is there");
+    assert!(!home.path().join("new/admin.json").exists(), "it does not say that it runs");
+    fails(&braid(home.path(), &["down", "new"]), 3, &["no cluster runs"]);
+}
