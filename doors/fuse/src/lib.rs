@@ -1,1 +1,31 @@
-//! The FUSE door: translates kernel requests to client calls
+//! # braid-fuse: the FUSE door
+//!
+//! Duty: makes a file system of `braid-client` a mount of this machine: translates the kernel's requests to client
+//! calls and their results to replies, and mounts and unmounts.
+//!
+//! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`].
+//!
+//! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
+//! data; uses the kernel's write-back cache, which would hide other clients' changes.
+//!
+//! Flow: `fuser` reads requests on a few threads; `door` turns each into a task on the host's tokio runtime that runs
+//! a function of `calls` and answers when it is done, so a slow request holds up nothing. Entries and attributes
+//! live one second in the kernel. What one mount changes, `hub` tells the other mounts of this process from a thread
+//! of its own, because the kernel may make such a notice wait for a request that the door still has to answer.
+//!
+//! Tests: `tests/mounted.rs` mounts the client's in-memory cluster and uses it through system calls; the tables
+//! and scans have unit tests.
+
+mod attrs;
+mod calls;
+mod door;
+mod errno;
+mod holders;
+mod hub;
+mod listing;
+mod locks;
+mod mount;
+mod remembered;
+mod table;
+
+pub use mount::{Mount, Mounts, Options};

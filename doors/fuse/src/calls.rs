@@ -1,0 +1,337 @@
+//! What each request does, apart from the form of its reply: client calls, then word to the other mounts.
+
+use std::sync::Arc;
+
+use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{Cred, DirEntry, FallocMode, LockKind, LockSpec, RenameMode, XattrMode};
+use braid_base::{Error, ErrorKind};
+use braid_client::Fs;
+use braid_client::fs::{Create, Entry, Seek, Space};
+use braid_client::session::LockEnd;
+use bytes::Bytes;
+use fuser::Errno;
+
+use crate::attrs::Numbers;
+use crate::errno::{of, of_inode};
+use crate::hub::{Hub, Notice};
+use crate::locks::{Owners, is_interrupted};
+use crate::remembered::Remembered;
+
+/// A result for the kernel.
+pub(crate) type Answer<T> = Result<T, Errno>;
+
+/// One mount's view of the file system.
+pub(crate) struct Calls {
+    pub(crate) fs: Fs,
+    pub(crate) numbers: Numbers,
+    hub: Arc<Hub>,
+    me: u64,
+    remembered: Remembered,
+    owners: Owners,
+    moves_atime: bool,
+}
+
+/// Turns of a create and an open that keep crossing another client's remove and create of the same name.
+const CREATE_TURNS: usize = 8;
+
+impl Calls {
+    pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, moves_atime: bool) -> Self {
+        let numbers = Numbers { root: fs.root() };
+        Self { fs, numbers, hub, me, remembered: Remembered::new(), owners: Owners::default(), moves_atime }
+    }
+
+    // Names.
+
+    pub(crate) async fn lookup(&self, dir: Ino, name: &[u8]) -> Answer<Entry> {
+        let entry = self.fs.lookup(dir, name).await.map_err(|e| of(&e))?;
+        self.saw(&entry.attr);
+        Ok(entry)
+    }
+
+    pub(crate) async fn make(&self, cred: Cred, dir: Ino, name: &[u8], what: Create) -> Answer<Entry> {
+        let entry = self.fs.create(cred, dir, name, what).await.map_err(|e| of(&e))?;
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir)]);
+        Ok(entry)
+    }
+
+    /// Creates a file and opens it; without `exclusive` an existing one is opened. The flag says whether the kernel
+    /// may keep its pages.
+    pub(crate) async fn create(
+        &self,
+        cred: Cred,
+        dir: Ino,
+        name: &[u8],
+        (mode, umask): (u16, u16),
+        flags: i32,
+    ) -> Answer<(Entry, bool)> {
+        let what = Create { kind: FileType::File, mode, umask, open: true, ..Create::default() };
+        for _ in 0..CREATE_TURNS {
+            match self.make(cred, dir, name, what.clone()).await {
+                Ok(entry) => {
+                    self.remembered.opened(&entry.attr);
+                    return Ok((entry, false));
+                }
+                Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
+                Err(error) => return Err(error),
+            }
+            // The kernel had not seen the name; another mount made it meanwhile.
+            let found = match self.lookup(dir, name).await {
+                Ok(found) => found,
+                Err(Errno::ENOENT) => continue,
+                Err(error) => return Err(error),
+            };
+            if found.attr.kind != FileType::File {
+                // ESTALE makes the kernel start the path again, and then it sees what is there.
+                return Err(Errno::ESTALE);
+            }
+            match self.open(found.ino, flags & libc::O_TRUNC != 0, cred.uid).await {
+                Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
+                Err(Errno::ESTALE) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Errno::ESTALE)
+    }
+
+    pub(crate) async fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Answer<Entry> {
+        let entry = self.fs.link(ino, dir, name).await.map_err(|e| of(&e))?;
+        self.remembered.changed(&entry.attr);
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(ino)]);
+        Ok(entry)
+    }
+
+    pub(crate) async fn remove(&self, dir: Ino, name: &[u8], is_dir: bool) -> Answer<()> {
+        let gone = if is_dir { self.fs.rmdir(dir, name).await } else { self.fs.unlink(dir, name).await };
+        let gone = gone.map_err(|e| of(&e))?;
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(gone)]);
+        Ok(())
+    }
+
+    pub(crate) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Answer<()> {
+        let done = self.fs.rename(from.0, from.1, to.0, to.1, mode).await.map_err(|e| of(&e))?;
+        self.tell(|| {
+            let mut notices = vec![name_of(from.0, from.1), name_of(to.0, to.1)];
+            notices.extend([from.0, to.0, done.moved].into_iter().chain(done.other).map(Notice::Attr));
+            notices
+        });
+        Ok(())
+    }
+
+    pub(crate) async fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
+        self.fs.readlink(ino).await.map_err(|e| of_inode(&e))
+    }
+
+    pub(crate) async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Answer<Vec<DirEntry>> {
+        let (entries, _) = self.fs.readdir(dir, cookie, limit, plus).await.map_err(|e| of(&e))?;
+        entries.iter().filter_map(|entry| entry.attr.as_ref()).for_each(|attr| self.saw(attr));
+        Ok(entries)
+    }
+
+    /// The parent of `dir` for a listing; a directory that was just removed is its own.
+    pub(crate) async fn parent(&self, dir: Ino) -> Answer<Ino> {
+        match self.fs.parent(dir).await {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(dir),
+            result => result.map_err(|e| of(&e)),
+        }
+    }
+
+    // Attributes.
+
+    pub(crate) async fn getattr(&self, ino: Ino) -> Answer<Attr> {
+        let attr = self.fs.getattr(ino).await.map_err(|e| of_inode(&e))?;
+        self.saw(&attr);
+        Ok(attr)
+    }
+
+    pub(crate) async fn setattr(&self, ino: Ino, set: SetAttr) -> Answer<Attr> {
+        let size = set.size;
+        let attr = self.fs.setattr(ino, set).await.map_err(|e| of_inode(&e))?;
+        self.remembered.changed(&attr);
+        self.saw(&attr);
+        self.tell(|| {
+            vec![match size {
+                Some(_) => Notice::Pages { ino, from: 0, to: u64::MAX },
+                None => Notice::Attr(ino),
+            }]
+        });
+        Ok(attr)
+    }
+
+    pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+        self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
+        self.tell(|| vec![Notice::Attr(ino)]);
+        Ok(())
+    }
+
+    pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
+    }
+
+    /// The names, each with a NUL after it. As on local file systems, `trusted.` names are for root only.
+    pub(crate) async fn listxattr(&self, ino: Ino, uid: u32) -> Answer<Vec<u8>> {
+        let names = self.fs.listxattr(ino).await.map_err(|e| of_inode(&e))?;
+        let shown = names.iter().filter(|name| uid == 0 || !name.starts_with(b"trusted."));
+        Ok(shown.flat_map(|name| name.iter().copied().chain([0])).collect())
+    }
+
+    pub(crate) async fn removexattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+        self.fs.removexattr(ino, name).await.map_err(|e| of_inode(&e))?;
+        self.tell(|| vec![Notice::Attr(ino)]);
+        Ok(())
+    }
+
+    pub(crate) async fn statfs(&self) -> Answer<Space> {
+        self.fs.statfs().await.map_err(|e| of(&e))
+    }
+
+    // Content.
+
+    /// Opens; the flag says whether the kernel may keep the pages it has.
+    pub(crate) async fn open(&self, ino: Ino, truncate: bool, uid: u32) -> Answer<(Attr, bool)> {
+        let mut attr = self.fs.open(ino, truncate).await.map_err(|e| of_inode(&e))?;
+        let keep = self.remembered.opened(&attr) && !truncate;
+        self.saw(&attr);
+        if truncate {
+            if uid != 0 && attr.mode & 0o6000 != 0 {
+                // fuser 0.18 does not pass the kernel's word on this; root is who has the right to keep the bits.
+                let set = SetAttr { kill_suid_sgid: true, ..SetAttr::default() };
+                attr = self.setattr(ino, set).await?;
+            }
+            self.tell(|| vec![Notice::Pages { ino, from: 0, to: u64::MAX }]);
+        }
+        Ok((attr, keep))
+    }
+
+    pub(crate) async fn close(&self, ino: Ino) -> Answer<()> {
+        self.fs.close(ino).await.map_err(|e| of_inode(&e))
+    }
+
+    pub(crate) async fn read(&self, ino: Ino, off: u64, len: u64) -> Answer<Bytes> {
+        self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))
+    }
+
+    /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.
+    pub(crate) async fn after_read(&self, ino: Ino) {
+        if self.moves_atime && self.remembered.read_moves_atime(ino) {
+            let set = SetAttr { atime: Some(SetTime::Now), access_only: true, ..SetAttr::default() };
+            match self.fs.setattr(ino, set).await {
+                Ok(attr) => self.remembered.changed(&attr),
+                Err(error) => tracing::debug!(%ino, %error, "the access time could not be moved"),
+            }
+        }
+    }
+
+    pub(crate) async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Answer<u32> {
+        let len = data.len() as u64;
+        let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
+        self.remembered.changed(&done.attr);
+        self.saw(&done.attr);
+        let end = done.off.saturating_add(done.len);
+        if append && done.off != off {
+            // The kernel filled its pages at `off`, where it thought the end was: they hold the wrong bytes.
+            self.remembered.distrust(ino);
+            self.hub.tell_self(self.me, Notice::Pages { ino, from: off.min(done.off), to: u64::MAX });
+        }
+        self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]);
+        debug_assert!(done.len <= len, "no write is longer than its data");
+        Ok(done.len as u32)
+    }
+
+    pub(crate) async fn fsync(&self, ino: Ino) -> Answer<()> {
+        self.fs.fsync(ino).await.map_err(|e| self.failed("fsync", ino, &e))
+    }
+
+    pub(crate) async fn fallocate(&self, ino: Ino, off: u64, len: u64, mode: i32, uid: u32) -> Answer<()> {
+        let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+        let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
+            0 => FallocMode::Allocate,
+            libc::FALLOC_FL_PUNCH_HOLE if keep_size => FallocMode::Punch,
+            libc::FALLOC_FL_ZERO_RANGE => FallocMode::Zero,
+            _ => return Err(Errno::EOPNOTSUPP),
+        };
+        let attr = self.fs.fallocate(ino, off, len, what, keep_size).await.map_err(|e| of_inode(&e))?;
+        self.remembered.changed(&attr);
+        if uid != 0 && attr.mode & 0o6000 != 0 {
+            self.setattr(ino, SetAttr { kill_suid_sgid: true, ..SetAttr::default() }).await?;
+        }
+        self.tell(|| vec![Notice::Pages { ino, from: off, to: off.saturating_add(len) }]);
+        Ok(())
+    }
+
+    pub(crate) async fn lseek(&self, ino: Ino, off: i64, whence: i32) -> Answer<i64> {
+        let what = match whence {
+            libc::SEEK_DATA => Seek::Data,
+            libc::SEEK_HOLE => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let off = u64::try_from(off).map_err(|_| Errno::ENXIO)?;
+        let found = self.fs.seek(ino, off, what).await.map_err(|e| of_inode(&e))?;
+        found.and_then(|at| i64::try_from(at).ok()).ok_or(Errno::ENXIO)
+    }
+
+    pub(crate) async fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64, uid: u32) -> Answer<u32> {
+        let copied = self.fs.copy_range(from.0, from.1, to.0, to.1, len, uid != 0).await;
+        let copied = copied.map_err(|e| self.failed("copy", to.0, &e))?;
+        self.remembered.distrust(to.0);
+        self.tell(|| vec![Notice::Pages { ino: to.0, from: to.1, to: to.1.saturating_add(copied) }]);
+        u32::try_from(copied).map_err(|_| Errno::EIO)
+    }
+
+    // Locks.
+
+    /// Takes or gives up a lock; waiting ends when thread `tid` has a signal to attend to.
+    pub(crate) async fn lock(&self, ino: Ino, lock: LockSpec, wait: bool, tid: u32) -> Answer<()> {
+        if lock.kind != LockKind::Unlock {
+            self.owners.asks(ino, lock.owner);
+            if wait {
+                let end = self.fs.lock_wait(ino, lock, || is_interrupted(tid)).await.map_err(|e| of_inode(&e))?;
+                return match end {
+                    LockEnd::Held => Ok(()),
+                    LockEnd::Interrupted => Err(Errno::EINTR),
+                };
+            }
+        }
+        self.fs.lock(ino, lock).await.map_err(|e| of_inode(&e))
+    }
+
+    pub(crate) async fn test_lock(&self, ino: Ino, lock: LockSpec) -> Answer<Option<LockSpec>> {
+        self.fs.test_lock(ino, lock).await.map_err(|e| of_inode(&e))
+    }
+
+    /// Whether closing `ino` must give up locks of `owner`.
+    pub(crate) fn leaves_locks(&self, ino: Ino, owner: u64) -> bool {
+        self.owners.leaves(ino, owner)
+    }
+
+    pub(crate) async fn unlock_all(&self, ino: Ino, owner: u64) -> Answer<()> {
+        self.fs.unlock_owner(ino, owner, false).await.map_err(|e| of_inode(&e))
+    }
+
+    fn saw(&self, attr: &Attr) {
+        if self.moves_atime {
+            self.remembered.saw(attr, now_s());
+        }
+    }
+
+    fn tell(&self, notices: impl FnOnce() -> Vec<Notice>) {
+        self.hub.tell_others(self.me, notices);
+    }
+
+    fn failed(&self, what: &str, ino: Ino, error: &Error) -> Errno {
+        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
+            // The program sees only EIO: this line says why.
+            tracing::error!(%ino, %error, "{what} failed");
+        }
+        of_inode(error)
+    }
+}
+
+fn name_of(dir: Ino, name: &[u8]) -> Notice {
+    Notice::Name { dir, name: name.to_vec() }
+}
+
+/// Wall-clock seconds, only to tell whether an access time is a day old.
+fn now_s() -> i64 {
+    rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec
+}

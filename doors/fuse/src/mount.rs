@@ -1,0 +1,315 @@
+//! Mounting and unmounting, and telling people in one line why it did not work.
+
+use std::ffi::{CStr, CString};
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::Fs;
+use fuser::{Config, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use tokio::runtime::Handle;
+
+use crate::attrs::Numbers;
+use crate::calls::Calls;
+use crate::door::Door;
+use crate::holders;
+use crate::hub::{Hub, Member};
+
+/// Type of our mounts in the mount table.
+const FSTYPE: &str = "fuse.braid";
+/// How long an unmount waits for the request threads, which end as soon as the kernel lets go.
+const THREADS_END: Duration = Duration::from_secs(5);
+
+/// How to mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Name of the file system: the source in the mount table is `braid:<name>`.
+    pub name: String,
+    /// Refuse all changes.
+    pub read_only: bool,
+    /// Move access times by the rule of `relatime`; otherwise they move only when set.
+    pub atime: bool,
+    /// Accept a mount point with something in it, which the mount then hides.
+    pub over_content: bool,
+    /// Threads that take requests from the kernel; 0 chooses by the number of processors.
+    pub threads: usize,
+    /// Kernel readahead, KiB.
+    pub readahead_kib: u32,
+}
+
+impl Options {
+    /// The usual way to mount file system `name`.
+    pub fn new(name: impl Into<String>) -> Self {
+        let name = name.into();
+        Self { name, read_only: false, atime: true, over_content: false, threads: 0, readahead_kib: 1024 }
+    }
+}
+
+/// All mounts of one file system in this process. What one changes, the others see at once.
+pub struct Mounts {
+    fs: Fs,
+    runtime: Handle,
+    hub: Arc<Hub>,
+    next: AtomicU64,
+}
+
+/// A mount. Dropped, it goes away by force.
+pub struct Mount {
+    point: PathBuf,
+    /// `major:minor` of the mount, to tell it from another one that came over it.
+    device: String,
+    gone: AtomicBool,
+    /// Says when the request threads have ended.
+    ended: Mutex<Receiver<()>>,
+    _member: Member,
+}
+
+impl Mounts {
+    /// The mounts of `fs`; requests run as tasks on `runtime`.
+    pub fn new(fs: Fs, runtime: Handle) -> Self {
+        Self { fs, runtime, hub: Arc::default(), next: AtomicU64::new(1) }
+    }
+
+    /// Mounts the file system on the directory `point`. Blocks for the handshake with the kernel. Errors:
+    /// `Refused`, with what is in the way and what to do about it.
+    pub fn mount(&self, point: &Path, options: &Options) -> Result<Mount> {
+        let point = check_point(point, options.over_content)?;
+        let device = open_fuse()?;
+        let me = self.next.fetch_add(1, Ordering::Relaxed);
+        let calls = Calls::new(self.fs.clone(), Arc::clone(&self.hub), me, options.atime && !options.read_only);
+        let door = Door { calls: Arc::new(calls), runtime: self.runtime.clone() };
+        attach(&device, &point, options)?;
+        // From here on every failure has to take the mount away again.
+        self.serve(me, door, device, &point, options).inspect_err(|_| {
+            let _ = rustix::mount::unmount(&point, UnmountFlags::DETACH);
+        })
+    }
+
+    fn serve(&self, me: u64, door: Door, device: OwnedFd, point: &Path, options: &Options) -> Result<Mount> {
+        let refused = |what: &str, error: &io::Error| {
+            Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
+        };
+        let session = Session::from_fd(door, device, SessionACL::All, config(options.threads))
+            .map_err(|e| refused("the handshake with the kernel failed", &e))?;
+        let numbers = Numbers { root: self.fs.root() };
+        let member =
+            self.hub.join(me, numbers, session.notifier()).map_err(|e| refused("no thread for notices", &e))?;
+        let (end, ended) = sync_channel(1);
+        let run = move || {
+            if let Err(error) = session.run() {
+                tracing::warn!(%error, "a mount ended with an error");
+            }
+            // Nobody listens if the mount was given up already.
+            let _ = end.send(());
+        };
+        std::thread::Builder::new()
+            .name(format!("fuse-{me}"))
+            .spawn(run)
+            .map_err(|e| refused("no thread for requests", &e))?;
+        let device = holders::mount_on(point).map(|line| line.device).unwrap_or_default();
+        set_readahead(&device, options.readahead_kib);
+        tracing::info!(point = %point.display(), name = options.name, "mounted");
+        Ok(Mount {
+            point: point.to_owned(),
+            device,
+            gone: AtomicBool::new(false),
+            ended: Mutex::new(ended),
+            _member: member,
+        })
+    }
+}
+
+impl Mount {
+    /// Where it is mounted.
+    pub fn point(&self) -> &Path {
+        &self.point
+    }
+
+    /// Whether it is still there: someone may have called `umount`.
+    pub fn is_mounted(&self) -> bool {
+        !self.gone.load(Ordering::Acquire)
+            && holders::mount_table().iter().any(|line| line.point == self.point && line.device == self.device)
+    }
+
+    /// Unmounts; blocks until the kernel has let go, so do not call it on a thread of the runtime. Errors:
+    /// `Refused` while programs use it, with their names; it then stays as it is.
+    pub fn unmount(&self) -> Result<()> {
+        if !self.is_mounted() {
+            return Ok(());
+        }
+        self.check_on_top()?;
+        match rustix::mount::unmount(&self.point, UnmountFlags::empty()) {
+            Ok(()) => {
+                self.gone.store(true, Ordering::Release);
+                self.wait_for_threads();
+                Ok(())
+            }
+            // Someone else was faster.
+            Err(Errno::INVAL) => Ok(()),
+            Err(Errno::BUSY) => Err(self.busy()),
+            Err(error) => Err(Error::new(
+                ErrorKind::Refused,
+                format!("cannot unmount {}: {error}; are you root?", self.point.display()),
+            )),
+        }
+    }
+
+    /// Takes the mount away even if programs use it; what they have open fails from now on. For the end of the
+    /// process and for servers that are gone.
+    pub fn detach(&self) {
+        if !self.is_mounted() || self.gone.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if self.check_on_top().is_ok()
+            && let Err(error) = rustix::mount::unmount(&self.point, UnmountFlags::FORCE | UnmountFlags::DETACH)
+        {
+            tracing::warn!(point = %self.point.display(), %error, "the mount could not be taken away");
+        }
+        self.wait_for_threads();
+    }
+
+    fn check_on_top(&self) -> Result<()> {
+        match holders::mount_on(&self.point) {
+            Some(line) if line.device != self.device => Err(Error::new(
+                ErrorKind::Refused,
+                format!(
+                    "cannot unmount {}: {} ({}) is mounted over it; unmount that first",
+                    self.point.display(),
+                    line.source,
+                    line.fstype
+                ),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn busy(&self) -> Error {
+        let point = self.point.display();
+        let who = holders::describe(&self.point);
+        let who = if who.is_empty() { "a process that cannot be seen from here".to_owned() } else { who };
+        Error::new(ErrorKind::Refused, format!("{point} is in use by {who}; end that and try again"))
+    }
+
+    fn wait_for_threads(&self) {
+        let ended = self.ended.lock().expect("nothing panics while it waits for the threads");
+        if ended.recv_timeout(THREADS_END).is_err() {
+            tracing::debug!(point = %self.point.display(), "request threads outlive their mount: a program keeps it");
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn config(threads: usize) -> Config {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut config = Config::default();
+    config.acl = SessionACL::All;
+    config.n_threads = Some(if threads > 0 { threads } else { processors.clamp(2, 8) });
+    config.clone_fd = true;
+    config
+}
+
+/// The canonical form of `point` if it may be mounted on. A dead mount of ours is cleared away.
+fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
+    let refused = |text: String| Error::new(ErrorKind::Refused, format!("cannot mount on {}: {text}", point.display()));
+    let mut point = canonical(point).map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => refused("there is no such directory; create it or name another".to_owned()),
+        _ => refused(e.to_string()),
+    })?;
+    let dead = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
+    if fs::metadata(&point).is_err_and(|e| dead(&e)) {
+        match holders::mount_on(&point) {
+            Some(line) if line.fstype == FSTYPE => {
+                tracing::info!(point = %point.display(), "clearing away a mount whose process is gone");
+                let _ = rustix::mount::unmount(&point, UnmountFlags::DETACH);
+            }
+            _ => {
+                let text = format!("a dead mount is in the way; run: umount -l {}", point.display());
+                return Err(refused(text));
+            }
+        }
+    }
+    point = point.canonicalize().map_err(|e| refused(e.to_string()))?;
+    let found = fs::metadata(&point).map_err(|e| refused(e.to_string()))?;
+    if !found.is_dir() {
+        return Err(refused("it is not a directory; name one".to_owned()));
+    }
+    if let Some(line) = holders::mount_on(&point) {
+        let (source, fstype) = (line.source, line.fstype);
+        return Err(refused(format!("{source} ({fstype}) is mounted there; unmount it or name another directory")));
+    }
+    let mut entries = fs::read_dir(&point).map_err(|e| refused(e.to_string()))?;
+    if !over_content && entries.next().is_some() {
+        return Err(refused("the directory is not empty; name an empty one".to_owned()));
+    }
+    Ok(point)
+}
+
+/// Like `canonicalize`, but does not touch the last component, which may be a dead mount.
+fn canonical(point: &Path) -> io::Result<PathBuf> {
+    match point.canonicalize() {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            let name = point.file_name().ok_or(error)?;
+            let parent = point.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            Ok(parent.canonicalize()?.join(name))
+        }
+        result => result,
+    }
+}
+
+fn open_fuse() -> Result<OwnedFd> {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    opened.map(OwnedFd::from).map_err(|error| {
+        let text = match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
+                "/dev/fuse is missing: load the kernel module with `modprobe fuse`, or give the container the device \
+                 (--device /dev/fuse --cap-add SYS_ADMIN)"
+                    .to_owned()
+            }
+            Some(libc::EACCES | libc::EPERM) => "/dev/fuse may not be opened: run as root".to_owned(),
+            _ => format!("/dev/fuse cannot be opened: {error}"),
+        };
+        Error::new(ErrorKind::Refused, text)
+    })
+}
+
+/// The mount itself. Not left to fuser: its own unmount could hit another mount at the same place.
+fn attach(device: &OwnedFd, point: &Path, options: &Options) -> Result<()> {
+    let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    let fd = device.as_raw_fd();
+    let data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},allow_other,default_permissions");
+    let data = CString::new(data).expect("numbers and words have no NUL");
+    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let source = format!("braid:{}", options.name);
+    rustix::mount::mount(source, point, FSTYPE, flags, Some(data.as_c_str()) as Option<&CStr>).map_err(|error| {
+        let point = point.display();
+        let text = match error {
+            Errno::PERM | Errno::ACCESS => {
+                format!("cannot mount on {point}: this needs root (CAP_SYS_ADMIN)")
+            }
+            Errno::NODEV => format!("cannot mount on {point}: the kernel has no FUSE; run `modprobe fuse`"),
+            error => format!("cannot mount on {point}: {error}"),
+        };
+        Error::new(ErrorKind::Refused, text)
+    })
+}
+
+/// The kernel takes at most 128 KiB of readahead by itself; more has to be asked for there. Not vital.
+fn set_readahead(device: &str, kib: u32) {
+    let path = format!("/sys/class/bdi/{device}/read_ahead_kb");
+    if let Err(error) = fs::write(&path, kib.to_string()) {
+        tracing::debug!(path, %error, "readahead stays as the kernel chose it");
+    }
+}

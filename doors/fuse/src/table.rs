@@ -1,0 +1,37 @@
+//! A map that forgets everything when it grows too large: for hints whose loss costs a little time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard};
+
+pub(crate) struct Hints<K, V> {
+    most: usize,
+    map: Mutex<HashMap<K, V>>,
+}
+
+impl<K: Eq + Hash, V: Copy> Hints<K, V> {
+    /// At most `most` entries.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, map: Mutex::default() }
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
+        self.map().get(key).copied()
+    }
+
+    pub(crate) fn put(&self, key: K, value: V) -> Option<V> {
+        let mut map = self.map();
+        if map.len() >= self.most && !map.contains_key(&key) {
+            map.clear();
+        }
+        map.insert(key, value)
+    }
+
+    pub(crate) fn take(&self, key: &K) -> Option<V> {
+        self.map().remove(key)
+    }
+
+    fn map(&self) -> MutexGuard<'_, HashMap<K, V>> {
+        self.map.lock().expect("nothing panics while it holds the hints")
+    }
+}
