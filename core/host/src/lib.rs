@@ -1,1 +1,16 @@
-//! One host: the thin shell that runs drives, replicas and partitions
+//! # braid-host: the thin shell of one host
+//!
+//! Duty: puts the pure cores together ([`seat`]: partition, replica, log) and runs them on threads, rings and
+//! files ([`run`]); carries messages between clients, partitions and drives of one process.
+//!
+//! Door: [`seat::Seat`] for the simulator, [`run::Host`] for the application.
+//!
+//! Never: decides anything about names, extents or placement.
+//!
+//! Flow: a request enters a seat's mailbox, becomes a log entry, the group is written once, the reply leaves.
+//!
+//! Tests: the simulator drives [`seat::Seat`]; the application's end-to-end tests drive [`run::Host`].
+
+#[cfg(feature = "run")]
+pub mod run;
+pub mod seat;

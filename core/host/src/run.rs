@@ -1,0 +1,14 @@
+//! A host at work: one thread per drive, one per partition, client work on a tokio runtime.
+//!
+//! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
+
+mod housekeeping;
+mod outside;
+mod segments;
+mod seat_actor;
+mod setup;
+mod wire;
+
+pub use seat_actor::{SeatMsg, SeatReport};
+pub use setup::{DriveSpec, Host, HostConfig, log_dir};
+pub use wire::HostWire;

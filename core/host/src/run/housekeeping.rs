@@ -1,0 +1,106 @@
+//! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use braid_base::ids::Index;
+use braid_base::limits::SEGMENT_BYTES;
+use braid_base::{Error, Result};
+use braid_io::reactor::Mailbox;
+use braid_replica::Kv;
+
+use super::seat_actor::{SeatMsg, SeatReport};
+
+const ROUND: Duration = Duration::from_secs(1);
+/// Log of one partition above which the view is flushed, bytes: what a restart may have to replay.
+const FLUSH_LOG_BYTES: u64 = 4 * SEGMENT_BYTES;
+/// But not more often than this: small flushes make small files.
+const FLUSH_ROUNDS_MIN: u32 = 5;
+/// The view is flushed at least every so many rounds if anything changed (design section 8: 5 minutes).
+const FLUSH_ROUNDS: u32 = 300;
+
+/// The thread that does it.
+pub(super) struct Housekeeper {
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl Housekeeper {
+    pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64) -> Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let mut rounds = Rounds { seats, kv, capacity, flushed: Vec::new(), since_flush: 0 };
+        let work = move || {
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
+                rounds.run();
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("housekeeping".into())
+            .spawn(work)
+            .map_err(|e| Error::os("start the housekeeping thread", &e))?;
+        Ok(Self { stop, thread })
+    }
+
+    pub(super) fn stop(self) {
+        drop(self.stop);
+        let _ = self.thread.join();
+    }
+}
+
+struct Rounds {
+    seats: Vec<Mailbox<SeatMsg>>,
+    kv: Arc<dyn Kv>,
+    capacity: u64,
+    flushed: Vec<Index>,
+    since_flush: u32,
+}
+
+impl Rounds {
+    fn run(&mut self) {
+        let reports = self.reports();
+        self.share_capacity(&reports);
+        let applied: Vec<Index> = reports.iter().map(|report| report.stat.applied).collect();
+        self.since_flush += 1;
+        let long_log = reports.iter().any(|report| report.stat.log_bytes >= FLUSH_LOG_BYTES);
+        let due = (long_log && self.since_flush >= FLUSH_ROUNDS_MIN) || self.since_flush >= FLUSH_ROUNDS;
+        if !due || applied == self.flushed || reports.len() != self.seats.len() {
+            return;
+        }
+        self.since_flush = 0;
+        match self.kv.flush() {
+            Ok(()) => {
+                for (seat, upto) in self.seats.iter().zip(&applied) {
+                    let _ = seat.send(SeatMsg::Flushed(*upto));
+                }
+                self.flushed = applied;
+            }
+            Err(error) => tracing::error!("flush of the key-value view: {error}; logs cannot be trimmed"),
+        }
+    }
+
+    fn reports(&self) -> Vec<SeatReport> {
+        let (tx, rx) = mpsc::channel();
+        for seat in &self.seats {
+            let tx = tx.clone();
+            let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
+        }
+        drop(tx);
+        let mut reports: Vec<SeatReport> = rx.iter().collect();
+        reports.sort_by_key(|report| report.partition);
+        reports
+    }
+
+    /// Each partition may hold what the others leave: all share one pool of drives.
+    fn share_capacity(&self, reports: &[SeatReport]) {
+        let used: u64 = reports.iter().map(|report| report.data.used_bytes).sum();
+        for (seat, report) in self.seats.iter().zip(reports) {
+            let others = used - report.data.used_bytes;
+            let mine = self.capacity.saturating_sub(others);
+            let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+                seat.partition().state_mut().set_capacity(mine);
+            })));
+        }
+    }
+}

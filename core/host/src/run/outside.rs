@@ -1,0 +1,140 @@
+//! What a starting seat finds outside: its files, and the partition's record in the coordinator.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use braid_base::ids::{Guid, HostId, PartitionId};
+use braid_base::limits::BLOCK;
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::{Member as RecordedMember, Partition};
+use braid_cluster::records::{self, Stored};
+use braid_io::file::{self, Create, File, OpenMode, ReadAt};
+use braid_replica::config::{Config, Member};
+use braid_replica::log::meta_file::ReplicaMeta;
+use braid_replica::log::{LogIdent, LogReader, Segment};
+use bytes::Bytes;
+
+use super::segments::SegmentDir;
+use crate::seat::Outside;
+
+/// The world of one seat while it starts.
+pub(super) struct Store<'a> {
+    pub(super) segments: &'a SegmentDir,
+    pub(super) dir: PathBuf,
+    pub(super) coordinator: Arc<dyn Coordinator>,
+    pub(super) id: PartitionId,
+}
+
+impl LogReader for Store<'_> {
+    fn segments(&self) -> Result<Vec<Segment>> {
+        self.segments.segments()
+    }
+
+    fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
+        self.segments.read(segment, offset, len)
+    }
+}
+
+impl Outside for Store<'_> {
+    fn read_meta(&self) -> Result<Vec<u8>> {
+        read_meta(&self.dir)
+    }
+
+    fn write_meta(&mut self, off: u64, block: Bytes) -> Result<()> {
+        write_meta(&self.dir, off, &block)
+    }
+
+    fn config(&mut self) -> Result<Config> {
+        Ok(config_of(&self.record()?.value))
+    }
+
+    fn compare_and_set(&mut self, expect: &Config, new: &Config) -> Result<Config> {
+        let Stored { value, revision } = self.record()?;
+        if config_of(&value) == *expect {
+            let list = |members: &[Member]| {
+                members.iter().map(|m| RecordedMember { host: m.host, store: m.store }).collect::<Vec<_>>()
+            };
+            let next = Partition {
+                id: value.id,
+                term: new.term,
+                primary: Some(new.primary.host),
+                members: list(&new.members),
+                learners: list(&new.learners),
+            };
+            records::update(self.coordinator.as_ref(), revision, &next)?;
+        }
+        self.config()
+    }
+}
+
+impl Store<'_> {
+    fn record(&self) -> Result<Stored<Partition>> {
+        records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(self.id))
+    }
+}
+
+fn config_of(record: &Partition) -> Config {
+    let list = |members: &[RecordedMember]| {
+        members.iter().map(|m| Member { host: m.host, store: m.store }).collect::<Vec<_>>()
+    };
+    let members = list(&record.members);
+    let primary = members.iter().find(|m| Some(m.host) == record.primary).copied().unwrap_or_default();
+    Config { term: record.term, primary, members, learners: list(&record.learners) }
+}
+
+/// Which replica lives in `dir`: the one its `replica.meta` names, or, for a partition that never had a member, a
+/// new one. `Refused` if the coordinator knows members and the directory is empty: it was lost or belongs elsewhere.
+pub(super) fn identify(
+    dir: &Path,
+    coordinator: &dyn Coordinator,
+    cluster: Guid,
+    id: PartitionId,
+    host: HostId,
+) -> Result<Member> {
+    file::make_dir(dir)?;
+    let Stored { mut value, revision } = records::must::<Partition>(coordinator, &Partition::key_of(id))?;
+    let found = ReplicaMeta::read(&read_meta(dir)?).map_err(|e| e.within(dir.join(META).display()))?;
+    let store = match found {
+        Some(meta) => meta.ident.store,
+        None if value.members.is_empty() => {
+            let ident = LogIdent { cluster, partition: id, store: braid_io::chance::guid()? };
+            let (off, block) = ReplicaMeta::new(ident).write();
+            write_meta(dir, off, &block)?;
+            ident.store
+        }
+        None => {
+            let words = format!(
+                "{}: the log of {id} is missing; put the directory back (its file data cannot be read without it)",
+                dir.display()
+            );
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+    };
+    if value.members.is_empty() {
+        value.members.push(RecordedMember { host, store });
+        records::update(coordinator, revision, &value)?;
+    }
+    Ok(Member { host, store })
+}
+
+const META: &str = "replica.meta";
+
+fn read_meta(dir: &Path) -> Result<Vec<u8>> {
+    let path = dir.join(META);
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
+    let file = File::open(&path, mode)?;
+    let len = file.size()?.min(2 * BLOCK as u64) as usize;
+    Ok(file.read_at(0, len)?.to_vec())
+}
+
+fn write_meta(dir: &Path, off: u64, block: &Bytes) -> Result<()> {
+    let create = Create::IfMissing(2 * BLOCK as u64);
+    let file = File::open(&dir.join(META), OpenMode { write: true, create, direct: false, exclusive: false })?;
+    file.write_at(off, block)?;
+    file.sync()?;
+    file::sync_dir(dir)
+}

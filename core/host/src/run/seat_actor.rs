@@ -1,0 +1,222 @@
+//! Runs one [`Seat`] on a thread with a ring: the seat decides, this carries out.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use braid_base::ids::{Index, PartitionId};
+use braid_base::msg::drive::DriveResult;
+use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::peer::PeerMsg;
+use braid_base::{Error, Result};
+use braid_cluster::coordinator::Coordinator;
+use braid_io::reactor::{Actor, IoDone, IoOp, Token as IoToken, Turn};
+use braid_meta::{DataStatus, Now, Token};
+use braid_replica::Kv;
+
+use super::outside::Store;
+use super::segments::SegmentDir;
+use super::wire::Switch;
+use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
+
+/// How often a seat looks at its background work, milliseconds.
+const TICK_MS: u64 = 100;
+
+/// What a seat's mailbox carries.
+pub enum SeatMsg {
+    /// A client's request and who waits for the answer.
+    Request(Request, Box<dyn FnOnce(FsResult) + Send>),
+    /// Another partition's message.
+    Peer(PartitionId, PeerMsg),
+    /// A bulk move ended.
+    JobDone(u64, Result<()>),
+    /// A drive answered.
+    Drive(u64, DriveResult),
+    /// The view was flushed.
+    Flushed(Index),
+    /// What do you know?
+    Report(Box<dyn FnOnce(SeatReport) + Send>),
+    /// Run this on the seat, between two events (settings).
+    With(Box<dyn FnOnce(&mut Seat) + Send>),
+    /// End the thread; the log needs no farewell.
+    Stop,
+}
+
+/// A seat's state for status and housekeeping.
+#[derive(Clone, Debug)]
+pub struct SeatReport {
+    /// The partition.
+    pub partition: PartitionId,
+    /// Its log.
+    pub stat: SeatStat,
+    /// Its file data.
+    pub data: DataStatus,
+    /// Why it no longer serves, if so.
+    pub failed: Option<Error>,
+}
+
+/// What a seat's thread starts with.
+pub(super) struct SeatStart {
+    pub(super) config: SeatConfig,
+    pub(super) kv: Arc<dyn Kv>,
+    pub(super) dir: PathBuf,
+    pub(super) coordinator: Arc<dyn Coordinator>,
+    pub(super) switch: Arc<Switch>,
+}
+
+/// The shell of one seat.
+pub(super) struct SeatActor {
+    id: PartitionId,
+    seat: Seat,
+    segments: SegmentDir,
+    switch: Arc<Switch>,
+    waiting: HashMap<Token, Box<dyn FnOnce(FsResult) + Send>>,
+    next_token: u64,
+    io: HashMap<IoToken, Io>,
+    next_io: u64,
+    out: Vec<SeatEffect>,
+    failed: Option<Error>,
+}
+
+enum Io {
+    Write(u64),
+    Read(u64),
+}
+
+impl SeatActor {
+    /// Recovers the seat from its directory (runs on the seat's own thread).
+    pub(super) fn open(start: SeatStart, turn: &mut Turn) -> Result<Self> {
+        let id = start.config.partition.partition;
+        let segments = SegmentDir::open(&start.dir, start.config.segment_bytes)?;
+        let mut store = Store { segments: &segments, dir: start.dir, coordinator: start.coordinator, id };
+        let seat = Seat::open(start.config, start.kv, &mut store, turn.now().mono_ms)?;
+        let switch = start.switch;
+        turn.set_timer(TICK_MS);
+        Ok(Self {
+            id,
+            seat,
+            segments,
+            switch,
+            waiting: HashMap::new(),
+            next_token: 0,
+            io: HashMap::new(),
+            next_io: 0,
+            out: Vec::new(),
+            failed: None,
+        })
+    }
+
+    fn step(&mut self, event: SeatEvent, turn: &mut Turn) {
+        let now = Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall };
+        let mut out = std::mem::take(&mut self.out);
+        self.seat.step(now, event, &mut out);
+        self.carry_out(&mut out, turn);
+        self.out = out;
+    }
+
+    fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, turn: &mut Turn) {
+        for effect in effects.drain(..) {
+            match effect {
+                SeatEffect::Reply(token, result) => {
+                    if let Some(answer) = self.waiting.remove(&token) {
+                        answer(result);
+                    }
+                }
+                SeatEffect::Peer(to, message) => self.switch.peer(self.id, to, message),
+                SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
+                SeatEffect::Job(job) => self.switch.run_job(self.id, job),
+                SeatEffect::LogWrite { id, segment, off, data } => {
+                    let file = self.segments.file(segment, off == 0, turn);
+                    let op = file.map(|file| IoOp::Write { file, off, data: vec![data], durable: true });
+                    self.start(Io::Write(id), op, turn);
+                }
+                SeatEffect::LogRead { id, segment, off, len } => {
+                    let op = self.segments.file(segment, false, turn).map(|file| IoOp::Read { file, off, len });
+                    self.start(Io::Read(id), op, turn);
+                }
+                SeatEffect::LogRemove(segment) => {
+                    if let Err(error) = self.segments.remove(segment, turn) {
+                        tracing::warn!("{}: {segment} could not be recycled: {error}", self.id);
+                    }
+                }
+                SeatEffect::Failed(error) => {
+                    tracing::error!("{error}");
+                    self.failed = Some(error.clone());
+                    for (_, answer) in self.waiting.drain() {
+                        answer(Err(error.clone()));
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, io: Io, op: Result<IoOp>, turn: &mut Turn) {
+        match op {
+            Ok(op) => {
+                self.next_io += 1;
+                let token = IoToken(self.next_io);
+                self.io.insert(token, io);
+                turn.submit(token, op);
+            }
+            Err(error) => self.ended(io, Err(error), turn),
+        }
+    }
+
+    fn ended(&mut self, io: Io, result: Result<IoDone>, turn: &mut Turn) {
+        let event = match io {
+            Io::Write(id) => SeatEvent::LogWritten(id, result.map(drop)),
+            Io::Read(id) => SeatEvent::LogRead(id, result.and_then(bytes_of)),
+        };
+        self.step(event, turn);
+    }
+}
+
+fn bytes_of(done: IoDone) -> Result<bytes::Bytes> {
+    match done {
+        IoDone::Read(bytes) => Ok(bytes),
+        IoDone::Done => Err(Error::new(braid_base::ErrorKind::Io, "a read of the log brought no bytes")),
+    }
+}
+
+impl Actor for SeatActor {
+    type Msg = SeatMsg;
+
+    fn on_msg(&mut self, msg: SeatMsg, turn: &mut Turn) {
+        match msg {
+            SeatMsg::Request(request, answer) => {
+                self.next_token += 1;
+                let token = Token(self.next_token);
+                self.waiting.insert(token, answer);
+                self.step(SeatEvent::Request(token, request), turn);
+            }
+            SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
+            SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
+            SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
+            SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
+            SeatMsg::Report(answer) => {
+                let data = self.seat.partition().state().data_status();
+                answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed: self.failed.clone() });
+            }
+            SeatMsg::With(run) => run(&mut self.seat),
+            SeatMsg::Stop => turn.stop(),
+        }
+    }
+
+    fn on_io(&mut self, token: IoToken, result: Result<IoDone>, turn: &mut Turn) {
+        if let Some(io) = self.io.remove(&token) {
+            self.ended(io, result, turn);
+        }
+    }
+
+    fn on_batch(&mut self, turn: &mut Turn) {
+        let mut out = std::mem::take(&mut self.out);
+        self.seat.batch_end(&mut out);
+        self.carry_out(&mut out, turn);
+        self.out = out;
+    }
+
+    fn on_timer(&mut self, turn: &mut Turn) {
+        self.step(SeatEvent::Tick, turn);
+        turn.set_timer(TICK_MS);
+    }
+}

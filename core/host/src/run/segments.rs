@@ -1,0 +1,149 @@
+//! The segment files of one partition's log in a directory: zero-filled ahead, recycled afterwards.
+//!
+//! ```text
+//! DIR/seg-00000000000000000007     segment 7
+//! DIR/spare-3                      written once over its whole length, waiting to become a segment
+//! ```
+//!
+//! A file that was never written costs a journal commit of the host's file system at every durable write;
+//! one that was written before costs none. So segments are made from spares, and go back to be spares.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use braid_base::{Error, ErrorKind, Result};
+use braid_io::file::{self, Create, File, OpenMode, ReadAt};
+use braid_io::reactor::{FileId, Turn};
+use braid_replica::log::{LogReader, Segment};
+
+/// Spares kept for reuse, at most.
+const SPARES_MAX: usize = 4;
+const FILL_BYTES: usize = 1 << 20;
+
+/// Segment files by number.
+pub(super) struct SegmentDir {
+    dir: PathBuf,
+    open: HashMap<Segment, FileId>,
+    /// A spare that is being made on another thread, ahead of need.
+    next: Option<Receiver<Result<PathBuf>>>,
+    recycled: Vec<PathBuf>,
+    bytes: u64,
+    serial: u64,
+}
+
+fn segment_path(dir: &Path, segment: Segment) -> PathBuf {
+    dir.join(format!("seg-{:020}", segment.0))
+}
+
+impl SegmentDir {
+    /// The segments in `dir` (made if missing); files of `bytes` each. Starts making the first spare.
+    pub(super) fn open(dir: &Path, bytes: u64) -> Result<Self> {
+        file::make_dir(dir)?;
+        let mut recycled = Vec::new();
+        for name in file::list(dir)? {
+            if name.to_string_lossy().starts_with("spare-") {
+                recycled.push(dir.join(name));
+            }
+        }
+        // A spare of an interrupted run may be half filled: only its slowness would show, but be exact.
+        for path in recycled.drain(..) {
+            file::remove(&path)?;
+        }
+        let mut this = Self { dir: dir.to_owned(), open: HashMap::new(), next: None, recycled, bytes, serial: 0 };
+        this.order_spare()?;
+        Ok(this)
+    }
+
+    /// The file of `segment`; made from a spare if `create`.
+    pub(super) fn file(&mut self, segment: Segment, create: bool, turn: &mut Turn) -> Result<FileId> {
+        if let Some(id) = self.open.get(&segment) {
+            return Ok(*id);
+        }
+        let path = segment_path(&self.dir, segment);
+        if create {
+            let spare = self.take_spare()?;
+            file::rename(&spare, &path)?;
+            if self.recycled.is_empty() {
+                self.order_spare()?;
+            }
+        }
+        let mode = OpenMode { write: true, create: Create::No, direct: true, exclusive: false };
+        let id = turn.open(&path, mode)?;
+        self.open.insert(segment, id);
+        Ok(id)
+    }
+
+    /// The segment is not needed any more.
+    pub(super) fn remove(&mut self, segment: Segment, turn: &mut Turn) -> Result<()> {
+        if let Some(id) = self.open.remove(&segment) {
+            turn.close(id);
+        }
+        let path = segment_path(&self.dir, segment);
+        if self.recycled.len() >= SPARES_MAX {
+            return file::remove(&path);
+        }
+        let spare = self.spare_path();
+        file::rename(&path, &spare)?;
+        self.recycled.push(spare);
+        Ok(())
+    }
+
+    fn take_spare(&mut self) -> Result<PathBuf> {
+        if let Some(path) = self.recycled.pop() {
+            return Ok(path);
+        }
+        if self.next.is_none() {
+            self.order_spare()?;
+        }
+        let made = self.next.take().and_then(|next| next.recv().ok());
+        made.unwrap_or_else(|| Err(Error::new(ErrorKind::Stopped, "the thread that makes log segments died")))
+    }
+
+    fn order_spare(&mut self) -> Result<()> {
+        if self.next.is_some() {
+            return Ok(());
+        }
+        let (done, next): (SyncSender<Result<PathBuf>>, _) = sync_channel(1);
+        let (path, bytes) = (self.spare_path(), self.bytes);
+        std::thread::Builder::new()
+            .name("log-spare".into())
+            .spawn(move || drop(done.send(fill(&path, bytes).map(|()| path))))
+            .map_err(|e| Error::os("start a thread for a log segment", &e))?;
+        self.next = Some(next);
+        Ok(())
+    }
+
+    fn spare_path(&mut self) -> PathBuf {
+        self.serial += 1;
+        self.dir.join(format!("spare-{}", self.serial))
+    }
+}
+
+/// Writes zeros over the whole file, so that no later write has to allocate.
+fn fill(path: &Path, bytes: u64) -> Result<()> {
+    let mode = OpenMode { write: true, create: Create::New(bytes), direct: true, exclusive: false };
+    let file = File::open(path, mode)?;
+    let zeros = braid_io::buf::AlignedBuf::zeroed(FILL_BYTES).into_bytes();
+    let mut off = 0;
+    while off < bytes {
+        let len = FILL_BYTES.min((bytes - off) as usize);
+        file.write_at(off, &zeros.slice(..len))?;
+        off += len as u64;
+    }
+    file.sync()
+}
+
+impl LogReader for SegmentDir {
+    fn segments(&self) -> Result<Vec<Segment>> {
+        let names = file::list(&self.dir)?;
+        Ok(names.iter().filter_map(|n| n.to_str()?.strip_prefix("seg-")?.parse().ok().map(Segment)).collect())
+    }
+
+    fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
+        let file = File::open(&segment_path(&self.dir, segment), mode)?;
+        let len = len.min(file.size()?.saturating_sub(offset) as usize);
+        Ok(file.read_at(offset, len)?.to_vec())
+    }
+}

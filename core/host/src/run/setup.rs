@@ -1,0 +1,246 @@
+//! The parts of a host, started in order and stopped in reverse.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use braid_base::ids::{ClientId, DriveId, Guid, HostId, PartitionId, Term};
+use braid_base::limits::SEGMENT_BYTES;
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::reader::Reader;
+use braid_client::wire::Wire;
+use braid_client::Session;
+use braid_cluster::coordinator::Coordinator;
+use braid_drive::{Drive, DriveActor, Running};
+use braid_io::reactor::{self, Backend, Mailbox};
+use braid_meta::Config;
+use braid_replica::{Kv, RocksKv, RocksOptions};
+
+use super::housekeeping::Housekeeper;
+use super::outside;
+use super::seat_actor::{SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::wire::{HostWire, Switch};
+use crate::seat::SeatConfig;
+
+/// A drive that this host runs.
+#[derive(Clone, Debug)]
+pub struct DriveSpec {
+    /// Its number.
+    pub id: DriveId,
+    /// Where it is.
+    pub path: PathBuf,
+    /// Which drive must be found there.
+    pub uuid: Guid,
+}
+
+/// What a host is made of.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Directory of logs and key-value view.
+    pub dir: PathBuf,
+    /// The cluster.
+    pub cluster: Guid,
+    /// Data shards of new packs.
+    pub data: u8,
+    /// Parity shards of new packs.
+    pub parity: u8,
+    /// Data bytes of a shard.
+    pub shard_bytes: u64,
+    /// This host.
+    pub host: HostId,
+    /// Number of partitions in the cluster.
+    pub partitions: u16,
+    /// Drives that are there.
+    pub drives: Vec<DriveSpec>,
+    /// Bytes of file data that all partitions together may hold.
+    pub capacity_bytes: u64,
+}
+
+/// Bytes of staged data kept in memory by each partition.
+const STAGE_CACHE_BYTES: usize = 192 << 20;
+/// Log size of a partition above which old staged data is moved to packs.
+const LOG_SOFT_BYTES: u64 = 12 * SEGMENT_BYTES;
+/// How long a stopping part may take.
+const STOP_WAIT: Duration = Duration::from_secs(4);
+
+/// A running host.
+pub struct Host {
+    switch: Arc<Switch>,
+    partitions: u16,
+    kv: Arc<dyn Kv>,
+    housekeeper: Option<Housekeeper>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Host {
+    /// Starts drives, the key-value view and partitions, each recovered from disk.
+    ///
+    /// A drive that fails to open is left out with a warning as long as readers can do without it; everything
+    /// else that fails is the error.
+    pub fn start(
+        config: HostConfig,
+        coordinator: &Arc<dyn Coordinator>,
+        runtime: tokio::runtime::Handle,
+    ) -> Result<Self> {
+        let mut threads = Vec::new();
+        let drives = start_drives(&config, &mut threads);
+        let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
+        let switch = Arc::new(Switch { seats: OnceLock::new(), drives: RwLock::new(drives), runtime, reader: OnceLock::new() });
+        let partitions = config.partitions;
+        let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
+        let _ = switch.reader.set(Reader::new(wire));
+        let mut seats = Vec::new();
+        for (seat, thread) in start_seats(&config, coordinator, &kv, &switch)? {
+            seats.push(seat);
+            threads.push(thread);
+        }
+        let housekeeper = Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes)?;
+        let _ = switch.seats.set(seats);
+        Ok(Self { switch, partitions, kv, housekeeper: Some(housekeeper), threads })
+    }
+
+    /// A new client of this host. `client` must never have been used before in this cluster.
+    pub fn session(&self, client: ClientId) -> Arc<Session> {
+        Session::new(Arc::new(HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions }), client)
+    }
+
+    /// What each partition says of itself, in order.
+    pub fn partitions(&self) -> Vec<SeatReport> {
+        let (tx, rx) = mpsc::channel();
+        let seats = self.seats();
+        for seat in seats {
+            let tx = tx.clone();
+            let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
+        }
+        drop(tx);
+        let mut reports: Vec<SeatReport> = rx.iter().collect();
+        reports.sort_by_key(|report| report.partition);
+        reports
+    }
+
+    /// What each running drive says of itself; an error in place of the numbers if it cannot.
+    pub async fn drives(&self) -> Vec<(DriveId, Result<DriveStat>)> {
+        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };
+        let mut out = Vec::new();
+        for id in self.switch.drive_ids() {
+            let stat = match wire.drive(id, DriveOp::Stat).await {
+                Ok(DriveReply::Stat(stat)) => Ok(stat),
+                Ok(other) => Err(Error::new(ErrorKind::Io, format!("asked {id} for its state, got {other:?}"))),
+                Err(error) => Err(error),
+            };
+            out.push((id, stat));
+        }
+        out
+    }
+
+    /// Stops everything: the view is flushed so that the next start has little to replay. Returns within about
+    /// 4 s even if a part does not answer.
+    pub fn stop(&mut self) {
+        if let Some(housekeeper) = self.housekeeper.take() {
+            housekeeper.stop();
+        }
+        for seat in self.seats() {
+            let _ = seat.send(SeatMsg::Stop);
+        }
+        self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
+        let threads = std::mem::take(&mut self.threads);
+        let (done, all) = mpsc::channel();
+        std::thread::spawn(move || {
+            for thread in threads {
+                let _ = thread.join();
+            }
+            let _ = done.send(());
+        });
+        if all.recv_timeout(STOP_WAIT).is_err() {
+            tracing::warn!("a part did not stop in time; everything acknowledged is in the log all the same");
+        } else if let Err(error) = self.kv.flush() {
+            tracing::warn!("the view was not flushed ({error}); the log will be replayed at the next start");
+        }
+    }
+
+    fn seats(&self) -> &[Mailbox<SeatMsg>] {
+        self.switch.seats.get().map_or(&[], Vec::as_slice)
+    }
+}
+
+fn start_drives(config: &HostConfig, threads: &mut Vec<JoinHandle<()>>) -> BTreeMap<DriveId, Drive> {
+    let mut drives = BTreeMap::new();
+    for spec in &config.drives {
+        match start_drive(config, spec) {
+            Ok(running) => {
+                drives.insert(spec.id, running.drive);
+                threads.push(running.thread);
+            }
+            Err(error) => tracing::warn!("drive {} is left out: {error}", spec.id),
+        }
+    }
+    drives
+}
+
+fn start_drive(config: &HostConfig, spec: &DriveSpec) -> Result<Running> {
+    let running = DriveActor::open(&spec.path, Some(config.cluster), Backend::Auto)?;
+    if running.superblock.drive != spec.uuid {
+        let found = running.superblock.drive;
+        let words = format!("{}: expected drive {}, found drive {found}", spec.path.display(), spec.uuid);
+        return Err(Error::new(ErrorKind::Refused, words));
+    }
+    Ok(running)
+}
+
+type SeatThread = (Mailbox<SeatMsg>, JoinHandle<()>);
+
+/// All partitions recover at the same time: each reads a log of its own.
+fn start_seats(
+    config: &HostConfig,
+    coordinator: &Arc<dyn Coordinator>,
+    kv: &Arc<dyn Kv>,
+    switch: &Arc<Switch>,
+) -> Result<Vec<SeatThread>> {
+    std::thread::scope(|scope| {
+        let starting: Vec<_> = (0..config.partitions)
+            .map(|number| scope.spawn(move || start_seat(config, PartitionId(number), coordinator, kv, switch)))
+            .collect();
+        let died = || Error::new(ErrorKind::Stopped, "a partition died while it started; see its panic");
+        starting.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect()
+    })
+}
+
+fn start_seat(
+    config: &HostConfig,
+    id: PartitionId,
+    coordinator: &Arc<dyn Coordinator>,
+    kv: &Arc<dyn Kv>,
+    switch: &Arc<Switch>,
+) -> Result<SeatThread> {
+    let dir = log_dir(&config.dir, id);
+    let me = outside::identify(&dir, coordinator.as_ref(), config.cluster, id, config.host)?;
+    let partition = Config {
+        partition: id,
+        partitions: config.partitions,
+        term: Term(0),
+        data: config.data,
+        parity: config.parity,
+        shard_bytes: config.shard_bytes,
+        drives: switch.drive_ids(),
+        capacity_bytes: config.capacity_bytes,
+    };
+    let seat = SeatConfig {
+        partition,
+        cluster: config.cluster,
+        me,
+        segment_bytes: SEGMENT_BYTES,
+        stage_cache_bytes: STAGE_CACHE_BYTES,
+        log_soft_bytes: LOG_SOFT_BYTES,
+    };
+    let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(coordinator), Arc::clone(switch));
+    let start = SeatStart { config: seat, kv, dir, coordinator, switch };
+    reactor::spawn_with(&format!("partition-{}", id.0), Backend::Auto, move |turn| SeatActor::open(start, turn))
+}
+
+/// Where the log of a partition lies.
+pub fn log_dir(dir: &Path, id: PartitionId) -> PathBuf {
+    dir.join(format!("log-{}", id.0))
+}

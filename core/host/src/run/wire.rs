@@ -1,0 +1,150 @@
+//! Messages within one process: mailboxes instead of sockets.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Duration;
+
+use braid_base::ids::{DriveId, FsId, Index, OpId, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Op, Reply, Request};
+use braid_base::msg::job::MoveJob;
+use braid_base::msg::peer::PeerMsg;
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::mover;
+use braid_client::reader::{Reader, StageSource};
+use braid_client::wire::{BoxFuture, Wire};
+use braid_drive::Drive;
+use braid_io::reactor::Mailbox;
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use super::seat_actor::SeatMsg;
+
+/// Who can be reached: filled once, when all parts of the host run.
+pub(super) struct Switch {
+    pub(super) seats: OnceLock<Vec<Mailbox<SeatMsg>>>,
+    /// Emptied when the host stops: a drive closes when nobody can reach it any more.
+    pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
+    pub(super) runtime: tokio::runtime::Handle,
+    pub(super) reader: OnceLock<Reader>,
+}
+
+impl Switch {
+    fn seat(&self, p: PartitionId) -> Result<&Mailbox<SeatMsg>> {
+        let seat = self.seats.get().and_then(|seats| seats.get(usize::from(p.0)));
+        seat.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("partition {p} does not run yet")))
+    }
+
+    fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
+        self.seat(p)?.send(msg).map_err(|_| Error::new(ErrorKind::Stopped, format!("partition {p} has stopped")))
+    }
+
+    /// Passes a message on; lost if the other partition is not there (its sender repeats).
+    pub(super) fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        let _ = self.tell(to, SeatMsg::Peer(from, message));
+    }
+
+    /// Asks a drive for a seat.
+    pub(super) fn drive_for_seat(self: &Arc<Self>, p: PartitionId, id: u64, drive: DriveId, op: DriveOp) {
+        let this = Arc::clone(self);
+        let answer = move |result| drop(this.tell(p, SeatMsg::Drive(id, result)));
+        match self.drive(drive) {
+            Ok(drive) => drive.call(op, answer),
+            Err(error) => answer(Err(error)),
+        }
+    }
+
+    /// The way to a drive.
+    pub(super) fn drive(&self, id: DriveId) -> Result<Drive> {
+        let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
+        drives.get(&id).cloned().ok_or_else(|| Error::new(ErrorKind::Io, format!("drive {id} is missing")))
+    }
+
+    /// The drives that run.
+    pub(super) fn drive_ids(&self) -> Vec<DriveId> {
+        self.drives.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// Carries out a bulk move on the runtime; the seat hears of its end.
+    pub(super) fn run_job(self: &Arc<Self>, p: PartitionId, job: MoveJob) {
+        let this = Arc::clone(self);
+        self.runtime.spawn(async move {
+            let id = job.id;
+            let result = match this.reader.get() {
+                Some(reader) => mover::run(reader, &SeatStage { switch: Arc::clone(&this), seat: p }, &job).await,
+                None => Err(Error::new(ErrorKind::Stopped, "the host is still starting")),
+            };
+            if let Err(error) = &result {
+                tracing::warn!("{p}: a bulk move failed and will be planned anew: {error}");
+            }
+            let _ = this.tell(p, SeatMsg::JobDone(id, result));
+        });
+    }
+}
+
+/// Staged bytes of one seat, for the mover.
+struct SeatStage {
+    switch: Arc<Switch>,
+    seat: PartitionId,
+}
+
+impl StageSource for SeatStage {
+    fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
+        let body = Op::ReadStage { at, poff, len };
+        let request =
+            Request { op: OpId::default(), done_upto: 0, fs: FsId::default(), cred: Default::default(), body };
+        let answer = ask(&self.switch, self.seat, request);
+        Box::pin(async move {
+            match answer.await? {
+                Reply::Data(bytes) => Ok(bytes),
+                other => Err(Error::new(ErrorKind::Io, format!("staged bytes were asked for, {other:?} came"))),
+            }
+        })
+    }
+}
+
+fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<FsResult> {
+    let (tx, rx) = oneshot::channel();
+    let sent = switch.tell(p, SeatMsg::Request(request, Box::new(move |result| drop(tx.send(result)))));
+    Box::pin(async move {
+        sent?;
+        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered"))))
+    })
+}
+
+/// The client's way to the parts of its own process.
+pub struct HostWire {
+    pub(super) switch: Arc<Switch>,
+    pub(super) partitions: u16,
+}
+
+impl Wire for HostWire {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+        ask(&self.switch, p, req)
+    }
+
+    fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
+        let drive = match self.switch.drive(d) {
+            Ok(drive) => drive,
+            Err(error) => return Box::pin(std::future::ready(Err(error))),
+        };
+        let (tx, rx) = oneshot::channel();
+        drive.call(op, move |result| drop(tx.send(result)));
+        Box::pin(async move {
+            rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, format!("drive {d} stopped before it answered"))))
+        })
+    }
+
+    fn sleep_ms(&self, ms: u64) -> BoxFuture<()> {
+        let _in_runtime = self.switch.runtime.enter();
+        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
+    }
+
+    fn partitions(&self) -> u16 {
+        self.partitions
+    }
+
+    fn now_ms(&self) -> u64 {
+        braid_io::clock::mono_ms()
+    }
+}

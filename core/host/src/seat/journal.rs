@@ -1,0 +1,223 @@
+//! The log of one seat: what is appended, what is being written, what is being read.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use braid_base::crc::crc32c;
+use braid_base::ids::{Index, PartitionId};
+use braid_base::limits::BLOCK;
+use braid_base::{Error, ErrorKind, Result};
+use braid_meta::Token;
+use braid_replica::{
+    Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, Write, recover,
+};
+use braid_replica::replica::tail::Tail;
+use bytes::Bytes;
+
+use super::SeatEffect;
+
+/// Bytes of replayed effects that go to the view at once.
+const REPLAY_BYTES: usize = 4 << 20;
+
+/// A payload read under way: whose, and which bytes.
+struct Reading {
+    token: Token,
+    at: Index,
+    /// Wanted bytes of the payload.
+    poff: u32,
+    len: u32,
+    /// First payload block read, and where it begins in the bytes that come.
+    block: usize,
+    lead: usize,
+}
+
+/// The log and its I/O in flight.
+pub(super) struct Journal {
+    log: LogWriter,
+    appended: Vec<Arc<Record>>,
+    /// The replica's ticket of the newest record in `appended`.
+    ticket: u64,
+    queue: VecDeque<Write>,
+    /// Number of the write under way, if any.
+    writing: Option<u64>,
+    /// What is durable when the queue is empty: the ticket and the last record.
+    group: (u64, Index),
+    reading: HashMap<u64, Reading>,
+    next_id: u64,
+}
+
+impl Journal {
+    /// Reads the log. Returns it with the tail that the view lacks, for the replica to decide about.
+    pub(super) fn recover(
+        ident: LogIdent,
+        segment_bytes: u64,
+        flushed: Applied,
+        reader: &dyn LogReader,
+    ) -> Result<(Self, Tail)> {
+        let mut tail = Tail::new(flushed);
+        let expect = Expect { applied: (flushed.term, flushed.index), ..Expect::default() };
+        let recovered = recover(reader, &ident, expect, &mut |record| tail.recovered(record))?;
+        let (_, last) = recovered.last;
+        let journal = Self {
+            log: recovered.into_writer(segment_bytes),
+            appended: Vec::new(),
+            ticket: 0,
+            queue: VecDeque::new(),
+            writing: None,
+            group: (0, last),
+            reading: HashMap::new(),
+            next_id: 0,
+        };
+        Ok((journal, tail))
+    }
+
+    /// Applies the records after `applied` up to `upto` to the view.
+    pub(super) fn replay(
+        &self,
+        id: PartitionId,
+        kv: &dyn Kv,
+        mut applied: Applied,
+        upto: Index,
+        reader: &dyn LogReader,
+    ) -> Result<Applied> {
+        let (mut batch, mut bytes, mut failed) = (Batch::new(), 0, None);
+        self.log.read(reader, applied.index.next(), upto, &mut |record| {
+            applied.hash = record.batch.fold_hash(applied.hash);
+            (applied.term, applied.index) = (record.header.term, record.header.index);
+            bytes += record.batch.encoded_len();
+            batch.append(record.batch.clone());
+            if bytes > REPLAY_BYTES {
+                applied.put(id, &mut batch);
+                failed = kv.apply(&std::mem::take(&mut batch)).err();
+                bytes = 0;
+            }
+            failed.is_none()
+        })?;
+        if let Some(error) = failed {
+            return Err(error.within("replay the log into the key-value view"));
+        }
+        applied.put(id, &mut batch);
+        kv.apply(&batch)?;
+        Ok(applied)
+    }
+
+    /// Adds records to the next group; `ticket` is the replica's name for the moment they are durable.
+    pub(super) fn append(&mut self, ticket: u64, records: Vec<Arc<Record>>) {
+        self.ticket = ticket;
+        self.appended.extend(records);
+    }
+
+    /// Starts a write if none is under way and something waits.
+    pub(super) fn flush(&mut self, out: &mut Vec<SeatEffect>) {
+        if self.writing.is_some() {
+            return;
+        }
+        if self.queue.is_empty() && !self.appended.is_empty() {
+            self.queue.extend(self.log.append(&self.appended));
+            self.group = (self.ticket, self.log.last().1);
+            self.appended.clear();
+        }
+        if let Some(write) = self.queue.pop_front() {
+            let id = self.id();
+            self.writing = Some(id);
+            out.push(SeatEffect::LogWrite { id, segment: write.segment, off: write.offset, data: write.bytes });
+        }
+    }
+
+    /// Write `id` is durable; the ticket of the group if that was its last write.
+    pub(super) fn written(&mut self, id: u64) -> Option<u64> {
+        assert_eq!(self.writing.take(), Some(id), "one log write at a time");
+        if !self.queue.is_empty() {
+            return None;
+        }
+        let (ticket, upto) = self.group;
+        self.log.mark_durable(upto);
+        Some(ticket)
+    }
+
+    /// Starts reading bytes of a payload that memory no longer holds.
+    pub(super) fn read_payload(
+        &mut self,
+        token: Token,
+        at: Index,
+        (poff, len): (u32, u32),
+        out: &mut Vec<SeatEffect>,
+    ) {
+        let place = self.log.payload_at(at).filter(|p| u64::from(poff) + u64::from(len) <= u64::from(p.len));
+        let Some(place) = place else {
+            let gone = Error::new(ErrorKind::Stale, format!("the staged bytes of {at} are no longer in the log"));
+            return out.push(SeatEffect::Reply(token, Err(gone)));
+        };
+        let unit = BLOCK as u64;
+        let block = poff as usize / BLOCK;
+        let first = place.offset + block as u64 * unit;
+        let end = (u64::from(poff) + u64::from(len)).next_multiple_of(unit).min(u64::from(place.len));
+        let (from, to) = (first / unit * unit, (place.offset + end).next_multiple_of(unit));
+        let id = self.id();
+        self.reading.insert(id, Reading { token, at, poff, len, block, lead: (first - from) as usize });
+        out.push(SeatEffect::LogRead { id, segment: place.segment, off: from, len: (to - from) as usize });
+    }
+
+    /// The answer of a payload read: the wanted bytes, checked block by block.
+    pub(super) fn read_done(&mut self, id: u64, result: Result<Bytes>) -> Option<(Token, Result<Bytes>)> {
+        let reading = self.reading.remove(&id)?;
+        let bytes = result.and_then(|bytes| self.check(&reading, &bytes));
+        Some((reading.token, bytes))
+    }
+
+    fn check(&self, reading: &Reading, bytes: &Bytes) -> Result<Bytes> {
+        let gone = || Error::new(ErrorKind::Stale, format!("the staged bytes of {} left the log", reading.at));
+        let place = self.log.payload_at(reading.at).ok_or_else(gone)?;
+        let crcs = self.log.payload_crcs(reading.at).ok_or_else(gone)?;
+        let bad = || Error::new(ErrorKind::Corrupt, format!("staged bytes of {} do not match their checksum", reading.at));
+        let skip = reading.poff as usize - reading.block * BLOCK;
+        let blocks = (skip + reading.len as usize).div_ceil(BLOCK);
+        for block in 0..blocks {
+            let in_payload = (reading.block + block) * BLOCK;
+            let len = BLOCK.min(place.len as usize - in_payload);
+            let at = reading.lead + block * BLOCK;
+            let data = bytes.get(at..at + len).ok_or_else(bad)?;
+            if crcs.get(reading.block + block) != Some(&crc32c(data)) {
+                return Err(bad());
+            }
+        }
+        let from = reading.lead + skip;
+        Ok(bytes.slice(from..from + reading.len as usize))
+    }
+
+    /// Says which segments may go: in the view durably, and nobody refers to their payloads.
+    pub(super) fn trim(&mut self, applied: Index, oldest_stage: Option<Index>, out: &mut Vec<SeatEffect>) {
+        if !self.reading.is_empty() {
+            return;
+        }
+        for segment in self.log.removable(&Retention { applied, oldest_stage, ..Retention::default() }) {
+            self.log.forget(segment);
+            out.push(SeatEffect::LogRemove(segment));
+        }
+    }
+
+    /// Above `soft_bytes` of log: everything staged before the returned position should be destaged; 0 = nothing.
+    pub(super) fn pressure(&self, soft_bytes: u64) -> Index {
+        if self.log.bytes_on_disk() <= soft_bytes {
+            return Index(0);
+        }
+        // Half of what is held: by then the log is well under the bound again.
+        let (first, last) = (self.log.first_index().0, self.log.last().1.0);
+        Index(first + (last.saturating_sub(first)) / 2 + 1)
+    }
+
+    /// Last entry appended.
+    pub(super) fn last(&self) -> Index {
+        self.appended.last().map_or(self.log.last().1, |record| record.index)
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn bytes_on_disk(&self) -> u64 {
+        self.log.bytes_on_disk()
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+}
