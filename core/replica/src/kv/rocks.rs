@@ -113,7 +113,7 @@ impl Kv for RocksKv {
                 Change::Delete(key) => out.delete(key),
             }
         }
-        self.guarded("writing a batch", self.db.write_opt(&out, &self.write))
+        self.guarded("writing a batch", self.db.write_opt(out, &self.write))
     }
 
     fn flush(&self) -> Result<()> {

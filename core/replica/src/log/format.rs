@@ -114,7 +114,7 @@ impl RecordHeader {
     }
 
     /// Bytes of the whole record.
-    pub fn len(&self) -> usize {
+    pub fn record_len(&self) -> usize {
         RECORD_HEADER + self.meta_len + self.payload_len
     }
 
@@ -148,7 +148,7 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
-    /// Checks and reads the record in `bytes` (exactly `header.len()` of them). `None` if any of it is damaged.
+    /// Checks and reads the record in `bytes` (exactly `header.record_len()` of them). `None` if any of it is damaged.
     pub fn parse(ident: &LogIdent, segment: Segment, header: RecordHeader, bytes: &'a [u8]) -> Option<Self> {
         let (head, payload) = bytes.split_at_checked(header.payload_offset())?;
         if record_crc(ident, segment, head) != header.crc {

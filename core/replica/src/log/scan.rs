@@ -10,7 +10,9 @@ use super::{LogIdent, LogReader, Segment};
 /// What to do about a log that lost data (R9).
 pub(super) const QUARANTINE: &str = "the replica must not serve: rebuild it as a new store from the other members";
 
-/// Bytes read at a time; a longer record is read in one go.
+/// Bytes of the first read, for those who want a few records.
+const WINDOW_FIRST: usize = 64 << 10;
+/// Bytes of later reads, for those who want all; a longer record is read in one go.
 const WINDOW: usize = 1 << 20;
 
 /// A segment under the eyes of a reader.
@@ -59,9 +61,9 @@ impl<'r> SegmentScan<'r> {
             return Ok(Parsed::Nothing);
         };
         let (ident, segment) = (self.ident, self.segment);
-        let Some(bytes) = self.bytes(offset, header.len())? else { return Ok(Parsed::Nothing) };
+        let Some(bytes) = self.bytes(offset, header.record_len())? else { return Ok(Parsed::Nothing) };
         let Some(view) = RecordView::parse(ident, segment, header, bytes) else { return Ok(Parsed::Nothing) };
-        let end = offset + header.len() as u64;
+        let end = offset + header.record_len() as u64;
         let last = header.flags & LAST_OF_GROUP != 0;
         let next_offset = if last { end.next_multiple_of(BLOCK as u64) } else { end };
         Ok(Parsed::Record { view, payload_offset: offset + header.payload_offset() as u64, next_offset })
@@ -99,7 +101,8 @@ impl<'r> SegmentScan<'r> {
         }
         if offset < self.window_at || until > self.window_at + self.window.len() as u64 {
             let start = offset / BLOCK as u64 * BLOCK as u64;
-            let want = ((until - start) as usize).next_multiple_of(BLOCK).max(WINDOW);
+            let window = if self.window.is_empty() { WINDOW_FIRST } else { WINDOW };
+            let want = ((until - start) as usize).next_multiple_of(BLOCK).max(window);
             self.window = self.reader.read(self.segment, start, want)?;
             self.window_at = start;
             if self.window.len() < want {

@@ -17,7 +17,7 @@ use crate::entry::Record;
 /// Most bytes of one write; a longer batch of records becomes several.
 const GROUP_MAX: usize = 8 << 20;
 /// Reading starts at most this far before the wanted record.
-const SIGNPOST_EVERY: u64 = 256 << 10;
+const SIGNPOST_EVERY: u64 = 64 << 10;
 
 /// One write to a segment file.
 #[derive(Clone, Debug)]

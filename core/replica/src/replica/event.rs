@@ -1,0 +1,188 @@
+//! What a replica hears, says and wants done.
+
+use std::sync::Arc;
+
+use braid_base::Error;
+use braid_base::ids::{Guid, Index, PartitionId, Term};
+
+use crate::config::{Config, Member};
+use crate::entry::{Entry, Record};
+
+/// What happened.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// Agree on this. Refused unless [`super::Replica::is_active`].
+    Propose(Entry),
+    /// The append with this ticket, and all before it, are durable.
+    LogDurable {
+        /// As in [`Effect::AppendLog`].
+        ticket: u64,
+    },
+    /// Answer to [`Effect::FetchLog`]: records that follow each other.
+    LogFetched {
+        /// Whom they are for.
+        to: Member,
+        /// Term and index of the record before the first.
+        prev: (Term, Index),
+        /// At least one.
+        records: Vec<Arc<Record>>,
+    },
+    /// The shell applied everything up to here and needs no record of it any more.
+    Applied {
+        /// Last applied index.
+        upto: Index,
+    },
+    /// A message arrived; it may be late, doubled or out of order.
+    Msg(Msg),
+    /// Time passed. At least every quarter of a heartbeat.
+    Tick,
+    /// What the register holds, read after the last [`Effect::Cas`] was answered or timed out.
+    CasResult {
+        /// The configuration found.
+        now: Config,
+    },
+    /// What the register holds or held; a hint.
+    ConfigSeen(Config),
+    /// The log or the view failed, or contradicts itself (R9).
+    StorageFailed {
+        /// What went wrong.
+        error: Error,
+    },
+}
+
+/// What the shell must do, in this order. `PersistMeta` and `TruncateLog` are done (durable, applied to
+/// the log writer) before any later effect begins; the others may be under way together.
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Append to the local log; answer [`Event::LogDurable`].
+    AppendLog {
+        /// Ascending.
+        ticket: u64,
+        /// They follow the last record.
+        records: Vec<Arc<Record>>,
+    },
+    /// Drop all records after this one.
+    TruncateLog {
+        /// Last that stays.
+        after: (Term, Index),
+    },
+    /// Make term and configuration durable in `replica.meta`.
+    PersistMeta {
+        /// Highest term adopted.
+        term: Term,
+        /// Newest configuration seen.
+        config: Config,
+    },
+    /// Send; may get lost.
+    Send {
+        /// Receiver.
+        to: Member,
+        /// Message.
+        msg: Msg,
+    },
+    /// Read records from `from` on (as many as fit a message) from the local log; answer
+    /// [`Event::LogFetched`], or nothing if the log does not reach back so far.
+    FetchLog {
+        /// Whom they are for.
+        to: Member,
+        /// First index wanted.
+        from: Index,
+    },
+    /// Replace the register's value if it is still `expect`; then read it; answer [`Event::CasResult`].
+    Cas {
+        /// Old value.
+        expect: Config,
+        /// New value.
+        new: Config,
+    },
+    /// Read the register; answer [`Event::ConfigSeen`].
+    ReadConfig,
+    /// Apply everything up to here.
+    Committed {
+        /// Last committed index.
+        upto: Index,
+    },
+    /// Serve, once everything committed is applied. Also when an active primary changed the members: the term is new.
+    BecamePrimary {
+        /// Term of what follows.
+        term: Term,
+    },
+    /// Stop serving; forget what was proposed but not committed.
+    SteppedDown,
+    /// The proposal was not taken: not the primary, or too much under way. Nothing happened.
+    Refused {
+        /// Given back.
+        entry: Entry,
+    },
+    /// This store is out of service for good; tell the operator.
+    Quarantine {
+        /// Why, and what to do.
+        error: Error,
+    },
+}
+
+/// A message between two replicas of a partition.
+#[derive(Clone, Debug)]
+pub struct Msg {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The sender's term.
+    pub term: Term,
+    /// The sender.
+    pub from: Member,
+    /// The store it is meant for: another store at the same place must ignore it (R9).
+    pub to_store: Guid,
+    /// What it says.
+    pub body: Body,
+}
+
+/// What a message says.
+#[derive(Clone, Debug)]
+pub enum Body {
+    /// Primary to peer: here is more log; also the heartbeat.
+    Append {
+        /// Term and index of the record before the first.
+        prev: (Term, Index),
+        /// Records, maybe none.
+        records: Vec<Arc<Record>>,
+        /// Committed up to here.
+        commit: Index,
+        /// Primary's clock when it sent this.
+        sent_ms: u64,
+    },
+    /// Peer to primary: my log equals yours and is durable up to `held`. Also the promise (R5).
+    Ack {
+        /// Last such index.
+        held: Index,
+        /// `sent_ms` of the newest message this answers.
+        echo_ms: u64,
+    },
+    /// Peer to primary: I do not hold `prev`. Also the promise (R5).
+    Mismatch {
+        /// Go on after this index.
+        hint: Index,
+        /// `sent_ms` of the message this answers.
+        echo_ms: u64,
+    },
+    /// Your term is old.
+    Refuse,
+    /// Campaigner to member: how long is your log (R8)?
+    Probe,
+    /// Member to campaigner.
+    ProbeReply {
+        /// Its last record.
+        last: (Term, Index),
+    },
+    /// Campaigner to member: send me your records from here on (R8).
+    Pull {
+        /// First index wanted.
+        from: Index,
+    },
+    /// Member to campaigner.
+    Pulled {
+        /// Term and index of the record before the first.
+        prev: (Term, Index),
+        /// Records.
+        records: Vec<Arc<Record>>,
+    },
+}

@@ -1,0 +1,339 @@
+//! The primary: replicates, commits, changes the members (R2-R5).
+
+use std::sync::Arc;
+
+use braid_base::ids::{Guid, Index, Term};
+
+use super::event::{Body, Effect};
+use super::variant::Variant;
+use super::{Replica, Role};
+use crate::config::{Config, Member};
+use crate::entry::{Entry, Record};
+
+/// Proposals that are not committed yet; more are refused.
+pub const IN_FLIGHT_MAX: u64 = 4096;
+/// Records of one message.
+const MESSAGE_RECORDS: usize = 64;
+/// Payload bytes of one message, exceeded by at most one record.
+const MESSAGE_BYTES: usize = 4 << 20;
+/// Records sent to a peer ahead of its answers.
+const WINDOW: u64 = 512;
+/// A learner this close to the end of the log starts to count.
+const JOIN_LAG: u64 = 64;
+/// Applied records kept in memory for slow peers; older ones come from the log.
+const KEPT_MAX: u64 = 4096;
+
+/// A replica that won the register.
+pub(super) struct Lead {
+    /// What it won; its term is the replica's.
+    pub(super) config: Config,
+    /// False until all of its log is committed in its term (R4).
+    pub(super) active: bool,
+    /// Last index when it won.
+    recover_upto: Index,
+    peers: Vec<Peer>,
+}
+
+struct Peer {
+    member: Member,
+    stand: Stand,
+    /// Durable there, said in the present term (R2).
+    acked: Index,
+    next: Index,
+    /// Where it said that its log differs or ends: sending goes on from there.
+    floor: Index,
+    /// Own clock when the newest answered message of this term was sent: the lease counts from there.
+    leased_from: Option<u64>,
+    heard_ms: u64,
+    sent_ms: Option<u64>,
+    rewound_ms: u64,
+    fetched_ms: Option<u64>,
+}
+
+/// R3: the way into the must-ack set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stand {
+    /// In the configuration: must ack.
+    Voter,
+    /// Must ack, and is proposed as a member once it holds what is committed and this index.
+    Joining(Index),
+    /// Gets the log; nothing waits for it.
+    Catching,
+}
+
+impl Lead {
+    /// R5: unexpired promises of the whole must-ack set.
+    pub(super) fn leased(&self, now: u64, lease_ms: u64) -> bool {
+        self.must_ack().all(|p| p.leased_from.is_some_and(|from| now < from + lease_ms))
+    }
+
+    /// Last index that every peer holds, or that is too far back to be kept in memory.
+    pub(super) fn slowest_acked(&self, last: Index) -> Index {
+        let slowest = self.peers.iter().map(|p| p.acked).min().unwrap_or(last);
+        slowest.max(Index(last.0.saturating_sub(KEPT_MAX)))
+    }
+
+    /// The peers without which nothing is committed; the primary itself comes on top.
+    fn must_ack(&self) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter(|p| p.stand != Stand::Catching)
+    }
+
+    fn has(&self, store: Guid) -> bool {
+        self.peers.iter().any(|p| p.member.store == store)
+    }
+}
+
+impl Replica {
+    pub(super) fn propose(&mut self, now: u64, entry: Entry) {
+        let last = self.tail.last().1;
+        if !self.is_active() || last.0 - self.commit.0 >= IN_FLIGHT_MAX {
+            self.effects.push(Effect::Refused { entry });
+            return;
+        }
+        let record = Arc::new(self.tail.next_record(self.term, entry));
+        self.tail.push(Arc::clone(&record)).expect("its state hash was computed from this very log");
+        self.append(vec![record]);
+        self.replicate(now);
+    }
+
+    /// A configuration led by this replica is in the register: after a campaign, or a change of members.
+    pub(super) fn take_lead(&mut self, now: u64, config: Config) {
+        if self.is_broken(Variant::DiscardTail) && !matches!(self.role, Role::Lead(_)) {
+            self.truncate_after(self.commit);
+        }
+        let last = self.tail.last().1;
+        let peers = config.members.iter().filter(|m| !self.same(**m, self.me));
+        let peers = peers.map(|m| Peer::new(now, *m, Stand::Voter, last.next())).collect();
+        let (active, recover_upto) = match &self.role {
+            Role::Lead(before) => (before.active, before.recover_upto),
+            _ => (false, last), // R4: keeps its whole log
+        };
+        let mut lead = Lead { config, active, recover_upto, peers };
+        if let Role::Lead(before) = &self.role {
+            // What was acked in the old term does not count in the new one (R2), but tells where to go on.
+            for peer in &mut lead.peers {
+                if let Some(old) = before.peers.iter().find(|p| p.member == peer.member) {
+                    peer.next = old.next;
+                }
+            }
+        }
+        self.role = Role::Lead(lead);
+        if active {
+            self.effects.push(Effect::BecamePrimary { term: self.term });
+        }
+        self.replicate(now);
+        self.advance(now);
+    }
+
+    pub(super) fn tick_lead(&mut self, now: u64) {
+        self.drop_silent(now);
+        self.welcome_learners(now);
+        self.replicate(now);
+        self.advance(now);
+    }
+
+    pub(super) fn on_ack(&mut self, now: u64, from: Member, term: Term, held: Index, echo_ms: u64) {
+        let last = self.tail.last().1;
+        let Some(peer) = self.peer_heard(now, from, term, echo_ms) else { return };
+        if held > last {
+            return; // nobody can hold more than this primary sent in this term
+        }
+        peer.acked = peer.acked.max(held);
+        peer.next = peer.next.max(held.next());
+        self.advance(now);
+        self.replicate(now);
+    }
+
+    pub(super) fn on_mismatch(&mut self, now: u64, from: Member, term: Term, hint: Index, echo_ms: u64) {
+        let last = self.tail.last().1;
+        let Some(peer) = self.peer_heard(now, from, term, echo_ms) else { return };
+        if echo_ms < peer.rewound_ms {
+            return; // answers a message from before the last step back
+        }
+        let next = hint.next().clamp(peer.acked.next(), last.next());
+        peer.floor = Index(next.0 - 1);
+        if next != peer.next {
+            (peer.next, peer.sent_ms, peer.rewound_ms) = (next, None, now);
+            self.replicate(now);
+        }
+        self.advance(now);
+    }
+
+    pub(super) fn log_fetched(&mut self, now: u64, to: Member, prev: (Term, Index), records: Vec<Arc<Record>>) {
+        let Role::Lead(lead) = &mut self.role else {
+            self.send(to, Body::Pulled { prev, records }); // a campaigner asked (R8)
+            return;
+        };
+        let Some(peer) = lead.peers.iter_mut().find(|p| p.member == to && p.next == prev.1.next()) else { return };
+        let Some(last) = records.last() else { return };
+        peer.next = last.index.next();
+        (peer.sent_ms, peer.fetched_ms) = (Some(now), None);
+        self.send(to, Body::Append { prev, records, commit: self.commit, sent_ms: now });
+    }
+
+    /// R2: what the whole must-ack set holds, said under the present term, is committed.
+    pub(super) fn advance(&mut self, now: u64) {
+        let Role::Lead(lead) = &self.role else { return };
+        let held = lead.must_ack().map(|p| p.acked).fold(self.durable, Index::min);
+        self.commit_upto(held);
+        let (lease_ms, commit) = (self.timing.lease_ms, self.commit);
+        let Role::Lead(lead) = &mut self.role else { return };
+        // R4: serves only after all of its log is committed, under promises of all members.
+        if !lead.active && commit >= lead.recover_upto && lead.leased(now, lease_ms) {
+            lead.active = true;
+            self.effects.push(Effect::BecamePrimary { term: self.term });
+        }
+        self.admit_learner(now);
+    }
+
+    /// Records from `from` on that are in memory, as many as fit a message.
+    pub(super) fn records_in_memory(&self, from: Index) -> Vec<Arc<Record>> {
+        let (mut records, mut bytes, mut index) = (Vec::new(), 0, from);
+        while let Some(record) = self.tail.record(index)
+            && records.len() < MESSAGE_RECORDS
+            && bytes < MESSAGE_BYTES
+        {
+            bytes += record.entry.payload().len();
+            records.push(Arc::clone(record));
+            index = index.next();
+        }
+        records
+    }
+
+    /// Sends each peer what it lacks, and a heartbeat when one is due.
+    fn replicate(&mut self, now: u64) {
+        let Role::Lead(lead) = &self.role else { return };
+        for at in 0..lead.peers.len() {
+            while self.replicate_to(now, at) {}
+        }
+    }
+
+    /// One message to one peer; true if there may be more to send.
+    fn replicate_to(&mut self, now: u64, at: usize) -> bool {
+        let (heartbeat_ms, last, commit) = (self.timing.heartbeat_ms, self.tail.last().1, self.commit);
+        let Role::Lead(lead) = &self.role else { return false };
+        let peer = &lead.peers[at];
+        let (to, next) = (peer.member, peer.next);
+        let due = peer.sent_ms.is_none_or(|sent| now >= sent + heartbeat_ms);
+        let more = next <= last && next.0 - peer.acked.max(peer.floor).0 <= WINDOW;
+        let before = Index(next.0 - 1);
+        let records = if more { self.records_in_memory(next) } else { Vec::new() };
+        let (prev, records) = match self.tail.term_at(before) {
+            Some(term) if !more || !records.is_empty() => ((term, before), records),
+            _ => {
+                // Not in memory any more: the shell reads it; meanwhile any record both know keeps the lease.
+                self.fetch(now, at);
+                (self.tail.base(), Vec::new())
+            }
+        };
+        if records.is_empty() && !due {
+            return false;
+        }
+        let Role::Lead(lead) = &mut self.role else { return false };
+        let peer = &mut lead.peers[at];
+        peer.sent_ms = Some(now);
+        peer.next = Index(next.0 + records.len() as u64);
+        let sent = !records.is_empty();
+        self.send(to, Body::Append { prev, records, commit, sent_ms: now });
+        sent
+    }
+
+    fn fetch(&mut self, now: u64, at: usize) {
+        let heartbeat_ms = self.timing.heartbeat_ms;
+        let Role::Lead(lead) = &mut self.role else { return };
+        let peer = &mut lead.peers[at];
+        if peer.fetched_ms.is_none_or(|asked| now >= asked + heartbeat_ms) {
+            peer.fetched_ms = Some(now);
+            self.effects.push(Effect::FetchLog { to: peer.member, from: peer.next });
+        }
+    }
+
+    /// The peer behind an answer, if the answer counts: same term (R2), same store (R9).
+    fn peer_heard(&mut self, now: u64, from: Member, term: Term, echo_ms: u64) -> Option<&mut Peer> {
+        let by_host = self.is_broken(Variant::NoUuid) || self.is_broken(Variant::MsgNoUuid);
+        let Role::Lead(lead) = &mut self.role else { return None };
+        if term != lead.config.term {
+            return None;
+        }
+        let same = |p: &Peer| p.member == from || (by_host && p.member.host == from.host);
+        let peer = lead.peers.iter_mut().find(|p| same(p))?;
+        peer.heard_ms = now;
+        peer.leased_from = peer.leased_from.max(Some(echo_ms.min(now)));
+        Some(peer)
+    }
+
+    /// R3: a silent member is dropped by the register first; until then everything still waits for it.
+    fn drop_silent(&mut self, now: u64) {
+        let (drop_ms, drop_early) = (self.timing.drop_ms, self.is_broken(Variant::DropEarly));
+        let Role::Lead(lead) = &mut self.role else { return };
+        let silent = |p: &Peer| now >= p.heard_ms + drop_ms;
+        lead.peers.retain(|p| p.stand != Stand::Catching || !silent(p));
+        let gone: Vec<Member> = lead.must_ack().filter(|p| silent(p)).map(|p| p.member).collect();
+        if drop_early {
+            lead.peers.retain(|p| !silent(p));
+        }
+        if gone.is_empty() || self.cas.is_some() {
+            return;
+        }
+        // A learner that counted already leaves the same way: only a new term may stop waiting for it.
+        let (expect, me) = (lead.config.clone(), lead.config.primary);
+        let members = expect.members.iter().filter(|m| !gone.contains(m)).copied().collect();
+        let mut new = expect.succeeded_by(me, members);
+        new.learners.retain(|l| !gone.contains(l));
+        self.propose_config(now, expect, new);
+    }
+
+    /// R3: a learner gets the log, then counts, and only then becomes a member.
+    fn welcome_learners(&mut self, now: u64) {
+        let (last, late) = (self.tail.last().1, self.is_broken(Variant::AddLate));
+        let Role::Lead(lead) = &mut self.role else { return };
+        for learner in lead.config.learners.clone() {
+            if !lead.has(learner.store) && !lead.config.has(learner.store) && learner != self.me {
+                lead.peers.push(Peer::new(now, learner, Stand::Catching, last.next()));
+            }
+        }
+        for peer in &mut lead.peers {
+            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0;
+            if peer.stand == Stand::Catching && near && !late {
+                peer.stand = Stand::Joining(last);
+            }
+        }
+    }
+
+    /// R3: a learner that holds the log is proposed as a member; it keeps counting whatever becomes of that.
+    fn admit_learner(&mut self, now: u64) {
+        let (commit, late) = (self.commit, self.is_broken(Variant::AddLate));
+        let Role::Lead(lead) = &self.role else { return };
+        let holds = |p: &&Peer| match p.stand {
+            Stand::Joining(from) => p.leased_from.is_some() && p.acked >= from && p.acked >= commit,
+            Stand::Catching => late,
+            Stand::Voter => false,
+        };
+        let Some(learner) = lead.peers.iter().find(holds).map(|p| p.member) else { return };
+        if self.cas.is_some() {
+            return;
+        }
+        let expect = lead.config.clone();
+        let mut members = expect.members.clone();
+        members.push(learner);
+        let new = expect.succeeded_by(expect.primary, members);
+        self.propose_config(now, expect, new);
+    }
+}
+
+impl Peer {
+    fn new(now: u64, member: Member, stand: Stand, next: Index) -> Self {
+        Self {
+            member,
+            stand,
+            acked: Index(0),
+            next,
+            floor: Index(0),
+            leased_from: None,
+            heard_ms: now,
+            sent_ms: None,
+            rewound_ms: 0,
+            fetched_ms: None,
+        }
+    }
+}

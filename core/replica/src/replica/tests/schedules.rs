@@ -1,0 +1,347 @@
+//! Directed schedules: three replicas, every message and every disk write by hand.
+
+use std::sync::Arc;
+
+use braid_base::ErrorKind;
+use braid_base::ids::{ClientId, Guid, HostId, Index, OpId, Term};
+use bytes::Bytes;
+
+use super::disk::PARTITION;
+use crate::config::{Config, Member};
+use crate::entry::{Entry, Record, STATE_HASH_EVERY};
+use crate::kv::applied::Applied;
+use crate::kv::batch::Batch;
+use crate::replica::event::{Body, Effect, Event, Msg};
+use crate::replica::tail::Tail;
+use crate::replica::variant::Variant;
+use crate::replica::{Replica, Start, Timing};
+
+const G: u64 = Timing::DESIGN.grace_ms;
+
+/// Hosts whose messages wait until they are delivered. The disk is instant unless `slow_disk`.
+struct Lab {
+    now: u64,
+    members: Vec<Member>,
+    replicas: Vec<Replica>,
+    register: Config,
+    wires: Vec<(usize, usize, Msg)>,
+    /// Everything else that was asked for, per host.
+    seen: Vec<Vec<Effect>>,
+    slow_disk: bool,
+    slow_register: bool,
+}
+
+fn member(host: u32, store: u8) -> Member {
+    Member { host: HostId(host), store: Guid([store; 16]) }
+}
+
+fn start(me: Member, term: u64, config: &Config) -> Start {
+    let tail = Tail::new(Applied::default());
+    Start { me, partition: PARTITION, term: Term(term), config: config.clone(), tail, timing: Timing::DESIGN }
+}
+
+fn entry(op: u64) -> Entry {
+    let mut batch = Batch::new();
+    batch.put(vec![op as u8], op.to_le_bytes().to_vec());
+    Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, Bytes::new())
+}
+
+impl Lab {
+    fn new(count: u32, variant: Option<Variant>) -> Self {
+        let members: Vec<_> = (0..count).map(|i| member(i, i as u8 + 1)).collect();
+        let register = Config { term: Term(1), primary: members[0], members: members.clone(), learners: Vec::new() };
+        let replica = |m: &Member| Replica::new(0, start(*m, 1, &register)).without_rule(0, variant);
+        Self {
+            now: 0,
+            replicas: members.iter().map(replica).collect(),
+            seen: members.iter().map(|_| Vec::new()).collect(),
+            members,
+            register,
+            wires: Vec::new(),
+            slow_disk: false,
+            slow_register: false,
+        }
+    }
+
+    /// Host 0 leads, the others hold their promises.
+    fn started(count: u32, variant: Option<Variant>) -> Self {
+        let mut lab = Self::new(count, variant);
+        lab.step(0, Event::Tick);
+        lab.tick_until(|lab| lab.replicas[0].is_active());
+        lab
+    }
+
+    fn step(&mut self, host: usize, event: Event) {
+        for effect in self.replicas[host].step(self.now, event) {
+            match effect {
+                Effect::Send { to, msg } => self.wires.push((host, to.host.0 as usize, msg)),
+                Effect::AppendLog { ticket, .. } if !self.slow_disk => self.step(host, Event::LogDurable { ticket }),
+                Effect::Cas { expect, new } if !self.slow_register => {
+                    if self.register == expect {
+                        self.register = new;
+                    }
+                    let now = self.register.clone();
+                    self.step(host, Event::CasResult { now });
+                }
+                Effect::ReadConfig => self.step(host, Event::ConfigSeen(self.register.clone())),
+                other => self.seen[host].push(other),
+            }
+        }
+    }
+
+    /// Delivers what waits on one wire, including answers on the same wire to nothing new.
+    fn deliver(&mut self, from: usize, to: usize) {
+        let (ready, rest) = std::mem::take(&mut self.wires).into_iter().partition(|(f, t, _)| (*f, *t) == (from, to));
+        self.wires = rest;
+        let ready: Vec<(usize, usize, Msg)> = ready;
+        ready.into_iter().for_each(|(_, to, msg)| self.step(to, Event::Msg(msg)));
+    }
+
+    fn lose(&mut self, host: usize) {
+        self.wires.retain(|(from, to, _)| *from != host && *to != host);
+    }
+
+    fn exchange(&mut self, a: usize, b: usize) {
+        for _ in 0..4 {
+            self.deliver(a, b);
+            self.deliver(b, a);
+        }
+    }
+
+    /// All wires work and time passes in small steps.
+    fn tick_until(&mut self, done: impl Fn(&Lab) -> bool) {
+        for _ in 0..400 {
+            if done(self) {
+                return;
+            }
+            self.now += 50;
+            (0..self.replicas.len()).for_each(|host| self.step(host, Event::Tick));
+            for (_, to, msg) in std::mem::take(&mut self.wires) {
+                self.step(to, Event::Msg(msg));
+            }
+        }
+        panic!("20 s were not enough");
+    }
+
+    /// Only `host` sees time pass, and only the register answers it.
+    fn tick_alone(&mut self, host: usize, ms: u64) {
+        for _ in 0..ms / 50 {
+            self.now += 50;
+            self.step(host, Event::Tick);
+        }
+    }
+
+    fn committed(&self, host: usize) -> u64 {
+        self.replicas[host].committed().0
+    }
+
+    fn op(&self, host: usize, index: u64) -> Option<u64> {
+        Some(self.replicas[host].record(Index(index))?.entry.ops()[0].seq)
+    }
+
+    fn quarantined(&self, host: usize) -> bool {
+        self.seen[host].iter().any(|e| matches!(e, Effect::Quarantine { .. }))
+    }
+}
+
+/// write0 ; repl0>1 ; ack0<1 ; campaign2 ; repl2>1 ; wipe2 ; restart2 ; repl0>2 ; ack0<2 ; commit0 (RESULTS.txt).
+/// Returns what host 0 committed as entry 1, and what the member 1 of the new configuration holds there.
+fn wiped_store_answers_for_the_old_one(variant: Option<Variant>) -> (Option<u64>, Option<u64>) {
+    let mut lab = Lab::started(3, variant);
+    lab.step(0, Event::Propose(entry(100)));
+    lab.exchange(0, 1);
+    assert_eq!((lab.committed(0), lab.op(1, 1)), (0, Some(100)));
+    let late: Vec<_> = lab.wires.iter().filter(|(from, to, _)| (*from, *to) == (0, 2)).cloned().collect();
+    // Hosts 0 and 1 can no longer talk; 2 never heard of the entry, its promise runs out.
+    lab.lose(0);
+    lab.tick_alone(2, G + 100);
+    lab.lose(2); // R8 would have told it of the entry
+    lab.tick_alone(2, Timing::DESIGN.probe_ms + 50);
+    lab.exchange(2, 1);
+    lab.step(2, Event::Propose(entry(200)));
+    lab.exchange(2, 1);
+    let kept = lab.op(1, 1);
+    // Host 2 loses its disk and comes back as a new store that never saw a term.
+    lab.members[2] = member(2, 99);
+    let fresh = start(lab.members[2], 0, &Config::default());
+    lab.replicas[2] = Replica::new(lab.now, fresh).without_rule(lab.now, variant);
+    lab.lose(2);
+    for (_, _, msg) in late {
+        lab.step(2, Event::Msg(msg));
+    }
+    lab.deliver(2, 0);
+    let committed = if lab.committed(0) >= 1 { lab.op(0, 1) } else { None };
+    (committed, kept)
+}
+
+#[test]
+fn messages_name_the_store_they_are_meant_for() {
+    let (committed, kept) = wiped_store_answers_for_the_old_one(None);
+    assert_eq!((committed, kept), (None, Some(200)), "R9: the wiped store stays silent");
+    let (committed, kept) = wiped_store_answers_for_the_old_one(Some(Variant::MsgNoUuid));
+    assert_eq!((committed, kept), (Some(100), Some(200)), "without R9 the schedule breaks I1");
+}
+
+#[test]
+fn a_single_member_resumes_at_once_and_commits_with_its_disk() {
+    let mut lab = Lab::new(1, None);
+    lab.step(0, Event::Tick);
+    assert!(lab.replicas[0].is_active() && lab.replicas[0].may_read(0));
+    assert_eq!(lab.replicas[0].term(), Term(2), "R7: in a new term");
+    lab.slow_disk = true;
+    lab.seen[0].clear();
+    lab.step(0, Event::Propose(entry(1)));
+    lab.step(0, Event::Propose(entry(2)));
+    let tickets: Vec<_> = lab.seen[0]
+        .iter()
+        .filter_map(|e| if let Effect::AppendLog { ticket, .. } = e { Some(*ticket) } else { None })
+        .collect();
+    assert_eq!((tickets.len(), lab.seen[0].len(), lab.committed(0)), (2, 2, 0));
+    lab.step(0, Event::LogDurable { ticket: tickets[1] });
+    assert!(matches!(lab.seen[0][2..], [Effect::Committed { upto: Index(2) }]), "one report covers those before");
+}
+
+#[test]
+fn only_an_active_primary_takes_proposals() {
+    let mut lab = Lab::started(3, None);
+    lab.step(1, Event::Propose(entry(7)));
+    assert!(matches!(&lab.seen[1][..], [.., Effect::Refused { entry }] if entry.ops()[0].seq == 7));
+    lab.step(0, Event::StorageFailed { error: ErrorKind::Io.into() });
+    lab.step(0, Event::Propose(entry(8)));
+    assert!(matches!(&lab.seen[0][..], [.., Effect::SteppedDown, Effect::Quarantine { .. }, Effect::Refused { .. }]));
+}
+
+#[test]
+fn reads_end_with_the_lease() {
+    let mut lab = Lab::started(3, None);
+    assert!(lab.replicas[0].may_read(lab.now));
+    lab.lose(0);
+    let until = lab.now + Timing::DESIGN.lease_ms;
+    assert!(!lab.replicas[0].may_read(until), "R5: counted from when the promise was asked for");
+    assert!(lab.replicas[0].is_active(), "writes still wait for the members");
+}
+
+#[test]
+fn a_campaigner_does_not_promise_what_it_may_have_broken() {
+    let mut lab = Lab::started(3, None);
+    lab.step(0, Event::Propose(entry(1)));
+    let late: Vec<_> = lab.wires.iter().filter(|(from, to, _)| (*from, *to) == (0, 2)).cloned().collect();
+    lab.lose(0);
+    lab.slow_register = true;
+    lab.tick_alone(2, G + Timing::DESIGN.probe_ms + 100);
+    assert!(lab.seen[2].iter().any(|e| matches!(e, Effect::Cas { .. })));
+    lab.wires.clear();
+    for (_, _, msg) in late {
+        lab.step(2, Event::Msg(msg));
+    }
+    assert!(lab.wires.is_empty(), "R6: its compare-and-set may succeed at any time");
+    // The register tells that it failed: someone else was faster.
+    let taken = lab.register.succeeded_by(lab.members[1], lab.members[1..].to_vec());
+    lab.step(2, Event::CasResult { now: taken });
+    lab.step(2, Event::Msg(append(&lab, 0, 2, 2, Vec::new())));
+    assert_eq!(lab.wires.len(), 1, "then it answers again");
+}
+
+fn append(lab: &Lab, from: usize, to: usize, term: u64, records: Vec<Arc<Record>>) -> Msg {
+    let body = Body::Append { prev: (Term(0), Index(0)), records, commit: Index(0), sent_ms: lab.now };
+    Msg { partition: PARTITION, term: Term(term), from: lab.members[from], to_store: lab.members[to].store, body }
+}
+
+#[test]
+fn an_old_term_is_refused_and_a_committed_entry_never_replaced() {
+    let mut lab = Lab::started(3, None);
+    lab.step(1, Event::Msg(append(&lab, 2, 1, 1, Vec::new())));
+    assert!(matches!(&lab.wires[..], [.., (1, 2, Msg { body: Body::Refuse, .. })]), "R1");
+    lab.step(0, Event::Propose(entry(1)));
+    lab.tick_until(|lab| lab.committed(1) == 1);
+    let other = Arc::new(Record { term: Term(9), index: Index(1), entry: entry(9), state_hash: None });
+    lab.step(1, Event::Msg(append(&lab, 2, 1, 9, vec![other])));
+    assert!(lab.quarantined(1) && lab.op(1, 1) == Some(1), "I2");
+}
+
+#[test]
+fn a_campaigner_fetches_the_longest_log_first() {
+    let mut lab = Lab::started(3, None);
+    lab.step(0, Event::Propose(entry(1)));
+    lab.exchange(0, 1);
+    lab.lose(0);
+    lab.tick_alone(2, G + 100);
+    lab.exchange(2, 1);
+    assert_eq!(lab.op(2, 1), Some(1), "R8");
+    assert_eq!(lab.register.primary, lab.members[2]);
+    assert!(!lab.register.has(lab.members[0].store), "R6: the old primary is out");
+}
+
+#[test]
+fn a_campaigner_never_gives_up_entries_for_another_log() {
+    let mut lab = Lab::started(3, None);
+    lab.step(0, Event::Propose(entry(1)));
+    lab.exchange(0, 1);
+    lab.lose(0);
+    // Host 2 was primary for a moment and is out of the configuration since, but host 1 does not know.
+    let lost = Arc::new(Record { term: Term(3), index: Index(1), entry: entry(66), state_hash: None });
+    lab.step(2, Event::Msg(append(&lab, 0, 2, 3, vec![lost])));
+    lab.lose(2);
+    lab.slow_register = true;
+    lab.tick_alone(1, G + 100);
+    lab.exchange(1, 2);
+    lab.tick_alone(1, 3 * Timing::DESIGN.probe_ms);
+    assert!(lab.seen[1].iter().any(|e| matches!(e, Effect::Cas { .. })), "it stands with what it has");
+    assert!(!lab.seen[1].iter().any(|e| matches!(e, Effect::TruncateLog { .. })));
+    assert_eq!(lab.op(1, 1), Some(1), "the entry may be committed by now");
+}
+
+#[test]
+fn a_learner_counts_before_it_is_a_member() {
+    let mut lab = Lab::started(2, None);
+    (1..=200).for_each(|op| lab.step(0, Event::Propose(entry(op))));
+    lab.tick_until(|lab| lab.committed(0) == 200);
+    let learner = member(2, 50);
+    lab.members.push(learner);
+    lab.replicas.push(Replica::new(lab.now, start(learner, 0, &Config::default())));
+    lab.seen.push(Vec::new());
+    lab.register.learners.push(learner);
+    lab.slow_register = true;
+    lab.step(0, Event::ConfigSeen(lab.register.clone()));
+    let asked = |lab: &Lab| lab.seen[0].iter().any(|e| matches!(e, Effect::Cas { .. }));
+    lab.tick_until(asked);
+    assert_eq!(lab.replicas[2].durable(), Index(200), "R3: it holds the log first");
+    assert!(!lab.register.has(learner.store));
+    // Proposed, not yet in the register: what comes now waits for it already.
+    lab.step(0, Event::Propose(entry(201)));
+    lab.exchange(0, 1);
+    assert_eq!(lab.committed(0), 200, "R3");
+    lab.exchange(0, 2);
+    assert_eq!(lab.committed(0), 201);
+    lab.slow_register = false;
+    lab.tick_until(|lab| lab.register.has(learner.store) && lab.replicas[0].may_read(lab.now));
+    assert_eq!(lab.register.learners, []);
+}
+
+#[test]
+fn a_store_that_failed_is_dropped_and_a_primary_that_failed_replaced() {
+    let mut lab = Lab::started(3, None);
+    lab.step(1, Event::StorageFailed { error: ErrorKind::Io.into() });
+    lab.step(0, Event::Propose(entry(1)));
+    lab.tick_until(|lab| lab.register.members.len() == 2 && lab.committed(0) == 1);
+    lab.step(0, Event::StorageFailed { error: ErrorKind::Io.into() });
+    lab.tick_until(|lab| lab.replicas[2].is_active());
+    assert_eq!((lab.register.members.len(), lab.committed(2)), (1, 1));
+    assert!(!lab.replicas[1].is_active() && lab.quarantined(0));
+}
+
+#[test]
+fn a_different_state_hash_takes_the_store_out() {
+    let mut tail = Tail::new(Applied::default());
+    for op in 1..STATE_HASH_EVERY {
+        let record = tail.next_record(Term(1), entry(op));
+        assert_eq!(record.state_hash, None);
+        tail.push(Arc::new(record)).expect("its own");
+    }
+    let record = tail.next_record(Term(1), entry(0));
+    let mut wrong = record.clone();
+    wrong.state_hash = record.state_hash.map(|hash| hash ^ 1);
+    let error = tail.push(Arc::new(wrong)).expect_err("I5");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(record.state_hash.is_some() && tail.push(Arc::new(record)).is_ok());
+}
