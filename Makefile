@@ -30,7 +30,7 @@ test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, t
 
 test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 kills, a million files (hours)
 	cargo xtask ci
-	BRAID_LONG=1 cargo test --release --package braid-sim
+	BRAID_SEEDS=2000 cargo test --release --package braid-sim -- --nocapture
 	$(MAKE) build
 	tests-outside/run.sh --long
 

@@ -17,6 +17,7 @@ done
 
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 git diff --quiet HEAD 2>/dev/null || commit+=-changed
+date=$(date -u +%Y-%m-%d)
 work=$(mktemp -d "$place/braid-bench.XXXXXX")
 cleanup() {
   ./bin/braid down "$work/state" >/dev/null 2>&1 || true
@@ -29,4 +30,8 @@ mkdir "$work/mount" "$work/ext4"
 echo "disk: $(stat -f -c %T "$work") at $place, $(nproc) CPUs, commit $commit"
 ./bin/braid-bench suite --ext4 "$work/ext4" \
   --braid ./bin/braid --state "$work/state" --mount "$work/mount" \
-  --out bench/results --commit "$commit" --date "$(date -u +%Y-%m-%d)" "${options[@]}"
+  --out bench/results --commit "$commit" --date "$date" "${options[@]}"
+
+echo
+echo "erasure code, GB/s on one core"
+cargo run --release --quiet --package braid-erasure --example throughput | tee "bench/results/$date-$commit-erasure.txt"

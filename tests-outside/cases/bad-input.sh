@@ -166,7 +166,7 @@ fi
 [[ $(sha256sum <"$drive") == "$damaged" ]] || bad "both superblock copies" "the drive was overwritten"
 restore
 
-segment=$(find "$STATE" -type f -path '*log*' ! -name 'braid.log*' ! -path '*/kv/*' -size +1M | LC_ALL=C sort | head -n 1)
+segment=$(find "$STATE" -type f -name 'seg-*' | LC_ALL=C sort | head -n 1)
 [[ -n $segment ]] || bad "a damaged log segment" "no log segment found"
 # In the first record: what follows it is whole, so this is damage and no torn end.
 scribble "$segment" 4100 64
