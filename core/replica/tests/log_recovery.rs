@@ -368,3 +368,12 @@ fn a_log_begun_after_an_import_needs_no_first_record() {
     append(&mut log, &mut files, &[record(4, 101, 10), record(5, 102, 10)]);
     assert_eq!(recovered_with(&files, start).expect("whole").0.len(), 2);
 }
+
+#[test]
+fn the_bytes_on_disk_are_a_format() {
+    let (files, _) = small_log();
+    let file = &files.files[&Segment(1)];
+    // header: magic, format 1; then the first record's length, and a checksum over all of it.
+    assert_eq!(file[..12], *b"BRAIDLOG\x01\0\0\0");
+    assert_eq!(braid_base::crc::crc32c(file), 970_991_842, "a change here needs a new format number");
+}

@@ -54,3 +54,13 @@ fn both_blocks_damaged_is_no_fresh_store() {
     file[4096 + 30] ^= 1;
     assert_eq!(ReplicaMeta::read(&file).map_err(|e| e.kind()), Err(ErrorKind::Corrupt));
 }
+
+#[test]
+fn the_bytes_on_disk_are_a_format() {
+    let mut meta =
+        ReplicaMeta::new(LogIdent { cluster: Guid([1; 16]), partition: PartitionId(2), store: Guid([3; 16]) });
+    meta.config = Config { term: Term(7), primary: member(1), members: vec![member(1), member(2)], learners: vec![] };
+    let (offset, block) = meta.write();
+    assert_eq!((offset, &block[..12]), (4096, &b"BRAIDREP\x01\0\0\0"[..]));
+    assert_eq!(braid_base::crc::crc32c(&block), 320_644_078, "a change here needs a new format number");
+}

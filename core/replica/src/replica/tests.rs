@@ -9,9 +9,9 @@ use super::variant::Variant;
 use faults::{Faults, Tally};
 use sim::World;
 
-/// Runs one seed; `Err` says which invariant broke.
-fn run(seed: u64, faults: Faults, variant: Option<Variant>) -> Result<Tally, String> {
-    let mut world = World::new(seed, faults, variant);
+/// Runs one seed with `count` members; `Err` says which invariant broke.
+fn run(seed: u64, count: u32, faults: Faults, variant: Option<Variant>) -> Result<Tally, String> {
+    let mut world = World::with_nodes(seed, count, faults, variant);
     world.run(35_000)?;
     world.heal(15_000)?;
     Ok(world.tally)
@@ -22,7 +22,7 @@ fn invariants_hold_on_every_seed() {
     let mut sum = Tally::default();
     for seed in 1..=300 {
         let faults = if seed % 2 == 0 { Faults::usual() } else { Faults::nasty() };
-        match run(seed, faults, None) {
+        match run(seed, 3, faults, None) {
             Ok(tally) => sum.add(&tally),
             Err(broken) => panic!("seed {seed}: {broken}"),
         }
@@ -31,6 +31,17 @@ fn invariants_hold_on_every_seed() {
     assert!(sum.commits > 50_000 && sum.reads > 100_000, "{sum:?}");
     assert!(sum.fetches > 500, "{sum:?}");
     assert!(sum.crashes > 2_000 && sum.wipes > 100 && sum.primaries > 1_500 && sum.truncations > 50, "{sum:?}");
+}
+
+#[test]
+#[ignore = "minutes; run it after a change of the rules"]
+fn invariants_hold_on_many_more_seeds_and_members() {
+    for seed in 1_001..=9_000 {
+        let faults = if seed % 3 == 0 { Faults::usual() } else { Faults::nasty() };
+        if let Err(broken) = run(seed, 2 + (seed % 4) as u32, faults, None) {
+            panic!("seed {seed}: {broken}");
+        }
+    }
 }
 
 #[test]
@@ -49,7 +60,7 @@ fn a_single_member_commits_with_the_disk_and_resumes_at_once() {
 fn caught(variant: Variant) -> Option<(u64, String)> {
     let data = |broken: &String| ["I1", "I2", "I3"].iter().any(|i| broken.starts_with(i));
     (1..=400).find_map(|seed| {
-        let broken = run(seed, Faults::nasty(), Some(variant)).err().filter(data)?;
+        let broken = run(seed, 3, Faults::nasty(), Some(variant)).err().filter(data)?;
         Some((seed, broken))
     })
 }

@@ -82,17 +82,13 @@ pub struct World {
 type Check = Result<(), String>;
 
 impl World {
-    /// Three members.
-    pub fn new(seed: u64, faults: Faults, variant: Option<Variant>) -> Self {
-        Self::with_nodes(seed, 3, faults, variant)
-    }
-
     /// One member that never loses its store.
     pub fn alone(seed: u64) -> Self {
         Self::with_nodes(seed, 1, Faults { wiped: 0, ..Faults::usual() }, None)
     }
 
-    fn with_nodes(seed: u64, count: u32, faults: Faults, variant: Option<Variant>) -> Self {
+    /// `count` members, all hosts up.
+    pub fn with_nodes(seed: u64, count: u32, faults: Faults, variant: Option<Variant>) -> Self {
         let members: Vec<_> = (0..count).map(|i| Member { host: HostId(i), store: Guid([i as u8 + 1; 16]) }).collect();
         let register = Config { term: Term(1), primary: members[0], members: members.clone(), learners: Vec::new() };
         let mut world = Self {
