@@ -1,4 +1,4 @@
-//! Mount points: may one be mounted on, is one dead, who holds it.
+//! Mount points: may one be mounted on, is one dead. Who holds one is told by the FUSE door.
 //!
 //! When the process dies by SIGKILL its FUSE mounts stay as dead ones (every call answers ENOTCONN). They are
 //! told by the kernel's list of mounts and by `DIR/mounts.json`, where the process notes its own.
@@ -16,8 +16,6 @@ use rustix::mount::{UnmountFlags, unmount};
 
 /// What mounts of Braid are called in the kernel's list: type `fuse.braid`, or a source that starts so.
 const NAME: &str = "braid";
-/// Most holders that a message names.
-const HOLDERS_MAX: usize = 5;
 
 /// A line of the kernel's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,12 +102,6 @@ pub fn remember(dir: &Path, path: &Path) -> Result<()> {
     if all.insert(path.to_path_buf()) { write(dir, &all) } else { Ok(()) }
 }
 
-/// Notes that the mount on `path` is gone.
-pub fn forget(dir: &Path, path: &Path) -> Result<()> {
-    let mut all = remembered(dir);
-    if all.remove(path) { write(dir, &all) } else { Ok(()) }
-}
-
 /// Is `path` a mount whose process died?
 pub fn is_dead(path: &Path) -> bool {
     fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
@@ -131,36 +123,6 @@ pub fn detach(path: &Path) -> Result<()> {
         }
         Err(error) => Err(Error::os(format_args!("unmounting {}", path.display()), &error.into())),
     }
-}
-
-/// Who has a file or directory below `path` open, as `name (pid 12)`; for the message of a refused unmount.
-pub fn holders(path: &Path) -> Vec<String> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let found = pids.filter(|pid| *pid != std::process::id() && holds(*pid, path)).take(HOLDERS_MAX);
-    found
-        .map(|pid| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{} (pid {pid})", name.trim())
-        })
-        .collect()
-}
-
-fn holds(pid: u32, path: &Path) -> bool {
-    let process = PathBuf::from(format!("/proc/{pid}"));
-    let mut links: Vec<PathBuf> = ["cwd", "root", "exe"].iter().map(|name| process.join(name)).collect();
-    if let Ok(open) = fs::read_dir(process.join("fd")) {
-        links.extend(open.flatten().map(|entry| entry.path()));
-    }
-    let below = |link: &PathBuf| fs::read_link(link).is_ok_and(|target| target.starts_with(path));
-    let mapped = || {
-        fs::read_to_string(process.join("maps")).is_ok_and(|maps| {
-            maps.lines()
-                .filter_map(|line| line.find('/').map(|at| &line[at..]))
-                .any(|file| Path::new(file).starts_with(path))
-        })
-    };
-    links.iter().any(below) || mapped()
 }
 
 /// `path` without links and dots. The last component is not followed into: it may be a dead mount.
@@ -258,7 +220,7 @@ fn refused(message: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mount, check, forget, holders, list, parse, remember, remembered, settle};
+    use super::{Mount, check, list, parse, remember, remembered, sweep};
     use std::fs;
     use std::path::Path;
 
@@ -300,19 +262,12 @@ mod tests {
     }
 
     #[test]
-    fn notes_and_holders() {
+    fn notes() {
         let dir = tempfile::tempdir().expect("dir");
         remember(dir.path(), Path::new("/mnt/a b")).expect("note");
-        remember(dir.path(), Path::new("/mnt/c")).expect("note");
-        forget(dir.path(), Path::new("/mnt/c")).expect("note");
+        remember(dir.path(), Path::new("/mnt/a b")).expect("twice is no error");
         assert_eq!(remembered(dir.path()).into_iter().collect::<Vec<_>>(), [Path::new("/mnt/a b")]);
-        let held = dir.path().join("held");
-        fs::write(&held, "").expect("write");
-        let file = fs::File::open(&held).expect("open");
-        let mut sleeper = std::process::Command::new("sleep").arg("30").stdin(file).spawn().expect("a process");
-        let found = holders(&settle(dir.path()).expect("path"));
-        sleeper.kill().expect("kill");
-        sleeper.wait().expect("wait");
-        assert_eq!(found, [format!("sleep (pid {})", sleeper.id())]);
+        assert_eq!(sweep(dir.path()).expect("sweep"), Vec::<std::path::PathBuf>::new(), "it is no mount");
+        assert!(remembered(dir.path()).is_empty());
     }
 }

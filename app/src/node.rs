@@ -1,11 +1,26 @@
-//! The one place where the command line meets the running cluster: starts a host and gives its [`Control`].
+//! The one place where the command line meets the running cluster: the list of parts, started in order.
+//!
+//! 1. The coordinator says whether a cluster exists.
+//! 2. Each place where a drive may be is looked at; what contradicts the records or the wish is refused.
+//! 3. A new cluster: drives are formatted, then recorded as active.
+//! 4. The host starts drives, view and partitions.
+
+mod control;
+mod drives;
+mod filesystems;
+mod views;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use braid_admin::Control;
-use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::setup::Wish;
+use braid_base::Result;
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::embedded::Embedded;
+use braid_cluster::setup::{self, Plan, Wish, World};
+use braid_host::run::{DriveSpec, Host, HostConfig};
+
+use control::Node;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -25,7 +40,48 @@ pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 ///
 /// Runs inside the tokio runtime's blocking pool. A failure is one line; whatever was started has stopped then.
 pub fn start(options: Options, say: Say) -> Result<Arc<dyn Control>> {
-    say("starting the host");
-    let dir = options.dir.display();
-    Err(Error::new(ErrorKind::Unsupported, format!("{dir}: host not connected yet")))
+    say("opening the coordinator");
+    let coordinator = open_coordinator(&options)?;
+    say("looking at the drives");
+    let known = setup::known(coordinator.as_ref())?;
+    let places = setup::places(known.as_ref(), &options.wish, &options.dir);
+    let found = places.iter().map(|path| drives::look(path)).collect::<Result<Vec<_>>>()?;
+    let mut identities = drives::identities(places.len() + 1)?;
+    let mut identity = || identities.pop().unwrap_or_default();
+    let world = World { identity: &mut identity, now_s: views::now_s() };
+    let plan = setup::decide(known.as_ref(), &options.wish, &found, world)?;
+    let mut plan = setup::record(coordinator.as_ref(), plan)?;
+    if !plan.to_format.is_empty() {
+        say("formatting drives");
+        drives::format(coordinator.as_ref(), &mut plan)?;
+    }
+    for (drive, why) in &plan.lost {
+        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
+    }
+    say("recovering partitions");
+    let capacity_bytes = drives::net_bytes(&plan);
+    let host = Host::start(host_config(&options, &plan, capacity_bytes), &coordinator, tokio::runtime::Handle::current())?;
+    Ok(Arc::new(Node::new(coordinator, host, plan, capacity_bytes)))
+}
+
+fn open_coordinator(options: &Options) -> Result<Arc<dyn Coordinator>> {
+    let path = options.dir.join("cluster.redb");
+    let clock = Arc::new(braid_io::clock::mono_ms);
+    let store = if options.recover { Embedded::recover(&path, clock)? } else { Embedded::open(&path, clock)? };
+    Ok(Arc::new(store))
+}
+
+fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfig {
+    let spec = |drive: &braid_cluster::facts::Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    HostConfig {
+        dir: options.dir.clone(),
+        cluster: plan.cluster.guid,
+        host: plan.host.id,
+        data: plan.cluster.protection.data,
+        parity: plan.cluster.protection.parity,
+        shard_bytes: plan.cluster.shard_bytes,
+        partitions: plan.cluster.partitions,
+        drives: plan.present.iter().map(spec).collect(),
+        capacity_bytes,
+    }
 }

@@ -55,8 +55,8 @@ pub fn json(value: &impl Serialize) -> Outcome {
 pub fn table(titles: &[&str], rows: Vec<Vec<Field>>) -> Outcome {
     let mut table = Table::new();
     table.load_style(comfy_table::presets::NOTHING);
-    let terminal = stdout().is_terminal();
-    table.set_content_arrangement(if terminal { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
+    // Rows stay whole, also on a narrow terminal: a wrapped path or UUID cannot be copied.
+    table.set_content_arrangement(ContentArrangement::Disabled);
     if colours() {
         table.enforce_styling()
     } else {

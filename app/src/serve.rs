@@ -104,7 +104,7 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     }
     let stopped = tokio::select! {
         stopped = tokio::time::timeout(STOP_MAX, control.shutdown()) => stopped,
-        name = signals.next() => leave_at_once(&dir, &name),
+        name = signals.next() => leave_at_once(&dir, name),
     };
     drop(hush);
     // What a client of REST may still be owed is worth no more than this.
@@ -132,6 +132,7 @@ async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) 
     if let Some(path) = &order.mount {
         say("mounting");
         let path = mountpoint::check(path, dir)?;
+        mountpoint::remember(dir, &path)?;
         let spec = MountSpec { filesystem: order.filesystem.clone(), path: path.to_string_lossy().into_owned() };
         control.mount(spec).await?;
     }

@@ -170,6 +170,23 @@ pub fn decide(known: Option<&Known>, wish: &Wish, found: &[Found], world: World<
     }
 }
 
+/// Refuses a plan whose new drive files would fill the disk of `dir`, where `free_bytes` are left: `NoSpace`.
+pub fn check_room(plan: &Plan, dir: &Path, free_bytes: u64) -> Result<()> {
+    let files_bytes: u64 = plan.to_format.iter().filter(|new| new.make_file).map(|new| new.drive.size_bytes).sum();
+    let needed_bytes = bounds::space_needed_bytes(files_bytes);
+    if files_bytes == 0 || needed_bytes <= free_bytes {
+        return Ok(());
+    }
+    let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+    let message = format!(
+        "{}: {} MiB free expected for drive files and metadata, found {} MiB: free some, use --drive-size with less, or another disk",
+        dir.display(),
+        mib(needed_bytes),
+        mib(free_bytes)
+    );
+    Err(Error::new(ErrorKind::NoSpace, message))
+}
+
 /// Writes a plan: for a new cluster everything, the cluster record last; else the drives that moved.
 ///
 /// A new drive has no number yet in the plan; it gets one here, so go on with the plan that is returned.

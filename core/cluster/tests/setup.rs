@@ -83,6 +83,19 @@ fn a_new_cluster() {
 }
 
 #[test]
+fn a_full_disk_is_seen_before() {
+    let wish = Wish { drive_bytes: Some(GIB), ..wish(6) };
+    let plan = decide(None, &wish, &missing(None, &wish)).expect("plan");
+    setup::check_room(&plan, Path::new(DIR), 7 * GIB).expect("enough");
+    let error = setup::check_room(&plan, Path::new(DIR), 6 * GIB).expect_err("room for metadata is missing");
+    assert_eq!(error.kind(), ErrorKind::NoSpace);
+    assert!(error.message().contains("/srv/braid") && error.message().contains("found 6144 MiB"), "{error}");
+    let (known, found) = running(&coordinator(), 6);
+    let plan = decide(Some(&known), &Wish::default(), &found).expect("plan");
+    setup::check_room(&plan, Path::new(DIR), 0).expect("nothing is made");
+}
+
+#[test]
 fn defaults_follow_the_drives() {
     for (drives, protection) in [(1, "1+0"), (2, "1+1"), (3, "2+1"), (4, "2+2"), (5, "3+2"), (6, "4+2"), (9, "4+2")] {
         let wish = Wish { drive_bytes: Some(256 << 20), ..wish(drives) };

@@ -1,0 +1,243 @@
+//! A running cluster, as the administrator's door sees it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use braid_admin::control::{Sample, SampleKind};
+use braid_admin::{Answer, Control};
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::{Drive, Filesystem};
+use braid_cluster::setup::Plan;
+use braid_cluster::view::{
+    Capacity, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView,
+    Status,
+};
+use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
+use braid_host::run::Host;
+
+use super::filesystems::{self, Filesystems, Open};
+use super::views;
+
+/// The parts of this process.
+pub struct Node {
+    coordinator: Arc<dyn Coordinator>,
+    host: Mutex<Option<Arc<Host>>>,
+    plan: Plan,
+    capacity_bytes: u64,
+    filesystems: Filesystems,
+    started_ms: u64,
+}
+
+impl Node {
+    /// A node of parts that run.
+    pub fn new(coordinator: Arc<dyn Coordinator>, host: Host, plan: Plan, capacity_bytes: u64) -> Self {
+        let (host, filesystems) = (Mutex::new(Some(Arc::new(host))), Filesystems::default());
+        Self { coordinator, host, plan, capacity_bytes, filesystems, started_ms: braid_io::clock::mono_ms() }
+    }
+
+    fn host(&self) -> Result<Arc<Host>> {
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner);
+        host.clone().ok_or_else(|| Error::new(ErrorKind::Stopped, "the cluster is stopping"))
+    }
+
+    async fn open(&self, record: &Filesystem) -> Result<Arc<Open>> {
+        let host = self.host()?;
+        self.filesystems.open(self.coordinator.as_ref(), &host, record, self.capacity_bytes).await
+    }
+
+    async fn view(&self, record: &Filesystem) -> Result<FilesystemView> {
+        let space = self.open(record).await?.fs.statfs().await?;
+        Ok(views::filesystem(record, space))
+    }
+
+    async fn drive_views(&self) -> Result<Vec<DriveView>> {
+        let stats = self.host()?.drives().await;
+        let (recorded, _) = records::list::<Drive>(self.coordinator.as_ref())?;
+        let why = |id| self.plan.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
+        Ok(recorded.iter().map(|stored| views::drive(&stored.value, &stats, why(stored.value.id))).collect())
+    }
+
+    fn partition_views(&self) -> Result<Vec<PartitionView>> {
+        let reports = self.host()?.partitions();
+        let recorded = partitions::list(self.coordinator.as_ref())?;
+        let report = |id| reports.iter().find(|report| report.partition == id);
+        Ok(recorded.iter().map(|record| views::partition(record, report(record.id))).collect())
+    }
+
+    async fn summary(&self) -> Result<Status> {
+        let (drives, partitions) = (self.drive_views().await?, self.partition_views()?);
+        let cluster = &self.plan.cluster;
+        let (state, problems) = health::judge(cluster.protection, &drives, &partitions);
+        let used_bytes = self.host()?.partitions().iter().map(|report| report.data.used_bytes).sum();
+        Ok(Status {
+            state,
+            problems,
+            name: cluster.name.clone(),
+            guid: cluster.guid.to_string(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: (braid_io::clock::mono_ms() - self.started_ms) / 1000,
+            protection: cluster.protection.to_string(),
+            shard_bytes: cluster.shard_bytes,
+            capacity: Capacity {
+                raw_bytes: drives.iter().map(|drive| drive.size_bytes).sum(),
+                net_bytes: self.capacity_bytes,
+                used_bytes,
+                free_bytes: self.capacity_bytes.saturating_sub(used_bytes),
+            },
+            drives,
+            partitions,
+            filesystems: records_of::list(self.coordinator.as_ref())?.len() as u64,
+            mounts: self.filesystems.mounts(),
+        })
+    }
+
+    async fn remove(&self, name: &str) -> Result<()> {
+        let record = records_of::find(self.coordinator.as_ref(), name)?.value;
+        if self.filesystems.is_mounted(record.id) {
+            let words = format!("file system {name} is mounted: unmount it first (`braid umount PATH`)");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        let record = records_of::start_remove(self.coordinator.as_ref(), name)?;
+        let open = self.open(&record).await?;
+        filesystems::empty(&open.fs).await?;
+        open.fs.end_session().await?;
+        self.filesystems.forget(record.id);
+        records_of::forget(self.coordinator.as_ref(), &record)
+    }
+
+    async fn stop(&self) -> Result<()> {
+        self.filesystems.detach_all().await;
+        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(host) = host else { return Ok(()) };
+        let stopping = tokio::task::spawn_blocking(move || host.stop());
+        stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))
+    }
+
+    async fn numbers(&self) -> Result<Vec<Sample>> {
+        let mut samples = Vec::new();
+        let mut gauge = |name, help, labels, value: u64| {
+            samples.push(Sample { name, help, kind: SampleKind::Gauge, labels, value: value as f64 });
+        };
+        for drive in self.drive_views().await? {
+            let label = || vec![("drive", drive.id.to_string())];
+            gauge("drive_size_bytes", "Size of the drive.", label(), drive.size_bytes);
+            gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
+            gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
+        }
+        for partition in self.partition_views()? {
+            let label = || vec![("partition", partition.id.to_string())];
+            gauge("partition_staged_bytes", "Bytes that wait in the log for a pack.", label(), partition.staged_bytes);
+            gauge("partition_log_bytes", "Bytes of log segments on disk.", label(), partition.log_bytes);
+            gauge("partition_serving", "1 if it answers.", label(), u64::from(partition.is_serving()));
+        }
+        for partition in self.partition_views()? {
+            let labels = vec![("partition", partition.id.to_string())];
+            let (kind, help, value) = (SampleKind::Counter, "Log entries applied.", partition.applied as f64);
+            samples.push(Sample { name: "partition_applied_total", help, kind, labels, value });
+        }
+        Ok(samples)
+    }
+}
+
+impl Control for Node {
+    fn status(&self) -> Answer<'_, Status> {
+        Box::pin(self.summary())
+    }
+
+    fn drives(&self) -> Answer<'_, Vec<DriveView>> {
+        Box::pin(self.drive_views())
+    }
+
+    fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
+        Box::pin(async { self.partition_views() })
+    }
+
+    fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {
+        Box::pin(async {
+            let mut views = Vec::new();
+            for record in records_of::list(self.coordinator.as_ref())? {
+                views.push(self.view(&record).await?);
+            }
+            Ok(views)
+        })
+    }
+
+    fn fs_add(&self, spec: FsSpec) -> Answer<'_, FilesystemView> {
+        Box::pin(async move {
+            let uuid = braid_io::chance::guid()?;
+            let record = records_of::add(self.coordinator.as_ref(), &spec, uuid, views::now_s())?;
+            self.view(&record).await
+        })
+    }
+
+    fn fs_update(&self, name: String, change: FsChange) -> Answer<'_, FilesystemView> {
+        Box::pin(async move {
+            let record = records_of::find(self.coordinator.as_ref(), &name)?.value;
+            let used = self.view(&record).await?.used_bytes;
+            let record = records_of::update(self.coordinator.as_ref(), &name, &change, used)?;
+            self.view(&record).await
+        })
+    }
+
+    fn fs_remove(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(async move { self.remove(&name).await })
+    }
+
+    fn groups(&self) -> Answer<'_, Vec<GroupView>> {
+        Box::pin(async { groups::list(self.coordinator.as_ref()) })
+    }
+
+    fn group_add(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
+        Box::pin(async move {
+            let group = groups::add(self.coordinator.as_ref(), &spec)?;
+            self.group(&group.name)
+        })
+    }
+
+    fn group_update(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
+        Box::pin(async move {
+            let group = groups::update(self.coordinator.as_ref(), &spec)?;
+            self.group(&group.name)
+        })
+    }
+
+    fn group_remove(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(async move { groups::remove(self.coordinator.as_ref(), &name) })
+    }
+
+    fn mounts(&self) -> Answer<'_, Vec<MountView>> {
+        Box::pin(async { Ok(self.filesystems.mounts()) })
+    }
+
+    fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
+        Box::pin(async move {
+            let record = records_of::find(self.coordinator.as_ref(), &spec.filesystem)?.value;
+            if record.removing {
+                let words = format!("file system {} is being removed", record.name);
+                return Err(Error::new(ErrorKind::Refused, words));
+            }
+            let open = self.open(&record).await?;
+            self.filesystems.mount(open, &record, spec.path).await
+        })
+    }
+
+    fn umount(&self, path: String) -> Answer<'_, ()> {
+        Box::pin(async move { self.filesystems.umount(&path).await })
+    }
+
+    fn samples(&self) -> Answer<'_, Vec<Sample>> {
+        Box::pin(self.numbers())
+    }
+
+    fn shutdown(&self) -> Answer<'_, ()> {
+        Box::pin(self.stop())
+    }
+}
+
+impl Node {
+    fn group(&self, name: &str) -> Result<GroupView> {
+        let found = groups::list(self.coordinator.as_ref())?.into_iter().find(|group| group.name == name);
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("group {name} was removed meanwhile")))
+    }
+}

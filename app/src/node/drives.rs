@@ -1,0 +1,64 @@
+//! The drives of a plan: what lies at a path, formatting, room.
+
+use std::path::Path;
+
+use braid_base::ids::{DriveId, Guid};
+use braid_base::{ErrorKind, Result};
+use braid_cluster::capacity;
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::setup::{self, Found, Label, Plan};
+use braid_drive::{FormatParams, Layout, Look};
+use braid_io::file::{File, OpenMode, ReadAt};
+
+/// What lies at `path`. Errors: it cannot be looked at (no permission, not a file or device).
+pub fn look(path: &Path) -> Result<Found> {
+    let found = |label| Ok(Found { path: path.to_owned(), label });
+    let file = match File::open(path, OpenMode::READ) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return found(Label::Missing),
+        Err(error) => return found(Label::Broken(error.message().to_owned())),
+    };
+    let size_bytes = file.size()?;
+    match braid_drive::look(&file) {
+        Ok(Look::Blank) => found(Label::Blank(size_bytes)),
+        Ok(Look::Drive(superblock)) => {
+            found(Label::Braid { cluster: superblock.cluster, drive: superblock.drive, size_bytes })
+        }
+        Ok(Look::Foreign(what)) => found(Label::Foreign(what)),
+        Ok(Look::Broken(why)) => found(Label::Broken(why)),
+        Err(error) => found(Label::Broken(error.message().to_owned())),
+    }
+}
+
+/// Fresh random identities.
+pub fn identities(count: usize) -> Result<Vec<Guid>> {
+    (0..count).map(|_| braid_io::chance::guid()).collect()
+}
+
+/// Formats what the plan says and records those drives as active; the plan then has them as present.
+pub fn format(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
+    for new in plan.to_format.drain(..) {
+        let params = FormatParams {
+            cluster: plan.cluster.guid,
+            drive: new.drive.uuid,
+            id: new.drive.id,
+            domain: new.drive.domain,
+            shard_bytes: plan.cluster.shard_bytes,
+            force: false,
+        };
+        braid_drive::format_file(&new.drive.path, new.drive.size_bytes, &params)?;
+        plan.present.push(new.drive);
+    }
+    plan.present.sort_by_key(|drive| drive.id);
+    let ids: Vec<DriveId> = plan.present.iter().map(|drive| drive.id).collect();
+    setup::activate(coordinator, &ids)
+}
+
+/// Bytes of file data that all drives of the plan hold together, lost ones included (they come back or are rebuilt).
+pub fn net_bytes(plan: &Plan) -> u64 {
+    let lost = plan.lost.iter().map(|(drive, _)| drive);
+    let all: Vec<_> = plan.present.iter().chain(lost).collect();
+    let slots = |size| Layout::plan(size, plan.cluster.shard_bytes).map_or(0, |layout| u64::from(layout.slots));
+    let raw: u64 = all.iter().map(|drive| slots(drive.size_bytes) * plan.cluster.shard_bytes).sum();
+    capacity::net_bytes(raw, plan.cluster.protection, all.len(), 0)
+}

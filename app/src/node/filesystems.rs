@@ -1,0 +1,148 @@
+//! The file systems of a running cluster and their mounts in this process.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_base::attr::FileType;
+use braid_base::ids::{ClientId, FsId, Ino};
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::Fs;
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::Filesystem;
+use braid_cluster::view::MountView;
+use braid_fuse::{Mount, Mounts, Options};
+use braid_host::run::Host;
+
+use super::views;
+
+/// Entries taken from a directory at a time while a file system is emptied.
+const ENTRIES: u32 = 1024;
+
+/// A file system that is in use here.
+pub struct Open {
+    pub fs: Fs,
+    pub mounts: Mounts,
+    pub client: ClientId,
+}
+
+/// A mount and what is said about it.
+struct Mounted {
+    mount: Arc<Mount>,
+    fs: FsId,
+    view: MountView,
+}
+
+/// File systems in use, one client each: all mounts of one share what it caches.
+#[derive(Default)]
+pub struct Filesystems {
+    open: Mutex<BTreeMap<FsId, Arc<Open>>>,
+    mounted: Mutex<Vec<Mounted>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Filesystems {
+    /// The client of a file system; its root is made if it is new.
+    pub async fn open(
+        &self,
+        coordinator: &dyn Coordinator,
+        host: &Host,
+        record: &Filesystem,
+        capacity_bytes: u64,
+    ) -> Result<Arc<Open>> {
+        let total = record.total_bytes.map_or(capacity_bytes, |limit| limit.min(capacity_bytes));
+        if let Some(open) = lock(&self.open).get(&record.id) {
+            open.fs.set_total_bytes(total);
+            return Ok(Arc::clone(open));
+        }
+        let client = ClientId(coordinator.counter("client")?);
+        let fs = Fs::new(host.session(client), record.id, Ino::new(record.root_vp, 1));
+        fs.set_total_bytes(total);
+        fs.make_root(0o755).await?;
+        let mounts = Mounts::new(fs.clone(), tokio::runtime::Handle::current());
+        let open = Arc::new(Open { fs, mounts, client });
+        Ok(Arc::clone(lock(&self.open).entry(record.id).or_insert(open)))
+    }
+
+    /// Mounts an open file system.
+    pub async fn mount(&self, open: Arc<Open>, record: &Filesystem, path: String) -> Result<MountView> {
+        let (name, client, point) = (record.name.clone(), open.client.0, path.clone());
+        let task = tokio::task::spawn_blocking(move || open.mounts.mount(Path::new(&point), &Options::new(name)));
+        let mount = Arc::new(joined(task.await)?);
+        let path = mount.point().display().to_string();
+        let view = MountView { filesystem: record.name.clone(), path, client, since_s: views::now_s() };
+        lock(&self.mounted).push(Mounted { mount, fs: record.id, view: view.clone() });
+        Ok(view)
+    }
+
+    /// The mounts that are there, ordered by path.
+    pub fn mounts(&self) -> Vec<MountView> {
+        let mut mounted = lock(&self.mounted);
+        mounted.retain(|mounted| mounted.mount.is_mounted());
+        let mut views: Vec<MountView> = mounted.iter().map(|mounted| mounted.view.clone()).collect();
+        views.sort_by(|a, b| a.path.cmp(&b.path));
+        views
+    }
+
+    /// True if a mount of `fs` is there.
+    pub fn is_mounted(&self, fs: FsId) -> bool {
+        lock(&self.mounted).iter().any(|mounted| mounted.fs == fs && mounted.mount.is_mounted())
+    }
+
+    /// Takes the mount at `path` away.
+    pub async fn umount(&self, path: &str) -> Result<()> {
+        let point = std::fs::canonicalize(path).unwrap_or_else(|_| path.into());
+        let found = lock(&self.mounted).iter().find(|m| m.mount.point() == point).map(|m| Arc::clone(&m.mount));
+        let Some(mount) = found else {
+            let words = format!("{path} is no mount of this cluster: `braid status` lists the mounts");
+            return Err(Error::new(ErrorKind::NotFound, words));
+        };
+        joined(tokio::task::spawn_blocking(move || mount.unmount()).await)?;
+        self.mounts();
+        Ok(())
+    }
+
+    /// Takes all mounts away, by force where they are in use.
+    pub async fn detach_all(&self) {
+        let mounts: Vec<Arc<Mount>> = lock(&self.mounted).drain(..).map(|mounted| mounted.mount).collect();
+        let work = move || mounts.iter().for_each(|mount| if mount.unmount().is_err() { mount.detach() });
+        if let Err(error) = tokio::task::spawn_blocking(work).await {
+            tracing::warn!("taking mounts away: {error}");
+        }
+    }
+
+    /// Forgets a file system that is gone.
+    pub fn forget(&self, fs: FsId) {
+        lock(&self.open).remove(&fs);
+    }
+}
+
+fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
+    done.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, format!("the task died: {error}"))))
+}
+
+/// Removes everything below the root, depth first, without recursion: a tree may be deeper than a stack.
+pub async fn empty(fs: &Fs) -> Result<()> {
+    let mut path: Vec<(Ino, Option<Vec<u8>>)> = vec![(fs.root(), None)];
+    while let Some((dir, name)) = path.last().cloned() {
+        let (entries, _) = fs.readdir(dir, 0, ENTRIES, false).await?;
+        if entries.is_empty() {
+            path.pop();
+            if let (Some((above, _)), Some(name)) = (path.last(), name) {
+                fs.rmdir(*above, &name).await?;
+            }
+            continue;
+        }
+        for entry in entries {
+            if entry.kind == FileType::Directory {
+                path.push((entry.ino, Some(entry.name)));
+                break;
+            }
+            fs.unlink(dir, &entry.name).await?;
+        }
+    }
+    Ok(())
+}

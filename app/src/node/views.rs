@@ -1,0 +1,72 @@
+//! What the parts say of themselves, in the words of the administrator.
+
+use braid_base::Result;
+use braid_base::ids::DriveId;
+use braid_base::msg::drive::DriveStat;
+use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
+use braid_cluster::view::{DriveView, FilesystemView, PartitionView};
+use braid_client::fs::Space;
+use braid_host::run::SeatReport;
+
+/// Seconds since 1970.
+pub fn now_s() -> u64 {
+    u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0)
+}
+
+/// A drive with what its thread says, if it has one; `lost` says why it has none.
+pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Option<&str>) -> DriveView {
+    let stat = stats.iter().find(|(id, _)| *id == record.id).map(|(_, stat)| stat);
+    let answers = matches!(stat, Some(Ok(_)));
+    let known = stat.and_then(|stat| stat.as_ref().ok()).copied().unwrap_or_default();
+    let problem = match stat {
+        Some(Ok(stat)) if stat.errors + stat.corrupt > 0 => {
+            Some(format!("{} I/O errors, {} checksum errors since start", stat.errors, stat.corrupt))
+        }
+        Some(Ok(_)) => None,
+        Some(Err(error)) => Some(error.message().to_owned()),
+        None => Some(lost.unwrap_or("it could not be opened; see the log").to_owned()),
+    };
+    let missing = record.state == DriveState::Active && !answers;
+    DriveView {
+        id: record.id.0,
+        uuid: record.uuid.to_string(),
+        path: record.path.display().to_string(),
+        size_bytes: record.size_bytes,
+        used_bytes: u64::from(known.slots - known.free) * known.shard_bytes,
+        domain: record.domain.0,
+        state: if missing { "missing".to_owned() } else { record.state.word().to_owned() },
+        problem,
+        errors: known.errors + known.corrupt,
+    }
+}
+
+/// A partition with what its seat says; none if it does not answer.
+pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionView {
+    let serving = report.is_some_and(|report| report.failed.is_none());
+    PartitionView {
+        id: record.id.0,
+        term: record.term.0,
+        primary: record.primary.map(|host| host.0),
+        members: record.members.iter().map(|member| member.host.0).collect(),
+        state: if serving { "serving".to_owned() } else { "stopped".to_owned() },
+        applied: report.map_or(0, |report| report.stat.applied.0),
+        staged_bytes: report.map_or(0, |report| report.data.staged_bytes),
+        log_bytes: report.map_or(0, |report| report.stat.log_bytes),
+    }
+}
+
+/// A file system with its usage.
+pub fn filesystem(record: &Filesystem, space: Space) -> FilesystemView {
+    FilesystemView {
+        id: record.id.0,
+        uuid: record.uuid.to_string(),
+        name: record.name.clone(),
+        group: record.group.clone(),
+        used_bytes: space.used_bytes,
+        total_bytes: space.total_bytes,
+        limited: record.total_bytes.is_some(),
+        inodes: space.used_inodes,
+        state: if record.removing { "removing".to_owned() } else { "ready".to_owned() },
+        created_s: record.created_s,
+    }
+}
