@@ -89,13 +89,13 @@ pub const QUARANTINE_MS: u64 = 600_000;
 /// Share of flash kept back from users, per cent.
 pub const RESERVE_PERCENT: u64 = 10;
 
-const _: () = assert!(CHUNK % BLOCK as u64 == 0);
+const _: () = assert!(CHUNK.is_multiple_of(BLOCK as u64));
 const _: () = assert!(WRITE_MAX as u64 <= CHUNK);
 const _: () = assert!(SEGMENT_BYTES >= 16 * (WRITE_MAX + RECORD_META_MAX) as u64);
 const _: () = assert!(DESTAGE_START_BYTES < STAGE_CAP_BYTES);
 const _: () = assert!(WRITE_PARTS_MAX * 2 * 128 < RECORD_META_MAX);
 const _: () = assert!(MERGE_SLICES_MAX * 33 < JOB_META_MAX);
 const _: () = assert!(HELD_MAX as u64 * WRITE_MAX as u64 <= STAGE_CAP_BYTES);
-const _: () = assert!(SHARD_BYTES % BLOCK as u64 == 0 && SHARD_BYTES <= SHARD_BYTES_MAX);
+const _: () = assert!(SHARD_BYTES.is_multiple_of(BLOCK as u64) && SHARD_BYTES <= SHARD_BYTES_MAX);
 // sb and ul are 16 bits of 4 KiB blocks.
 const _: () = assert!(SHARD_BYTES_MAX / BLOCK as u64 <= u16::MAX as u64);

@@ -101,6 +101,7 @@ pub enum FallocMode {
 }
 
 /// The operations.
+#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
 #[derive(Clone, Debug)]
 pub enum Op {
     /// -> `Entry`, `NotFound`. The attributes are absent if the inode lives in another partition. The name `..`
@@ -204,6 +205,7 @@ pub struct Layout {
 }
 
 /// The answers.
+#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// Nothing to say.
