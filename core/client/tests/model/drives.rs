@@ -32,9 +32,12 @@ pub enum Fault {
 #[derive(Default)]
 pub struct Drives(Mutex<State>);
 
+/// Each block's bytes and checksum.
+type Blocks = HashMap<u16, (Bytes, u32)>;
+
 #[derive(Default)]
 struct State {
-    shards: HashMap<DriveId, HashMap<ShardId, HashMap<u16, (Bytes, u32)>>>,
+    shards: HashMap<DriveId, HashMap<ShardId, Blocks>>,
     faults: HashMap<DriveId, Fault>,
     reads: Vec<(DriveId, ShardId, u16, u16)>,
     puts_refused: HashSet<DriveId>,
