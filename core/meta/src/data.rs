@@ -126,7 +126,7 @@ pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<(
 
 /// Takes a drive's answer.
 pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) {
-    care::answered(t, s, id, result);
+    guarded(t, s, |t, s| care::answered(t, s, id, result));
 }
 
 /// One bounded step of background work (reap orphans, clean punched chunks, plan destage, open and drop packs).

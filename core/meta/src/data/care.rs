@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use braid_base::Result;
-use braid_base::ids::{Epoch, FsId, PackId};
+use braid_base::ids::{DriveId, Epoch, FsId, PackId, Term};
 use braid_base::keys::{self, prefix_end};
 use braid_base::limits::{BLOCK, CHUNK, CLEANUP_KEYS_MAX, JOB_BYTES_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
 use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement};
 
 use crate::data::chunk::FileId;
-use crate::data::drives::{Call, STAT_MS};
+use crate::data::drives::{Call, REPORT_MS, STAT_MS};
 use crate::data::packs::{COUNTER, Life, Pack, Scan, shards};
 use crate::data::remap;
 use crate::data::view::Cuts;
@@ -27,7 +27,7 @@ const OPEN_MAX: usize = 4;
 
 /// One bounded step of care for every pack that needs it.
 pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    ask_space(t, s);
+    ask_drives(t, s);
     let needy: Vec<PackId> = s.data.packs.care.iter().copied().collect();
     for id in needy {
         if tend(t, s, id)? || t.writes_len() >= CLEANUP_KEYS_MAX {
@@ -53,7 +53,7 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
                 silent.into_iter().for_each(|drive| s.data.packs.drives.suspect(drive, since_ms + CREATE_MS));
             }
             if late || lost {
-                bury(t, s, id);
+                bury(t, s, id)?;
             }
         }
         Life::Closing if pack.lent == 0 => {
@@ -74,7 +74,7 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
             return Ok(true);
         }
         Life::Dead { asked_ms, .. } if t.now.mono_ms >= *asked_ms + DROP_AGAIN_MS || *asked_ms == 0 => {
-            ask_drop(t, s, id);
+            ask_drop(t, s, id)?;
         }
         Life::Dead { .. } => {}
     }
@@ -109,8 +109,7 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
         t.write(keys::pack(t.partition, id), &pack.rec);
         return Ok(());
     }
-    bury(t, s, id);
-    Ok(())
+    bury(t, s, id)
 }
 
 /// What a hint says: start block, file, chunk.
@@ -137,19 +136,22 @@ fn points_to(extent: &Extent, id: PackId, sb: u16) -> bool {
 }
 
 /// Logs the pack as dead; the shards are dropped once that is committed.
-fn bury(t: &mut Txn<'_>, s: &mut State, id: PackId) {
-    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
+fn bury(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return Ok(()) };
     assert!(pack.lent == 0 && pack.rec.live_upper == 0, "{id}: dies while in use");
     pack.rec.state = PackState::Dead;
     pack.life = Life::Dead { missing: (0..shards(&pack.rec.place)).collect(), asked_ms: 0 };
     t.write(keys::pack(t.partition, id), &pack.rec);
     s.data.packs.care.insert(id);
-    ask_drop(t, s, id);
+    ask_drop(t, s, id)
 }
 
-fn ask_drop(t: &mut Txn<'_>, s: &mut State, id: PackId) {
-    let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
-    let Life::Dead { missing, asked_ms } = &mut pack.life else { return };
+/// Asks for the drop of all shards that are not confirmed.
+fn ask_drop(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
+    // Read, so that the questions wait until the death itself is committed, also when they are repeated.
+    t.get(&keys::pack(t.partition, id))?;
+    let Some(pack) = s.data.packs.table.get_mut(&id) else { return Ok(()) };
+    let Life::Dead { missing, asked_ms } = &mut pack.life else { return Ok(()) };
     *asked_ms = t.now.mono_ms.max(1);
     for shard in missing.iter().copied() {
         let Some(drive) = pack.rec.place.drives.get(usize::from(shard)).copied() else { continue };
@@ -157,6 +159,7 @@ fn ask_drop(t: &mut Txn<'_>, s: &mut State, id: PackId) {
         let op = DriveOp::Drop { id: ShardId { pack: id, shard }, term: s.config.term };
         t.after(Effect::Drive(call, drive, op));
     }
+    Ok(())
 }
 
 /// Deletes the records of a pack whose shards are all gone, at most as many as fit one entry.
@@ -220,20 +223,22 @@ fn open(t: &mut Txn<'_>, s: &mut State, class: PackClass) -> bool {
 }
 
 /// Takes a drive's answer.
-pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) {
+pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) -> Result<()> {
     match (s.data.packs.drives.answered(id), result) {
         (Some(Call::Create { pack, shard, .. }), Ok(_)) => created(s, pack, shard),
         (Some(Call::Create { pack, drive, .. }), Err(_)) => {
             s.data.packs.drives.suspect(drive, t.now.mono_ms);
             if matches!(s.data.packs.table.get(&pack), Some(Pack { life: Life::Creating { .. }, .. })) {
-                bury(t, s, pack);
+                return bury(t, s, pack);
             }
         }
         (Some(Call::Drop { pack, shard }), Ok(_)) => dropped(s, pack, shard),
         (Some(Call::Stat { drive }), Ok(DriveReply::Stat(stat))) => s.data.packs.drives.learned(drive, stat),
+        (Some(Call::Report { drive }), Ok(DriveReply::Shards(shards))) => drop_orphans(t, s, drive, &shards),
         // An unconfirmed drop is repeated, an unknown answer is none of ours.
         _ => {}
     }
+    Ok(())
 }
 
 fn created(s: &mut State, id: PackId, shard: u8) {
@@ -256,15 +261,42 @@ fn dropped(s: &mut State, id: PackId, shard: u8) {
     }
 }
 
-/// Asks every drive for its space now and then, once there is anything to place.
-fn ask_space(t: &mut Txn<'_>, s: &mut State) {
-    let packs = &mut s.data.packs;
-    if t.now.mono_ms < packs.drives.stat_due_ms || (packs.table.is_empty() && s.data.stage.bytes() == 0) {
+/// Asks every drive for its space and its shards now and then, once there is anything to place.
+fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
+    let (now, packs) = (t.now.mono_ms, &mut s.data.packs);
+    if packs.table.is_empty() && s.data.stage.bytes() == 0 {
         return;
     }
-    packs.drives.stat_due_ms = t.now.mono_ms + STAT_MS;
-    for drive in packs.drives.usable().to_vec() {
-        let call = packs.drives.ask(Call::Stat { drive });
-        t.at_once(Effect::Drive(call, drive, DriveOp::Stat));
+    let usable = packs.drives.usable().to_vec();
+    if now >= packs.drives.stat_due_ms {
+        packs.drives.stat_due_ms = now + STAT_MS;
+        for drive in usable.iter().copied() {
+            let call = packs.drives.ask(Call::Stat { drive });
+            t.at_once(Effect::Drive(call, drive, DriveOp::Stat));
+        }
+    }
+    if now >= packs.drives.report_due_ms {
+        packs.drives.report_due_ms = now + REPORT_MS;
+        for drive in usable {
+            let call = packs.drives.ask(Call::Report { drive });
+            t.at_once(Effect::Drive(call, drive, DriveOp::Report { partition: t.partition }));
+        }
+    }
+}
+
+/// Drops shards that no pack has: a request for a slot may overtake the drop that followed it.
+///
+/// A pack is in the table before any drive is asked for it, and until all its drops are confirmed; so a shard
+/// that is not in the table never comes back into use (ids are never reused).
+fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(ShardId, Term)]) {
+    for (id, term) in shards.iter().copied().take(CLEANUP_KEYS_MAX) {
+        let pack = s.data.packs.table.get(&id.pack);
+        let placed = pack.is_some_and(|pack| pack.rec.place.drives.get(usize::from(id.shard)) == Some(&drive));
+        // A higher term: somebody else is primary by now, and decides.
+        if placed || term > s.config.term || id.pack.partition() != t.partition {
+            continue;
+        }
+        let call = s.data.packs.drives.ask(Call::DropOrphan);
+        t.at_once(Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term }));
     }
 }

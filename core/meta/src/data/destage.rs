@@ -32,7 +32,7 @@ use crate::txn::Txn;
 /// First wait after a failed move, milliseconds; doubles with each failure in a row.
 const BACKOFF_MS: u64 = 500;
 /// Longest wait after failed moves, milliseconds.
-const BACKOFF_MS_MAX: u64 = 30_000;
+const BACKOFF_MS_MAX: u64 = 10_000;
 /// Chunks looked at for one move.
 const CANDIDATES_MAX: usize = 4_096;
 
@@ -247,7 +247,11 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
     }
     for (at, ..) in &job.stripes {
         s.data.packs.returned(*at);
-        s.data.packs.close(at.pack, false);
+        if s.data.mutation == Some(Mutation::LendAgain) {
+            s.data.packs.rewind(*at);
+        } else {
+            s.data.packs.close(at.pack, false);
+        }
     }
     s.data.jobs.retry_ms = t.now.mono_ms + s.data.jobs.backoff_ms;
     s.data.jobs.backoff_ms = (2 * s.data.jobs.backoff_ms).min(BACKOFF_MS_MAX);

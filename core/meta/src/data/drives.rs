@@ -12,6 +12,8 @@ use crate::partition::Config;
 const SUSPECT_MS: u64 = 10_000;
 /// Space is asked for this often, milliseconds.
 pub(crate) const STAT_MS: u64 = 5_000;
+/// Drives are asked for shards that no pack has this often, milliseconds.
+pub(crate) const REPORT_MS: u64 = 600_000;
 /// Share of a drive's slots that only garbage collection takes, per cent.
 const GC_SLOTS_PERCENT: u32 = 5;
 /// Questions that wait for an answer, at most; the oldest are given up.
@@ -23,6 +25,9 @@ pub(crate) enum Call {
     Create { pack: PackId, shard: u8, drive: DriveId },
     Drop { pack: PackId, shard: u8 },
     Stat { drive: DriveId },
+    Report { drive: DriveId },
+    /// Nobody waits for the answer: the next report shows what became of it.
+    DropOrphan,
 }
 
 /// What is known of the drives.
@@ -34,6 +39,8 @@ pub(crate) struct Drives {
     next_call: u64,
     /// When to ask for space again.
     pub stat_due_ms: u64,
+    /// When to ask for the shards that are there again.
+    pub report_due_ms: u64,
 }
 
 impl Drives {
@@ -47,6 +54,7 @@ impl Drives {
             // Answers to an earlier primary of this partition must not be taken for answers to this one.
             next_call: config.term.0 << 32,
             stat_due_ms: 0,
+            report_due_ms: 0,
         }
     }
 
@@ -117,7 +125,7 @@ impl Drives {
         drives.sort_unstable();
         drives.rotate_left(turn);
         drives.sort_by_key(|drive| match self.stats.get(drive) {
-            Some(stat) if stat.slots > 0 => 8 - u64::from(stat.free) * 8 / u64::from(stat.slots),
+            Some(stat) if stat.slots > 0 => 8 - u64::from(stat.free.min(stat.slots)) * 8 / u64::from(stat.slots),
             _ => 0,
         });
         drives.truncate(data + usize::from(parity));

@@ -175,6 +175,13 @@ impl Packs {
         }
     }
 
+    /// What must never be done ([`crate::data::Mutation::LendAgain`]): the range can be lent again.
+    pub fn rewind(&mut self, stripe: StripeAt) {
+        if let Some(Pack { life: Life::Lending { cursor }, .. }) = self.table.get_mut(&stripe.pack) {
+            *cursor = stripe.sb.min(*cursor);
+        }
+    }
+
     /// Nothing more is lent from the pack; with `moved` what is lent cannot be committed any more either (I12).
     pub fn close(&mut self, id: PackId, moved: bool) {
         let Some(pack) = self.table.get_mut(&id) else { return };
