@@ -128,11 +128,12 @@ impl Peers {
         true
     }
 
-    /// True if nothing is under way or owed: every promise is kept, every decision and note acknowledged.
+    /// True if nothing is under way or owed: every promise is kept, every decision and note is acknowledged and
+    /// its record deleted.
     pub fn is_quiet(&self) -> bool {
-        let is_mine_done = self.flights.is_empty() && self.outcomes.open.is_empty() && self.forwards.is_empty();
+        let is_mine_done = self.flights.is_empty() && self.outcomes.is_empty() && self.forwards.is_empty();
         let is_theirs_done = self.party.open.is_empty() && self.held.is_empty();
-        is_mine_done && is_theirs_done && self.post.out.values().all(|out| out.unacked.is_empty())
+        is_mine_done && is_theirs_done && self.post.is_empty()
     }
 
     /// True if a directory may get another parent: no other one is on its way.
@@ -177,6 +178,12 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     post::care(t, s);
     forward::care(t, s);
     s.dedup.clean(t);
+}
+
+/// What this transaction sends waits for the commit of the newest entry that changed `key`.
+fn wait_for(t: &Txn<'_>, key: &[u8]) {
+    // Pending entries are looked at first; if the view itself cannot be read, there was none to wait for.
+    drop(t.get(key));
 }
 
 /// Answers everyone who waits for an operation.

@@ -20,7 +20,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::event::Effect;
 use crate::ops::{self, Verdict};
 use crate::peers::plan::{Facts, Plan, Stop, View};
-use crate::peers::{forward, intent, outcome, post, Caller, NO_TX};
+use crate::peers::{forward, intent, numbers, outcome, post, Caller, NO_TX};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -130,6 +130,8 @@ fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, plan: Plan) -> Res
         return Ok(post::conclude(t, s, &flight.callers, &flight.request, notes, reply));
     }
     flight.phase = Phase::Preparing(Box::new(Preparing { plan, waits, attr: None }));
+    // A number of now: one that was taken before the questions would come too late at a busy participant.
+    flight.tx = None;
     let tx = park(t, s, flight);
     for intent in &own {
         s.peers.held.hold(tx, false, fs, intent);
@@ -190,6 +192,7 @@ fn park(t: &mut Txn<'_>, s: &mut State, mut flight: Flight) -> OpId {
 fn send(t: &mut Txn<'_>, s: &State, tx: OpId) {
     let Some(flight) = s.peers.flights.get(&tx) else { return };
     let fs = flight.request.fs;
+    numbers::wait_for(t);
     match &flight.phase {
         Phase::Queued => {}
         Phase::Asking { to, number, question } => {
@@ -224,17 +227,15 @@ pub(super) fn told(t: &mut Txn<'_>, s: &mut State, tx: OpId, number: u32, answer
 fn resume(t: &mut Txn<'_>, s: &mut State, tx: OpId) {
     let Some(flight) = s.peers.flights.remove(&tx) else { return };
     let (request, callers) = (flight.request.clone(), flight.callers.clone());
-    let result = t.attempt(|t| advance(t, s, flight)).transpose();
-    if s.peers.flights.contains_key(&tx) {
-        return;
-    }
     release(s, tx, request.op);
-    // Without a result it was passed on or waits for notes: whoever took it took its callers along.
-    if let Some(result) = result {
-        if let Ok(reply) = &result {
-            s.dedup.keep(t, &request, reply);
+    match t.attempt(|t| advance(t, s, flight)) {
+        // Parked again, passed on, or waiting for notes: whoever has it has its callers.
+        Ok(None) => {}
+        Ok(Some(reply)) => {
+            s.dedup.keep(t, &request, &reply);
+            crate::peers::answer(t, &callers, request.op, &Ok(reply));
         }
-        crate::peers::answer(t, &callers, request.op, &result);
+        Err(error) => crate::peers::answer(t, &callers, request.op, &Err(error)),
     }
 }
 

@@ -6,13 +6,14 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{OpId, PartitionId};
+use braid_base::keys;
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind};
 
 use crate::event::Effect;
 use crate::ops::Verdict;
-use crate::peers::{answer, flight, home, Caller};
+use crate::peers::{answer, flight, home, wait_for, Caller};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -57,7 +58,9 @@ pub(super) fn pass_on(t: &mut Txn<'_>, s: &mut State, callers: Vec<Caller>, requ
     s.peers.forwards.open.insert(forward.request.op, forward);
 }
 
+/// The home partition hears of it once the mark is committed.
 fn send(t: &mut Txn<'_>, request: &Request) {
+    wait_for(t, &keys::dedup(t.partition, request.op));
     let to = home(request.fs, t.partitions);
     t.after(Effect::Peer(to, PeerMsg::Forward { request: Box::new(request.clone()) }));
 }

@@ -160,7 +160,9 @@ fn use_of(intent: &Intent) -> Option<(Ino, Use)> {
     }
 }
 
-/// True if two operations cannot use the same inode so at the same time.
+/// True if two operations cannot use the same inode so at the same time. Two links could, but the answer of one
+/// would count the other, which may be an attempt that is about to be undone.
 fn clash(one: Use, other: Use) -> bool {
-    one == Use::Remove || other == Use::Remove || (one == Use::Move && other == Use::Move)
+    let one_at_a_time = matches!(one, Use::Link | Use::Move) && one == other;
+    one == Use::Remove || other == Use::Remove || one_at_a_time
 }

@@ -28,7 +28,7 @@ impl Numbers {
         Ok(Self { client: ClientId(COORDINATOR | u64::from(partition.0)), next: last + 1, last })
     }
 
-    /// A new number; messages that name it wait for this entry, which may set it aside.
+    /// A new number; what this transaction sends waits until it is set aside for good.
     pub(crate) fn next(&mut self, t: &mut Txn<'_>) -> OpId {
         if self.next > self.last {
             self.last = self.next + BLOCK - 1;
@@ -36,6 +36,13 @@ impl Numbers {
         }
         let seq = self.next;
         self.next += 1;
+        wait_for(t);
         OpId { client: self.client, seq }
     }
+}
+
+/// What this transaction sends waits until all numbers given so far are set aside for good: a message whose
+/// number could be given again after a restart would be taken for another one's.
+pub(super) fn wait_for(t: &Txn<'_>) {
+    crate::peers::wait_for(t, &keys::meta(t.partition, LAST));
 }

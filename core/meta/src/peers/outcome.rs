@@ -8,7 +8,7 @@ use braid_base::msg::peer::PeerMsg;
 
 use crate::event::Effect;
 use crate::peers::record::OutcomeRec;
-use crate::peers::{coordinator, Variant};
+use crate::peers::{coordinator, wait_for, Variant};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -34,6 +34,11 @@ pub(crate) struct Open {
 }
 
 impl Outcomes {
+    /// True if no record of a decision is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.open.is_empty() && self.done.is_empty()
+    }
+
     /// True if a committed directory move is not carried out everywhere.
     pub(crate) fn is_moving(&self) -> bool {
         self.open.values().any(|open| open.commit && open.moves)
@@ -57,7 +62,9 @@ pub(super) fn log(
     s.peers.outcomes.open.insert(tx, open);
 }
 
+/// Nobody hears of a decision that is not committed.
 fn tell(t: &mut Txn<'_>, tx: OpId, open: &Open) {
+    wait_for(t, &keys::outcome(t.partition, tx));
     for to in &open.left {
         t.after(Effect::Peer(*to, PeerMsg::Decide { tx, commit: open.commit }));
     }
@@ -82,6 +89,7 @@ pub(super) fn undecided(t: &mut Txn<'_>, s: &mut State, from: PartitionId, tx: O
     if let Some(open) = s.peers.outcomes.open.get(&tx) {
         // Whoever has acknowledged a commit cannot be undecided: this question is late.
         if open.left.contains(&from) || !open.commit {
+            wait_for(t, &keys::outcome(t.partition, tx));
             t.after(Effect::Peer(from, PeerMsg::Decide { tx, commit: open.commit }));
         }
         return;

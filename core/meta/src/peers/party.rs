@@ -4,16 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use braid_base::attr::Attr;
 use braid_base::ids::{FsId, OpId, PartitionId};
 use braid_base::keys;
 use braid_base::msg::peer::{Answer, Intent, PeerMsg, Question};
-use braid_base::attr::Attr;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Effect;
 use crate::ops::{dentry, inode};
 use crate::peers::record::PendingRec;
-use crate::peers::{coordinator, intent, Variant};
+use crate::peers::{coordinator, intent, wait_for, Variant};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -70,9 +70,8 @@ pub(super) fn prepare(
     t.after(Effect::Peer(from, PeerMsg::Prepared { tx, result }));
 }
 
-/// Reads the record, so that the answer waits for its commit.
 fn repeat(t: &Txn<'_>, tx: OpId, pending: &PendingRec) -> Result<Option<Attr>> {
-    t.get(&keys::pending(t.partition, tx))?;
+    wait_for(t, &keys::pending(t.partition, tx));
     intent::promised_attr(t, pending.fs, &pending.intents)
 }
 
@@ -104,7 +103,7 @@ pub(super) fn decided(t: &mut Txn<'_>, s: &mut State, from: PartitionId, tx: OpI
     }
     let Some(promise) = s.peers.party.open.remove(&tx) else {
         // The answer waits for the commit of an earlier decision.
-        t.get(&keys::pending(t.partition, tx))?;
+        wait_for(t, &keys::pending(t.partition, tx));
         t.after(Effect::Peer(from, PeerMsg::Finished { tx }));
         return Ok(());
     };

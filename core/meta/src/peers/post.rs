@@ -16,7 +16,7 @@ use braid_base::Result;
 use crate::event::{Effect, Token};
 use crate::ops::{inode, Verdict};
 use crate::peers::record::NoteRec;
-use crate::peers::{intent, Caller};
+use crate::peers::{intent, wait_for, Caller};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -49,6 +49,13 @@ pub(crate) struct Out {
     pub(crate) last: u64,
     pub(crate) unacked: BTreeMap<u64, NoteRec>,
     pub(crate) sent_ms: u64,
+}
+
+impl Post {
+    /// True if no note to others is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.acked.is_empty() && self.out.values().all(|out| out.unacked.is_empty())
+    }
 }
 
 struct Held {
@@ -124,8 +131,7 @@ fn send(t: &mut Txn<'_>, s: &mut State, fs: FsId, note: Note) -> (PartitionId, u
 /// A note arrives: taken if it is the next one. What was taken is acknowledged, now or again.
 pub(super) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, seq: u64, fs: FsId, note: Note) -> Result<()> {
     let key = keys::inbox(t.partition, from);
-    // Reads the record, so that the acknowledgement waits for its commit.
-    t.get(&key)?;
+    wait_for(t, &key);
     let mut taken = s.peers.post.taken.get(&from).copied().unwrap_or(0);
     if seq > taken + 1 {
         return Ok(());
@@ -168,6 +174,10 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
             continue;
         }
         out.sent_ms = now;
+        if let Some(seq) = out.unacked.keys().take(RESEND_AT_ONCE).last() {
+            // Nobody hears of a note before the change that causes it is committed; the last one is the newest.
+            wait_for(t, &keys::outbox(t.partition, *to, *seq));
+        }
         for (seq, NoteRec { fs, note }) in out.unacked.iter().take(RESEND_AT_ONCE) {
             t.after(Effect::Peer(*to, PeerMsg::Note { seq: *seq, fs: *fs, note: *note }));
         }
