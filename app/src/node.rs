@@ -10,14 +10,14 @@ mod drives;
 mod filesystems;
 mod views;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use braid_admin::Control;
 use braid_base::Result;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::embedded::Embedded;
-use braid_cluster::setup::{self, Plan, Wish, World};
+use braid_cluster::setup::{self, Known, Plan, Wish, World};
 use braid_host::run::{DriveSpec, Host, HostConfig};
 
 use control::Node;
@@ -40,34 +40,41 @@ pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 ///
 /// Runs inside the tokio runtime's blocking pool. A failure is one line; whatever was started has stopped then.
 pub fn start(options: Options, say: Say) -> Result<Arc<dyn Control>> {
-    say("opening the coordinator");
-    let coordinator = open_coordinator(&options)?;
     say("looking at the drives");
-    let known = setup::known(coordinator.as_ref())?;
+    let path = options.dir.join("cluster.redb");
+    if !path.exists() && !options.dir.join("cluster.redb.backup").exists() {
+        // A wish that is refused must leave nothing behind, not even an empty coordinator.
+        decide(None, &options)?;
+    }
+    let coordinator = open_coordinator(&path, options.recover)?;
+    let plan = decide(setup::known(coordinator.as_ref())?, &options)?;
+    let mut plan = setup::record(coordinator.as_ref(), plan)?;
+    say("preparing the drives");
+    drives::prepare(coordinator.as_ref(), &mut plan)?;
+    for (drive, why) in &plan.lost {
+        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
+    }
+    say("recovering partitions");
+    let capacity_bytes = drives::net_bytes(&plan);
+    let config = host_config(&options, &plan, capacity_bytes);
+    let host = Host::start(config, &coordinator, tokio::runtime::Handle::current())?;
+    Ok(Arc::new(Node::new(options.dir, coordinator, host, plan, capacity_bytes)))
+}
+
+fn decide(known: Option<Known>, options: &Options) -> Result<Plan> {
     let places = setup::places(known.as_ref(), &options.wish, &options.dir);
     let found = places.iter().map(|path| drives::look(path)).collect::<Result<Vec<_>>>()?;
     let mut identities = drives::identities(places.len() + 1)?;
     let mut identity = || identities.pop().unwrap_or_default();
     let world = World { identity: &mut identity, now_s: views::now_s() };
     let plan = setup::decide(known.as_ref(), &options.wish, &found, world)?;
-    let mut plan = setup::record(coordinator.as_ref(), plan)?;
-    if !plan.to_format.is_empty() {
-        say("formatting drives");
-        drives::format(coordinator.as_ref(), &mut plan)?;
-    }
-    for (drive, why) in &plan.lost {
-        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
-    }
-    say("recovering partitions");
-    let capacity_bytes = drives::net_bytes(&plan);
-    let host = Host::start(host_config(&options, &plan, capacity_bytes), &coordinator, tokio::runtime::Handle::current())?;
-    Ok(Arc::new(Node::new(coordinator, host, plan, capacity_bytes)))
+    setup::check_room(&plan, &options.dir, drives::free_bytes(&options.dir)?)?;
+    Ok(plan)
 }
 
-fn open_coordinator(options: &Options) -> Result<Arc<dyn Coordinator>> {
-    let path = options.dir.join("cluster.redb");
+fn open_coordinator(path: &Path, recover: bool) -> Result<Arc<dyn Coordinator>> {
     let clock = Arc::new(braid_io::clock::mono_ms);
-    let store = if options.recover { Embedded::recover(&path, clock)? } else { Embedded::open(&path, clock)? };
+    let store = if recover { Embedded::recover(path, clock)? } else { Embedded::open(path, clock)? };
     Ok(Arc::new(store))
 }
 

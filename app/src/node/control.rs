@@ -1,5 +1,6 @@
 //! A running cluster, as the administrator's door sees it.
 
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_admin::control::{Sample, SampleKind};
@@ -17,9 +18,11 @@ use braid_host::run::Host;
 
 use super::filesystems::{self, Filesystems, Open};
 use super::views;
+use crate::mountpoint;
 
 /// The parts of this process.
 pub struct Node {
+    dir: PathBuf,
     coordinator: Arc<dyn Coordinator>,
     host: Mutex<Option<Arc<Host>>>,
     plan: Plan,
@@ -30,9 +33,15 @@ pub struct Node {
 
 impl Node {
     /// A node of parts that run.
-    pub fn new(coordinator: Arc<dyn Coordinator>, host: Host, plan: Plan, capacity_bytes: u64) -> Self {
+    pub fn new(
+        dir: PathBuf,
+        coordinator: Arc<dyn Coordinator>,
+        host: Host,
+        plan: Plan,
+        capacity_bytes: u64,
+    ) -> Self {
         let (host, filesystems) = (Mutex::new(Some(Arc::new(host))), Filesystems::default());
-        Self { coordinator, host, plan, capacity_bytes, filesystems, started_ms: braid_io::clock::mono_ms() }
+        Self { dir, coordinator, host, plan, capacity_bytes, filesystems, started_ms: braid_io::clock::mono_ms() }
     }
 
     fn host(&self) -> Result<Arc<Host>> {
@@ -218,6 +227,8 @@ impl Control for Node {
                 return Err(Error::new(ErrorKind::Refused, words));
             }
             let open = self.open(&record).await?;
+            // Noted first: after a crash the next start takes a dead mount away.
+            mountpoint::remember(&self.dir, Path::new(&spec.path))?;
             self.filesystems.mount(open, &record, spec.path).await
         })
     }

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use braid_base::ids::{DriveId, Guid};
-use braid_base::{ErrorKind, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::capacity;
 use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::DriveState;
 use braid_cluster::setup::{self, Found, Label, Plan};
 use braid_drive::{FormatParams, Layout, Look};
 use braid_io::file::{File, OpenMode, ReadAt};
@@ -35,8 +36,15 @@ pub fn identities(count: usize) -> Result<Vec<Guid>> {
     (0..count).map(|_| braid_io::chance::guid()).collect()
 }
 
-/// Formats what the plan says and records those drives as active; the plan then has them as present.
-pub fn format(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
+/// Bytes that the host's file system has left in `dir`.
+pub fn free_bytes(dir: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(dir).map_err(|error| Error::os(format!("room in {}", dir.display()), &error.into()))?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
+/// Formats what the plan says and records the drives as active; the plan then has them as present. What an
+/// interrupted creation left to do is done now.
+pub fn prepare(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
     for new in plan.to_format.drain(..) {
         let params = FormatParams {
             cluster: plan.cluster.guid,
@@ -50,7 +58,8 @@ pub fn format(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
         plan.present.push(new.drive);
     }
     plan.present.sort_by_key(|drive| drive.id);
-    let ids: Vec<DriveId> = plan.present.iter().map(|drive| drive.id).collect();
+    let adding = plan.present.iter().filter(|drive| drive.state == DriveState::Adding);
+    let ids: Vec<DriveId> = adding.map(|drive| drive.id).collect();
     setup::activate(coordinator, &ids)
 }
 

@@ -28,5 +28,5 @@ pub use actor::{Drive, DriveActor, DriveMsg, Reply, Running, format_file};
 pub use format::superblock::Superblock;
 pub use layout::{Layout, SLOTS_MIN, Side, SlotNo};
 pub use open::{Opened, open};
-pub use setup::{FormatParams, format};
+pub use setup::{FormatParams, Look, format, look};
 pub use target::{Effect, Event, OpToken, Target};

@@ -9,7 +9,7 @@ use bytes::Bytes;
 
 use crate::format::superblock::{self, Superblock};
 use crate::layout::{Layout, Side};
-use crate::open::{foreign, open};
+use crate::open::{foreign, open, superblocks};
 
 /// What a new drive is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,54 @@ pub fn format(disk: &dyn ReadAt, params: &FormatParams, now: Now) -> Result<(Sup
     Ok((superblock, writes))
 }
 
+/// What a look at a device finds, without changing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing: zeros where any known format would be.
+    Blank,
+    /// A Braid drive.
+    Drive(Superblock),
+    /// Something else; a few words about it, such as `an ext4 file system`.
+    Foreign(String),
+    /// A Braid drive whose superblocks are broken; why.
+    Broken(String),
+}
+
+/// Looks at a device. Errors: the device cannot be read.
+pub fn look(disk: &dyn ReadAt) -> Result<Look> {
+    let size = disk.size()?;
+    if size < 2 * BLOCK as u64 {
+        return Ok(Look::Blank);
+    }
+    let (head, tail) = ends(disk, size)?;
+    if head.starts_with(&superblock::MAGIC) || tail.starts_with(&superblock::MAGIC) {
+        return Ok(match superblocks(disk, &mut Vec::new()) {
+            Ok((found, _)) => Look::Drive(found),
+            Err(error) => Look::Broken(error.message().to_owned()),
+        });
+    }
+    Ok(foreign_data(size, &head, &tail).map_or(Look::Blank, Look::Foreign))
+}
+
+/// The first [`HEAD`] bytes and the last block.
+fn ends(disk: &dyn ReadAt, size: u64) -> Result<(Bytes, Bytes)> {
+    let head = disk.read_at(0, HEAD.min(size as usize))?;
+    Ok((head, disk.read_at(size - size % BLOCK as u64 - BLOCK as u64, BLOCK)?))
+}
+
+/// What is on a device that is no Braid drive; none if it is blank.
+fn foreign_data(size: u64, head: &[u8], tail: &[u8]) -> Option<String> {
+    for (at, magic, name) in SIGNATURES {
+        if head.get(*at..at + magic.len()) == Some(*magic) {
+            return Some((*name).to_owned());
+        }
+    }
+    let first = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0);
+    let end = size - size % BLOCK as u64 - BLOCK as u64;
+    let at = first(&head[..BLOCK.min(head.len())]).or_else(|| first(tail).map(|at| end as usize + at))?;
+    Some(format!("unknown data (byte {at} is not zero)"))
+}
+
 /// Fails unless the device is blank, or a drive of this cluster without shards (a format that is repeated).
 fn check_unused(disk: &dyn ReadAt, cluster: Guid, now: Now) -> Result<()> {
     let size = disk.size()?;
@@ -87,8 +135,7 @@ fn check_unused(disk: &dyn ReadAt, cluster: Guid, now: Now) -> Result<()> {
         let words = format!("the device is in use: expected it blank, found {found}; take another, or force it");
         Err(Error::new(ErrorKind::Refused, words))
     };
-    let head = disk.read_at(0, HEAD.min(size as usize))?;
-    let tail = disk.read_at(size - size % BLOCK as u64 - BLOCK as u64, BLOCK)?;
+    let (head, tail) = ends(disk, size)?;
     if head.starts_with(&superblock::MAGIC) || tail.starts_with(&superblock::MAGIC) {
         let opened = match open(disk, None, false, now) {
             Ok(opened) => opened,
@@ -103,19 +150,5 @@ fn check_unused(disk: &dyn ReadAt, cluster: Guid, now: Now) -> Result<()> {
             shards => refuse(&format!("drive {} of this cluster with {shards} shards", found.id)),
         };
     }
-    for (at, magic, name) in SIGNATURES {
-        if head.get(*at..at + magic.len()) == Some(*magic) {
-            return refuse(name);
-        }
-    }
-    let first = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0);
-    if let Some(at) = first(&head[..BLOCK.min(head.len())]) {
-        return refuse(&format!("unknown data (byte {at} is not zero)"));
-    }
-    match first(&tail) {
-        Some(at) => {
-            refuse(&format!("unknown data (byte {} is not zero)", size - size % BLOCK as u64 - (BLOCK - at) as u64))
-        }
-        None => Ok(()),
-    }
+    foreign_data(size, &head, &tail).map_or(Ok(()), |found| refuse(&found))
 }

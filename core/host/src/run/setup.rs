@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -71,8 +71,8 @@ pub struct Host {
     switch: Arc<Switch>,
     partitions: u16,
     kv: Arc<dyn Kv>,
-    housekeeper: Option<Housekeeper>,
-    threads: Vec<JoinHandle<()>>,
+    housekeeper: Mutex<Option<Housekeeper>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Host {
@@ -99,7 +99,7 @@ impl Host {
         }
         let housekeeper = Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes)?;
         let _ = switch.seats.set(seats);
-        Ok(Self { switch, partitions, kv, housekeeper: Some(housekeeper), threads })
+        Ok(Self { switch, partitions, kv, housekeeper: Mutex::new(Some(housekeeper)), threads: Mutex::new(threads) })
     }
 
     /// A new client of this host. `client` must never have been used before in this cluster.
@@ -138,15 +138,16 @@ impl Host {
 
     /// Stops everything: the view is flushed so that the next start has little to replay. Returns within about
     /// 4 s even if a part does not answer.
-    pub fn stop(&mut self) {
-        if let Some(housekeeper) = self.housekeeper.take() {
+    pub fn stop(&self) {
+        let housekeeper = self.housekeeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(housekeeper) = housekeeper {
             housekeeper.stop();
         }
         for seat in self.seats() {
             let _ = seat.send(SeatMsg::Stop);
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
-        let threads = std::mem::take(&mut self.threads);
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
             for thread in threads {
