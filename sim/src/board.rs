@@ -1,0 +1,203 @@
+//! Where tasks and the world meet: tasks put messages up, the world takes them down and fills in the answers.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
+
+use braid_base::Result;
+use braid_base::ids::{DriveId, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+
+use crate::trace::Trace;
+
+/// Who sends, receives, or owns a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Node {
+    /// A client process.
+    Client(u32),
+    /// A host: its partitions and its bulk movers.
+    Host(u32),
+    /// A drive.
+    Drive(u32),
+    /// The observer that checks the end of a run; nothing it sends is lost.
+    Auditor,
+}
+
+/// An answer to come: whoever fills it first decides it.
+#[derive(Debug)]
+pub struct Slot<T>(Arc<Mutex<Answer<T>>>);
+
+#[derive(Debug)]
+enum Answer<T> {
+    Waiting(Option<Waker>),
+    Here(T),
+    Taken,
+}
+
+impl<T> Clone for Slot<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Default for Slot<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> Slot<T> {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self(Arc::new(Mutex::new(Answer::Waiting(None))))
+    }
+
+    /// Gives the answer, unless there was one.
+    pub fn fill(&self, value: T) {
+        let mut answer = self.lock();
+        if let Answer::Waiting(waker) = &mut *answer {
+            let waker = waker.take();
+            *answer = Answer::Here(value);
+            drop(answer);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Answer<T>> {
+        self.0.lock().expect("nothing panics while it holds an answer")
+    }
+}
+
+impl<T> Future for Slot<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        let mut answer = self.lock();
+        match std::mem::replace(&mut *answer, Answer::Taken) {
+            Answer::Here(value) => Poll::Ready(value),
+            Answer::Waiting(_) => {
+                *answer = Answer::Waiting(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+            Answer::Taken => unreachable!("a slot is not awaited again after its answer"),
+        }
+    }
+}
+
+/// What a task wants of the world.
+#[derive(Debug)]
+pub enum Sent {
+    /// A request to a partition.
+    Partition(Node, PartitionId, Request, Slot<FsResult>),
+    /// A request to a drive.
+    Drive(Node, DriveId, DriveOp, Slot<DriveResult>),
+    /// To be woken at this time, microseconds.
+    Sleep(u64, Slot<()>),
+    /// A bulk move of a partition ended; the number is the life of the host that started it.
+    JobDone(PartitionId, u64, u64, Result<()>),
+}
+
+/// Shared by everything in one run.
+#[derive(Clone, Default)]
+pub struct Board(Arc<Mutex<Inner>>);
+
+#[derive(Default)]
+struct Inner {
+    now_us: u64,
+    sent: Vec<Sent>,
+    trace: Trace,
+    violation: Option<String>,
+    quiet: u32,
+    power_losses: u64,
+}
+
+/// While it lives, nothing new goes wrong: somebody looks what became of a call whose answer it never got.
+pub struct Quiet(Board);
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        self.0.lock().quiet -= 1;
+    }
+}
+
+impl Board {
+    /// The time of the world, microseconds.
+    pub fn now_us(&self) -> u64 {
+        self.lock().now_us
+    }
+
+    /// Sets the time.
+    pub fn set_now_us(&self, now_us: u64) {
+        self.lock().now_us = now_us;
+    }
+
+    /// Puts something up.
+    pub fn send(&self, sent: Sent) {
+        self.lock().sent.push(sent);
+    }
+
+    /// Takes everything down.
+    pub fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut self.lock().sent)
+    }
+
+    /// Adds a line to the schedule.
+    pub fn note(&self, line: impl FnOnce() -> String) {
+        let mut inner = self.lock();
+        let now_us = inner.now_us;
+        inner.trace.add(now_us, line());
+    }
+
+    /// Asks for quiet.
+    pub fn quiet(&self) -> Quiet {
+        self.lock().quiet += 1;
+        Quiet(self.clone())
+    }
+
+    /// True while somebody wants quiet.
+    pub fn is_quiet(&self) -> bool {
+        self.lock().quiet > 0
+    }
+
+    /// A host lost power.
+    pub fn power_lost(&self) {
+        self.lock().power_losses += 1;
+    }
+
+    /// How often any host lost power so far: what partitions keep in memory only is gone with each.
+    pub fn power_losses(&self) -> u64 {
+        self.lock().power_losses
+    }
+
+    /// Reports that a promise was broken; the run ends. The first report counts.
+    pub fn violation(&self, what: String) {
+        let mut inner = self.lock();
+        let now_us = inner.now_us;
+        inner.trace.add(now_us, format!("VIOLATION {what}"));
+        inner.violation.get_or_insert(what);
+    }
+
+    /// The broken promise, if any.
+    pub fn violated(&self) -> Option<String> {
+        self.lock().violation.clone()
+    }
+
+    /// The last lines of the schedule.
+    pub fn schedule(&self) -> String {
+        self.lock().trace.text()
+    }
+
+    /// A fold of the whole schedule: equal for equal runs.
+    pub fn fingerprint(&self) -> u64 {
+        self.lock().trace.fingerprint()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // A panic inside `line()` poisons nothing that matters: the schedule is still to be printed.
+        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

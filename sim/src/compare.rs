@@ -1,0 +1,139 @@
+//! Looks at a whole subtree through the client library and compares it with its model.
+
+use braid_base::attr::FileType;
+use braid_base::ids::Ino;
+use braid_base::{Error, ErrorKind};
+use braid_client::Fs;
+use braid_io::chance::Rng;
+
+use crate::model::{Look, Model, Node};
+use crate::perform::{difference, list};
+
+/// A look that failed for reasons of the world is repeated so often.
+const TRIES: u32 = 40;
+/// Pause between two tries, milliseconds.
+const PAUSE_MS: u64 = 2_000;
+
+/// Somebody who looks at a whole tree.
+pub struct Inspector<'a> {
+    /// How.
+    pub fs: &'a Fs,
+    /// For sizes of reads and listings.
+    pub rng: &'a mut Rng,
+}
+
+/// What differs, in words.
+pub type Difference = Result<(), String>;
+
+impl Inspector<'_> {
+    /// Every name, attribute, xattr and byte of `model`.
+    pub async fn compare(&mut self, model: &Model) -> Difference {
+        let mut pending = vec![(model.top, model.above)];
+        while let Some((dir, parent)) = pending.pop() {
+            self.directory(model, dir, parent, &mut pending).await?;
+        }
+        Ok(())
+    }
+
+    async fn directory(&mut self, model: &Model, dir: Ino, parent: Ino, pending: &mut Vec<(Ino, Ino)>) -> Difference {
+        let Some(node) = model.node(dir) else { return Err(format!("{dir} is not in the model")) };
+        let limit = 1 + self.rng.below(40) as u32;
+        let mut found = self.try_hard("list", dir, async |fs: &Fs| list(fs, dir, limit, true).await).await?;
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        let names: Vec<(Vec<u8>, Ino)> = found.iter().map(|(name, ino, _)| (name.clone(), *ino)).collect();
+        let expected: Vec<(Vec<u8>, Ino)> = node.entries.iter().map(|(name, ino)| (name.clone(), *ino)).collect();
+        if names != expected {
+            return Err(format!("{dir}: expected the names {}, found {}", show(&expected), show(&names)));
+        }
+        let above = self.try_hard("parent of", dir, async |fs: &Fs| fs.parent(dir).await).await?;
+        if above != parent {
+            return Err(format!("{dir}: expected the parent {parent}, found {above}"));
+        }
+        self.attributes(dir, node).await?;
+        for (name, ino, attr) in &found {
+            let Some(child) = model.node(*ino) else { return Err(format!("{ino} is not in the model")) };
+            if attr.as_ref().map(Look::of) != Some(child.look()) {
+                let name = crate::trace::text(name);
+                return Err(format!("{dir}/{name} {ino}: expected {:?}, found {attr:?}", child.look()));
+            }
+            if child.kind == FileType::Directory {
+                pending.push((*ino, dir));
+            } else {
+                self.attributes(*ino, child).await?;
+                self.content(*ino, child).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn attributes(&mut self, ino: Ino, node: &Node) -> Difference {
+        let attr = self.try_hard("stat", ino, async |fs: &Fs| fs.getattr(ino).await).await?;
+        if Look::of(&attr) != node.look() {
+            return Err(format!("{ino}: expected {:?}, found {attr:?}", node.look()));
+        }
+        let mut names = self.try_hard("listxattr", ino, async |fs: &Fs| fs.listxattr(ino).await).await?;
+        names.sort_unstable();
+        if names != node.xattrs.keys().cloned().collect::<Vec<_>>() {
+            return Err(format!("{ino}: expected the attributes {:?}, found {names:?}", node.xattrs.keys()));
+        }
+        for (name, value) in &node.xattrs {
+            let found = self.try_hard("getxattr", ino, async |fs: &Fs| fs.getxattr(ino, name).await).await?;
+            if found != *value {
+                return Err(format!("{ino} attribute {}: {}", crate::trace::text(name), difference(value, &found)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn content(&mut self, ino: Ino, node: &Node) -> Difference {
+        match node.kind {
+            FileType::Symlink => {
+                let target = self.try_hard("readlink", ino, async |fs: &Fs| fs.readlink(ino).await).await?;
+                if target != node.target {
+                    return Err(format!("{ino}: the target of the symlink differs"));
+                }
+            }
+            FileType::File => {
+                for (from, to) in node.content.ranges() {
+                    let mut at = from;
+                    while at < to {
+                        let len = (to - at).min(1 + self.rng.below(2 << 20));
+                        let found = self.try_hard("read", ino, async |fs: &Fs| fs.read(ino, at, len).await).await?;
+                        let expected = node.content.read(at, len);
+                        if expected != found {
+                            return Err(format!("{ino} at {at}: {}", difference(&expected, &found)));
+                        }
+                        at += len;
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Repeats while the world is in the way.
+    async fn try_hard<T>(
+        &self,
+        what: &str,
+        ino: Ino,
+        look: impl AsyncFn(&Fs) -> Result<T, Error>,
+    ) -> Result<T, String> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match look(self.fs).await {
+                Ok(found) => return Ok(found),
+                Err(error) if error.kind() == ErrorKind::Io && tries < TRIES => {
+                    self.fs.session().wire().sleep_ms(PAUSE_MS).await;
+                }
+                Err(error) => return Err(format!("{what} {ino} failed: {:?}: {error}", error.kind())),
+            }
+        }
+    }
+}
+
+fn show(names: &[(Vec<u8>, Ino)]) -> String {
+    let names: Vec<String> = names.iter().map(|(name, ino)| format!("{}={ino}", crate::trace::text(name))).collect();
+    names.join(" ")
+}

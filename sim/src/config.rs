@@ -1,0 +1,239 @@
+//! What one run is like, all of it drawn from the seed.
+
+use braid_io::chance::Rng;
+
+use crate::points::Point;
+use crate::wire::Clock;
+
+/// A run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimConfig {
+    /// Where everything random comes from.
+    pub seed: u64,
+    /// Partitions of the cluster.
+    pub partitions: u16,
+    /// Hosts; partitions and drives are dealt out to them. Each has one metadata disk and one key-value view.
+    pub hosts: u32,
+    /// Drives.
+    pub drives: u32,
+    /// Data shards of a pack.
+    pub data: u8,
+    /// Parity shards of a pack.
+    pub parity: u8,
+    /// Data bytes of a shard.
+    pub shard_bytes: u64,
+    /// Slots of a drive.
+    pub slots: u64,
+    /// Bytes that users may fill in one partition.
+    pub capacity_bytes: u64,
+    /// Size of a log segment, bytes.
+    pub segment_bytes: u64,
+    /// Staged bytes that a partition keeps in memory.
+    pub stage_cache_bytes: usize,
+    /// Log size above which old staged bytes are moved out.
+    pub log_soft_bytes: u64,
+    /// Client processes.
+    pub clients: u32,
+    /// Concurrent programs of each client.
+    pub hands: u32,
+    /// Operations of each program.
+    pub ops: u32,
+    /// How messages travel.
+    pub net: Net,
+    /// What goes wrong.
+    pub faults: FaultPlan,
+}
+
+/// How messages travel between two nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Net {
+    /// Fastest, microseconds.
+    pub min_us: u64,
+    /// Slowest of the ordinary ones, microseconds.
+    pub max_us: u64,
+    /// Lost, per 10,000.
+    pub lost: u64,
+    /// Delivered twice, per 10,000.
+    pub doubled: u64,
+    /// Delivered up to `late_us` later, per 10,000.
+    pub late: u64,
+    /// How late, microseconds.
+    pub late_us: u64,
+}
+
+/// What goes wrong in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// Hosts lose power at the so-many-th passing of these points.
+    pub at_points: Vec<(Point, u64)>,
+    /// Mean time between power losses at random moments, microseconds; 0 = none.
+    pub crash_every_us: u64,
+    /// Longest time that a host stays off.
+    pub down_max_us: u64,
+    /// Mean time between kills of a client process; 0 = none.
+    pub kill_every_us: u64,
+    /// Mean time between flushes of a key-value view.
+    pub flush_every_us: u64,
+    /// Drives that may die, lie and fail: never more than the parity of a pack.
+    pub bad_drives: Vec<u32>,
+    /// Mean time between deaths of a bad drive; 0 = none.
+    pub drive_death_every_us: u64,
+    /// Mean time between bit flips on a bad drive; 0 = none.
+    pub flip_every_us: u64,
+    /// I/O errors of a bad drive, per 10,000.
+    pub drive_errors: u64,
+    /// Write errors of a host's metadata disk, per 10,000.
+    pub log_errors: u64,
+    /// Mean time between moments at which a metadata disk is full for a while; 0 = none.
+    pub log_full_every_us: u64,
+    /// Mean time between jumps of a host's wall clock; 0 = none.
+    pub wall_jump_every_us: u64,
+    /// Largest drift of a clock, parts per million.
+    pub drift_ppm: u64,
+}
+
+impl FaultPlan {
+    /// Nothing goes wrong.
+    pub fn none() -> Self {
+        Self {
+            at_points: Vec::new(),
+            crash_every_us: 0,
+            down_max_us: 1_000_000,
+            kill_every_us: 0,
+            flush_every_us: 5_000_000,
+            bad_drives: Vec::new(),
+            drive_death_every_us: 0,
+            flip_every_us: 0,
+            drive_errors: 0,
+            log_errors: 0,
+            log_full_every_us: 0,
+            wall_jump_every_us: 0,
+            drift_ppm: 0,
+        }
+    }
+}
+
+impl Net {
+    /// A network that loses nothing.
+    pub const CALM: Self = Self { min_us: 20, max_us: 200, lost: 0, doubled: 0, late: 0, late_us: 0 };
+}
+
+impl SimConfig {
+    /// A small cluster in which nothing goes wrong.
+    pub fn calm(seed: u64) -> Self {
+        Self {
+            seed,
+            partitions: 3,
+            hosts: 1,
+            drives: 6,
+            data: 4,
+            parity: 2,
+            shard_bytes: 256 << 10,
+            slots: 64,
+            capacity_bytes: 1 << 30,
+            segment_bytes: 8 << 20,
+            stage_cache_bytes: 4 << 20,
+            log_soft_bytes: 32 << 20,
+            clients: 2,
+            hands: 1,
+            ops: 150,
+            net: Net::CALM,
+            faults: FaultPlan::none(),
+        }
+    }
+
+    /// The run of `seed`.
+    pub fn from_seed(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed ^ 0x5EED_0001);
+        let partitions = *pick(rng, &[1, 3]);
+        let hosts = if partitions > 1 && rng.chance(1, 2) { u32::from(partitions) } else { 1 };
+        let shard_bytes = *pick(rng, &[64 << 10, 128 << 10, 256 << 10, 1 << 20]);
+        // Bytes of all slots of a drive: from "soon full" to "roomy".
+        let drive_bytes = *pick(rng, &[3 << 20, 8 << 20, 24 << 20]);
+        let clients = 2 + rng.below(3) as u32;
+        Self {
+            seed,
+            partitions,
+            hosts,
+            drives: 6,
+            data: 4,
+            parity: 2,
+            shard_bytes,
+            slots: (drive_bytes / shard_bytes).clamp(6, 96),
+            capacity_bytes: if rng.chance(1, 4) { 6 << 20 } else { 1 << 30 },
+            segment_bytes: *pick(rng, &[4 << 20, 8 << 20]),
+            stage_cache_bytes: *pick(rng, &[0, 64 << 10, 4 << 20]),
+            log_soft_bytes: *pick(rng, &[8 << 20, 16 << 20, 64 << 20]),
+            clients,
+            hands: if clients == 2 && rng.chance(1, 2) { 2 } else { 1 },
+            ops: 60 + rng.below(120) as u32,
+            net: net(rng),
+            faults: faults(seed, rng),
+        }
+    }
+
+    /// True if the cluster may run full.
+    pub fn is_scarce(&self) -> bool {
+        let net = self.slots * self.shard_bytes * u64::from(self.drives) * u64::from(self.data);
+        let net = net / u64::from(self.data + self.parity);
+        net < 60 << 20 || self.capacity_bytes < 60 << 20
+    }
+
+    /// The clock of a node: as wrong as the plan allows.
+    pub fn clock(&self, rng: &mut Rng) -> Clock {
+        let drift = self.faults.drift_ppm;
+        let drift_ppm = rng.below(2 * drift + 1) as i64 - drift as i64;
+        Clock { drift_ppm, start_us: rng.below(1 << 40) }
+    }
+}
+
+fn net(rng: &mut Rng) -> Net {
+    let rough = rng.below(3);
+    Net {
+        min_us: 20,
+        max_us: *pick(rng, &[200, 2_000, 20_000]),
+        lost: [0, 50, 300][rough as usize],
+        doubled: [0, 100, 500][rough as usize],
+        late: [0, 100, 300][rough as usize],
+        late_us: *pick(rng, &[100_000, 3_000_000]),
+    }
+}
+
+fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
+    let mut at_points = Vec::new();
+    // Every point has its turn; others join it by chance.
+    let own = Point::ALL[(seed % Point::ALL.len() as u64) as usize];
+    at_points.push((own, some(rng, 5)));
+    for _ in 0..rng.below(4) {
+        at_points.push((*pick(rng, Point::ALL), some(rng, 8)));
+    }
+    let mut bad_drives: Vec<u32> = (0..6).collect();
+    rng.shuffle(&mut bad_drives);
+    bad_drives.truncate(rng.index(3));
+    FaultPlan {
+        at_points,
+        crash_every_us: *pick(rng, &[0, 2_000_000, 10_000_000]),
+        down_max_us: *pick(rng, &[50_000, 3_000_000]),
+        kill_every_us: *pick(rng, &[0, 10_000_000]),
+        flush_every_us: *pick(rng, &[300_000, 3_000_000, 20_000_000]),
+        bad_drives,
+        drive_death_every_us: *pick(rng, &[0, 8_000_000]),
+        flip_every_us: *pick(rng, &[0, 300_000]),
+        drive_errors: *pick(rng, &[0, 20, 300]),
+        log_errors: *pick(rng, &[0, 0, 20]),
+        log_full_every_us: *pick(rng, &[0, 0, 20_000_000]),
+        wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
+        drift_ppm: 50_000,
+    }
+}
+
+/// One of `choices`.
+pub fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
+    &choices[rng.index(choices.len())]
+}
+
+/// A number from 1 to about `2^bits`, small ones more often.
+pub fn some(rng: &mut Rng, bits: u64) -> u64 {
+    let bits = rng.below(bits);
+    1 + rng.below(1 << bits)
+}

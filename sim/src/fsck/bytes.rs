@@ -1,0 +1,105 @@
+//! Bytes: every pointer leads to something that can be read, every stripe that is pointed to is found by its hint.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{Index, PackId};
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::record::{Extent, PackState, Place, Placement, StripeAt};
+
+use super::{Finding, Part, Tables};
+
+/// What the drives hold.
+pub trait Media {
+    /// How many of the D+P shards of `stripe` have all its blocks, readable and matching their checksums.
+    fn readable_shards(&mut self, stripe: StripeAt, place: &Placement) -> usize;
+}
+
+pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, findings: &mut Vec<Finding>) {
+    let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
+    let mut stripes: BTreeMap<StripeAt, u64> = BTreeMap::new();
+    for (ino, chunk, extent) in tables.extents() {
+        let mut add = |rule, what: String| {
+            findings.push(Finding { rule, what: format!("{ino} {chunk} [{}+{}]: {what}", extent.off, extent.len) });
+        };
+        if extent.len == 0 || u64::from(extent.off) + u64::from(extent.len) > CHUNK {
+            add("I9", "an extent lies within its chunk and is not empty".to_owned());
+        }
+        match extent.place {
+            Place::Stage { at, .. } => {
+                if part.log_first.is_none_or(|first| at < first) {
+                    add("I9", format!("points to the log entry {at}, the log begins at {:?}", part.log_first));
+                }
+            }
+            Place::Flash { stripe, delta } => {
+                *live.entry(stripe.pack).or_default() += u64::from(extent.len);
+                let end = stripes.entry(stripe).or_default();
+                *end = (*end).max(u64::from(delta) + u64::from(extent.len));
+                if stripe.pack.partition() != part.id {
+                    add("I11", format!("points to {} of another partition", stripe.pack));
+                }
+                if !tables.hints.contains_key(&(stripe.pack, stripe.sb, ino, chunk)) {
+                    add("I10", format!("points to {} block {} without a hint", stripe.pack, stripe.sb));
+                }
+            }
+        }
+    }
+    for (stripe, end) in stripes {
+        pointed_to(tables, stripe, end, media, findings);
+    }
+    packs(tables, &live, findings);
+    merged(tables, findings);
+}
+
+fn pointed_to(tables: &Tables, stripe: StripeAt, end: u64, media: &mut dyn Media, findings: &mut Vec<Finding>) {
+    let mut add = |rule, what: String| findings.push(Finding { rule, what: format!("{stripe:?}: {what}") });
+    match tables.stripes.get(&(stripe.pack, stripe.sb)) {
+        Some(rec) if rec.ul == stripe.ul => {}
+        other => add("I9", format!("is pointed to, expected it among the committed stripes, found {other:?}")),
+    }
+    let Some(pack) = tables.packs.get(&stripe.pack) else {
+        return add("I9", "is pointed to, but its pack does not exist".to_owned());
+    };
+    if pack.state == PackState::Dead {
+        add("I10", "is pointed to, but its pack is dead".to_owned());
+    }
+    let capacity = u64::from(pack.place.data) * u64::from(stripe.ul) * BLOCK as u64;
+    if end > capacity {
+        add("I9", format!("is pointed to up to byte {end}, but holds {capacity}"));
+    }
+    let readable = media.readable_shards(stripe, &pack.place);
+    if readable < usize::from(pack.place.data) {
+        add("I9", format!("expected {} readable shards, found {readable} of {:?}", pack.place.data, pack.place));
+    }
+}
+
+fn packs(tables: &Tables, live: &BTreeMap<PackId, u64>, findings: &mut Vec<Finding>) {
+    for (id, pack) in &tables.packs {
+        let pointed = live.get(id).copied().unwrap_or(0);
+        if pack.live_upper < pointed {
+            let what = format!("{id}: at least {pointed} bytes are pointed to, its count says {}", pack.live_upper);
+            findings.push(Finding { rule: "I10", what });
+        }
+    }
+    for (id, sb) in tables.stripes.keys() {
+        if !tables.packs.contains_key(id) {
+            findings.push(Finding { rule: "I9", what: format!("{id} block {sb}: a stripe of a pack that is gone") });
+        }
+    }
+}
+
+/// Merged extents are sorted and disjoint.
+fn merged(tables: &Tables, findings: &mut Vec<Finding>) {
+    for ((ino, chunk), base) in &tables.bases {
+        let sorted = |pair: &[Extent]| pair[0].off + pair[0].len <= pair[1].off;
+        if !base.extents.windows(2).all(sorted) {
+            findings.push(Finding { rule: "I9", what: format!("{ino} {chunk}: merged extents overlap") });
+        }
+        let newest = |extent: &Extent| match extent.place {
+            Place::Stage { at, .. } => at,
+            Place::Flash { .. } => Index(0),
+        };
+        if base.extents.iter().map(newest).max().is_some_and(|at| at > base.upto) {
+            findings.push(Finding { rule: "I5", what: format!("{ino} {chunk}: a merged extent is newer than its base") });
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The named crash points: each gap of the protocols in which a host can lose power.
+
+use std::fmt::Write;
+
+macro_rules! points {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// A gap between two steps of a protocol.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Point {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Point {
+            /// All of them.
+            pub const ALL: &'static [Point] = &[$(Point::$name,)*];
+        }
+    };
+}
+
+points! {
+    /// A request was evaluated; its entry is in no write yet.
+    EntryNotSubmitted,
+    /// A group of entries is on its way to the disk.
+    LogWriteSubmitted,
+    /// The header of a new segment is on its way.
+    SegmentOpened,
+    /// The group is durable; the partition has not heard of it.
+    LogDurableNotApplied,
+    /// The entries are in the key-value view; no reply has left.
+    AppliedNotReplied,
+    /// The reply left; the client may not have it.
+    ReplySent,
+    /// The client has the answer.
+    ReplyReceived,
+    /// A message to another partition is about to leave.
+    PeerMessageUnsent,
+    /// A participant logged its intent and said so.
+    PeerPrepared,
+    /// The coordinator's decision is logged and about to be told.
+    PeerDecisionLogged,
+    /// A message of another partition came in and was taken.
+    PeerTaken,
+    /// A pack is logged, a shard of it not created.
+    PackLoggedShardsNotCreated,
+    /// A drive created a shard; the partition has not heard of it.
+    ShardsCreated,
+    /// A bulk move was planned and not started.
+    MovePlanned,
+    /// Some shards of a stripe are written.
+    StripePartlyWritten,
+    /// All stripes of a move are durable; the partition has not heard of it.
+    StripeWrittenNotCommitted,
+    /// The partition took a finished move; its entry is not durable.
+    RemapProposed,
+    /// The entry that points to the moved bytes is durable and not applied.
+    RemapLogged,
+    /// A pack is dead in the log, its shards are there.
+    PackDeadLogged,
+    /// A drive gave a shard's slot back; the partition has not heard of it.
+    ShardDropped,
+    /// The view is flushed, no segment was removed for it.
+    KvFlushedLogNotTrimmed,
+    /// A log segment was removed.
+    SegmentRemoved,
+    /// A starting partition has told the coordinator or its disk of the new term, and not the other.
+    ElectionUnfinished,
+    /// The log was replayed into the view after a crash; nothing was served.
+    RecoveredNotServing,
+    /// A drive has data of a shard on its way to the medium.
+    DriveWriteSubmitted,
+    /// A drive's write is durable and not acknowledged.
+    DriveWriteNotAcked,
+}
+
+/// How often each point was passed and how often a host lost power there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// Per point, in the order of [`Point::ALL`]: passed, crashed.
+    counts: Vec<(u64, u64)>,
+}
+
+impl Default for Coverage {
+    fn default() -> Self {
+        Self { counts: vec![(0, 0); Point::ALL.len()] }
+    }
+}
+
+impl Coverage {
+    /// `point` is passed; how often by now.
+    pub fn pass(&mut self, point: Point) -> u64 {
+        let count = &mut self.counts[point as usize].0;
+        *count += 1;
+        *count
+    }
+
+    /// A host lost power at `point`.
+    pub fn crash(&mut self, point: Point) {
+        self.counts[point as usize].1 += 1;
+    }
+
+    /// Adds another run.
+    pub fn add(&mut self, other: &Self) {
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            mine.0 += theirs.0;
+            mine.1 += theirs.1;
+        }
+    }
+
+    /// The points at which no host ever lost power.
+    pub fn missed(&self) -> Vec<Point> {
+        Point::ALL.iter().copied().filter(|point| self.counts[*point as usize].1 == 0).collect()
+    }
+
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let mut out = format!("{:<28} {:>12} {:>8}\n", "crash point", "passed", "crashed");
+        for point in Point::ALL {
+            let (passed, crashed) = self.counts[*point as usize];
+            // Writing to a string cannot fail.
+            let _ = writeln!(out, "{:<28} {passed:>12} {crashed:>8}", format!("{point:?}"));
+        }
+        out
+    }
+}

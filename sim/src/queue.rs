@@ -1,0 +1,106 @@
+//! What will happen, in the order of its time.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{DriveId, Index, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::peer::PeerMsg;
+
+use crate::board::{Node, Slot};
+
+/// One thing that happens. A `life` names the run of a host that it belongs to: it is void in another one.
+pub enum Event {
+    /// A request arrives at a partition.
+    Request { to: PartitionId, from: Node, request: Box<Request>, slot: Slot<FsResult> },
+    /// An answer of a partition arrives.
+    Answer { from: PartitionId, slot: Slot<FsResult>, result: FsResult },
+    /// A message of one partition arrives at another.
+    Peer { from: PartitionId, to: PartitionId, message: Box<PeerMsg> },
+    /// A request arrives at a drive.
+    Drive { to: DriveId, op: DriveOp, back: Back },
+    /// An answer of a drive arrives.
+    DriveAnswer { back: Back, result: DriveResult },
+    /// A sleeper wakes.
+    Wake(Slot<()>),
+    /// A partition has taken all events at hand.
+    BatchEnd { p: PartitionId, life: u64 },
+    /// Time passes for a partition.
+    Tick { p: PartitionId, life: u64 },
+    /// A metadata disk ends some of its work.
+    HostDisk { host: u32, life: u64 },
+    /// A drive's medium ends some of its work.
+    DriveDisk { drive: u32, life: u64 },
+    /// Time passes for a drive.
+    DriveTick { drive: u32, life: u64 },
+    /// A key-value view is flushed.
+    Flush { host: u32, life: u64 },
+    /// The flush is known to the partitions: what each had applied when it began.
+    Flushed { life: u64, applied: Vec<(PartitionId, Index)> },
+    /// Power comes back.
+    Restart { host: u32 },
+    /// A client process starts again.
+    Revive { client: u32 },
+    /// A dead drive comes back.
+    DriveBack { drive: u32 },
+    /// A metadata disk has room again.
+    LogRoom { host: u32 },
+    /// Something goes wrong.
+    Trouble(Trouble),
+}
+
+/// What goes wrong at random moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// A host loses power.
+    Crash,
+    /// A client process is killed.
+    Kill,
+    /// A drive dies for a while.
+    DriveDeath,
+    /// A bit on a drive flips.
+    Flip,
+    /// A metadata disk is full for a while.
+    LogFull,
+    /// A wall clock jumps.
+    WallJump,
+}
+
+/// Where a drive's answer goes.
+#[derive(Clone)]
+pub enum Back {
+    /// To a task.
+    Task(Slot<DriveResult>),
+    /// To a partition, with its number.
+    Seat(PartitionId, u64),
+}
+
+/// Events by time, and by age where the time is the same.
+#[derive(Default)]
+pub struct Queue {
+    events: BTreeMap<(u64, u64), Event>,
+    next: u64,
+}
+
+impl Queue {
+    /// Lets `event` happen at `at_us`.
+    pub fn put(&mut self, at_us: u64, event: Event) {
+        self.next += 1;
+        self.events.insert((at_us, self.next), event);
+    }
+
+    /// The next event and its time.
+    pub fn pop(&mut self) -> Option<(u64, Event)> {
+        self.events.pop_first().map(|((at, _), event)| (at, event))
+    }
+
+    /// Events to come.
+    pub fn len(&self) -> usize {
+        self.events.len()
+    }
+
+    /// True if nothing will happen.
+    pub fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
+}

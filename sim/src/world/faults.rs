@@ -1,0 +1,178 @@
+//! What goes wrong: power, processes, drives, clocks.
+
+use braid_base::ErrorKind;
+
+use super::World;
+use crate::board::Node;
+use crate::config::Net;
+use crate::points::Point;
+use crate::queue::{Event, Trouble};
+
+impl World {
+    /// From now on things go wrong as planned.
+    pub fn begin_trouble(&mut self) {
+        self.calm = false;
+        self.net = self.config.net;
+        let f = &self.config.faults;
+        let means = [
+            (Trouble::Crash, f.crash_every_us),
+            (Trouble::Kill, f.kill_every_us),
+            (Trouble::DriveDeath, f.drive_death_every_us),
+            (Trouble::Flip, f.flip_every_us),
+            (Trouble::LogFull, f.log_full_every_us),
+            (Trouble::WallJump, f.wall_jump_every_us),
+        ];
+        for (trouble, mean_us) in means {
+            self.schedule_trouble(trouble, mean_us);
+        }
+    }
+
+    /// Nothing goes wrong any more: power, drives and room come back. Damage done stays.
+    pub fn end_trouble(&mut self) {
+        self.note(|| "trouble ends".to_owned());
+        self.calm = true;
+        self.net = Net::CALM;
+        for host in 0..self.config.hosts {
+            self.hosts[host as usize].disk.set_capacity(None);
+            if !self.hosts[host as usize].is_up() {
+                self.restart(host);
+            }
+        }
+        for drive in 0..self.config.drives {
+            self.drive_back(drive);
+        }
+    }
+
+    fn schedule_trouble(&mut self, trouble: Trouble, mean_us: u64) {
+        if mean_us > 0 {
+            let at = self.soon(2 * mean_us);
+            self.queue.put(at, Event::Trouble(trouble));
+        }
+    }
+
+    pub(super) fn trouble(&mut self, trouble: Trouble) {
+        if self.calm {
+            return;
+        }
+        if self.board.is_quiet() {
+            let at = self.soon(1_000_000);
+            return self.queue.put(at, Event::Trouble(trouble));
+        }
+        let f = self.config.faults.clone();
+        let mean_us = match trouble {
+            Trouble::Crash => {
+                let host = self.rng.below(u64::from(self.config.hosts)) as u32;
+                if self.hosts[host as usize].is_up() {
+                    self.crash(host);
+                }
+                f.crash_every_us
+            }
+            Trouble::Kill => {
+                self.kill_some_client();
+                f.kill_every_us
+            }
+            Trouble::DriveDeath => {
+                if let Some(drive) = self.some_bad_drive().filter(|drive| !self.drives[*drive as usize].dead) {
+                    self.kill_drive(drive);
+                    let at = self.soon(10_000_000);
+                    self.queue.put(at, Event::DriveBack { drive });
+                }
+                f.drive_death_every_us
+            }
+            Trouble::Flip => {
+                self.flip_a_bit();
+                f.flip_every_us
+            }
+            Trouble::LogFull => {
+                let host = self.rng.below(u64::from(self.config.hosts)) as u32;
+                self.note(|| format!("h{host}: the metadata disk is full"));
+                self.hosts[host as usize].disk.set_capacity(Some(0));
+                let at = self.soon(3_000_000);
+                self.queue.put(at, Event::LogRoom { host });
+                f.log_full_every_us
+            }
+            Trouble::WallJump => {
+                let host = self.rng.index(self.hosts.len());
+                self.hosts[host].wall_us = self.rng.below(1 << 40) as i64 - (1 << 39);
+                f.wall_jump_every_us
+            }
+        };
+        self.schedule_trouble(trouble, mean_us);
+    }
+
+    /// A host loses power.
+    pub(super) fn crash(&mut self, host: u32) {
+        self.note(|| format!("h{host} is off"));
+        self.board.power_lost();
+        self.life += 1;
+        let h = &mut self.hosts[host as usize];
+        h.life = self.life;
+        h.set_up(false);
+        h.disk.crash(&mut self.rng);
+        h.kv.crash();
+        self.drop_seats(host);
+        self.exec.kill(Node::Host(host));
+        for drive in 0..self.config.drives {
+            if self.drives[drive as usize].host == host {
+                self.stop_drive(drive);
+            }
+        }
+        let at = self.soon(self.config.faults.down_max_us);
+        self.queue.put(at, Event::Restart { host });
+    }
+
+    /// Power comes back.
+    pub(super) fn restart(&mut self, host: u32) {
+        if self.hosts[host as usize].is_up() {
+            return;
+        }
+        self.note(|| format!("h{host} starts"));
+        self.hosts[host as usize].set_up(true);
+        for drive in 0..self.config.drives {
+            if self.drives[drive as usize].host == host {
+                self.start_drive(drive);
+            }
+        }
+        if let Err(error) = self.start_seats(host) {
+            if error.kind() == ErrorKind::Stopped && !self.calm {
+                self.coverage.pass(Point::ElectionUnfinished);
+                self.config.faults.at_points.retain(|(point, _)| *point != Point::ElectionUnfinished);
+                return self.lose_power_at(Point::ElectionUnfinished, host);
+            }
+            self.board.violation(format!("h{host} does not start: {error}"));
+            return;
+        }
+        if !self.pass(Point::RecoveredNotServing, host) {
+            self.schedule_flush(host);
+        }
+    }
+
+    fn some_bad_drive(&mut self) -> Option<u32> {
+        let bad = &self.config.faults.bad_drives;
+        if bad.is_empty() { None } else { Some(bad[self.rng.index(bad.len())]) }
+    }
+
+    /// Anywhere in the slots of a bad drive: data, checksums or headers.
+    fn flip_a_bit(&mut self) {
+        let Some(drive) = self.some_bad_drive() else { return };
+        let slots = self.config.slots * self.config.shard_bytes;
+        let (byte, bit) = (4096 + self.rng.below(slots), self.rng.below(8) as u8);
+        let d = &mut self.drives[drive as usize];
+        d.disk.flip(d.file, byte, bit);
+    }
+
+    fn kill_some_client(&mut self) {
+        if self.killable.is_empty() {
+            return;
+        }
+        let client = self.killable[self.rng.index(self.killable.len())];
+        if self.exec.count(Node::Client(client)) > 0 {
+            self.note(|| format!("client {client} is killed"));
+            self.exec.kill(Node::Client(client));
+            self.dying.push(client);
+            // Everything that it sent arrives, or never will, before the next one looks.
+            let at = self.now_us() + self.net.late_us + self.net.max_us + 1_000_000;
+            self.queue.put(at, Event::Revive { client });
+        }
+    }
+}

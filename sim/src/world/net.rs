@@ -1,0 +1,113 @@
+//! Messages on their way.
+
+use braid_base::ErrorKind;
+use braid_base::ids::{DriveId, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::peer::PeerMsg;
+
+use super::World;
+use crate::board::{Node, Slot};
+use crate::config::Net;
+use crate::queue::{Back, Event};
+use crate::trace;
+
+/// A message to oneself: never lost, never slow.
+const LOCAL_US: u64 = 30;
+
+impl World {
+    /// When the copies of a message arrive: none if it is lost.
+    fn arrivals(&mut self) -> Vec<u64> {
+        let net = if self.board.is_quiet() { Net { late: 0, lost: 0, ..self.net } } else { self.net };
+        let now = self.now_us();
+        let rng = &mut self.rng;
+        if rng.chance(net.lost, 10_000) {
+            return Vec::new();
+        }
+        let copies = if rng.chance(net.doubled, 10_000) { 2 } else { 1 };
+        let late = |rng: &mut braid_io::chance::Rng| if rng.chance(net.late, 10_000) { rng.below(net.late_us) } else { 0 };
+        (0..copies).map(|_| now + net.min_us + rng.below(net.max_us - net.min_us) + late(rng)).collect()
+    }
+
+    fn is_local(&self, from: Node, to: PartitionId) -> bool {
+        match from {
+            Node::Auditor => true,
+            Node::Host(host) => self.homes[&to] == host,
+            Node::Client(_) | Node::Drive(_) => false,
+        }
+    }
+
+    /// A request leaves.
+    pub(super) fn send_request(&mut self, from: Node, to: PartitionId, request: Request, slot: Slot<FsResult>) {
+        self.counts.requests += 1;
+        self.note(|| format!("{from:?} -> {to} {} {}", request.op, trace::op(&request.body)));
+        let at = if self.is_local(from, to) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        if at.is_empty() {
+            // Lost: some wires notice, some do not.
+            self.note(|| format!("lost: request {}", request.op));
+            self.perhaps_timed_out(slot);
+            return;
+        }
+        for at in at {
+            let request = Box::new(request.clone());
+            self.queue.put(at, Event::Request { to, from, request, slot: slot.clone() });
+        }
+    }
+
+    /// The wire may notice in a while that there will be no answer.
+    pub(super) fn perhaps_timed_out(&mut self, slot: Slot<FsResult>) {
+        if self.rng.chance(1, 2) {
+            let (at, from) = (self.soon(500_000), PartitionId(0));
+            self.queue.put(at, Event::Answer { from, slot, result: Err(ErrorKind::TimedOut.into()) });
+        }
+    }
+
+    /// An answer of `from` leaves.
+    pub(super) fn send_answer(&mut self, from: PartitionId, to: Node, slot: Slot<FsResult>, result: FsResult) {
+        let at = if self.is_local(to, from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        match at.first() {
+            Some(at) => self.queue.put(*at, Event::Answer { from, slot, result }),
+            None => {
+                self.note(|| format!("lost: answer to {to:?}"));
+                self.perhaps_timed_out(slot);
+            }
+        }
+    }
+
+    /// A message between partitions leaves.
+    pub(super) fn send_peer(&mut self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.counts.peer += 1;
+        let at = self.arrivals();
+        self.note(|| {
+            let text: String = format!("{message:?}").chars().take(160).collect();
+            format!("{from} -> {to} x{} {text}", at.len())
+        });
+        for at in at {
+            self.queue.put(at, Event::Peer { from, to, message: Box::new(message.clone()) });
+        }
+    }
+
+    /// A request to a drive leaves.
+    pub(super) fn send_drive(&mut self, from: Node, to: DriveId, op: DriveOp, back: Back) {
+        match back {
+            Back::Task(_) => self.counts.drive_by_task += 1,
+            Back::Seat(..) => self.counts.drive_by_seat += 1,
+        }
+        let at = if from == Node::Auditor { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        self.note(|| format!("{from:?} -> {to} x{} {}", at.len(), trace::drive_op(&op)));
+        if at.is_empty() && self.rng.chance(1, 2) {
+            let at = self.soon(500_000);
+            self.queue.put(at, Event::DriveAnswer { back: back.clone(), result: Err(ErrorKind::TimedOut.into()) });
+        }
+        for at in at {
+            self.queue.put(at, Event::Drive { to, op: op.clone(), back: back.clone() });
+        }
+    }
+
+    /// An answer of a drive leaves.
+    pub(super) fn send_drive_answer(&mut self, back: Back, result: DriveResult) {
+        for at in self.arrivals() {
+            self.queue.put(at, Event::DriveAnswer { back: back.clone(), result: result.clone() });
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! A new cluster: formatted drives, empty logs, everything running.
+
+use std::collections::BTreeMap;
+
+use braid_base::Result;
+use braid_base::ids::PartitionId;
+use braid_io::chance::Rng;
+
+use super::{Counts, Host, World};
+use crate::board::Board;
+use crate::config::{Net, SimConfig};
+use crate::executor::Executor;
+use crate::points::Coverage;
+use crate::queue::Queue;
+
+impl World {
+    /// The cluster of `config`, running, with nothing in it and nothing going wrong yet.
+    ///
+    /// Errors: what a part of the cluster says when it cannot start.
+    pub fn new(config: SimConfig, board: Board) -> Result<Self> {
+        let hosts = config.hosts;
+        let drives =
+            (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
+        let homes: BTreeMap<_, _> =
+            (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
+        let mut world = Self {
+            rng: Rng::new(config.seed),
+            config,
+            board,
+            counts: Counts::default(),
+            coverage: Coverage::default(),
+            queue: Queue::default(),
+            exec: Executor::default(),
+            net: Net::CALM,
+            hosts: (0..hosts).map(Host::new).collect(),
+            drives,
+            homes,
+            registers: BTreeMap::new(),
+            clocks: BTreeMap::new(),
+            calm: true,
+            next_client: 0,
+            fallen: Vec::new(),
+            dying: Vec::new(),
+            killable: Vec::new(),
+            life: 0,
+        };
+        for host in 0..hosts {
+            world.restart(host);
+        }
+        Ok(world)
+    }
+}

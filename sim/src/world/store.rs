@@ -1,0 +1,120 @@
+//! What a starting partition finds: its log and its `replica.meta` on the metadata disk, its record in the
+//! coordinator.
+
+use braid_base::ids::{Guid, HostId, PartitionId};
+use braid_base::limits::BLOCK;
+use braid_base::{Error, ErrorKind, Result};
+use braid_host::seat::Outside;
+use braid_io::file::{Create, OpenMode, ReadAt};
+use braid_io::reactor::FileId;
+use braid_io::sim::SimDisk;
+use braid_replica::config::{Config, Member};
+use braid_replica::log::{LogReader, Segment};
+use bytes::Bytes;
+
+/// The log segments of one partition on a simulated disk.
+pub(super) struct SimLog<'a> {
+    pub(super) disk: &'a SimDisk,
+    pub(super) files: Vec<(Segment, FileId)>,
+}
+
+/// All that a partition needs to start.
+pub(super) struct SimStore<'a> {
+    pub(super) disk: &'a mut SimDisk,
+    pub(super) files: Vec<(Segment, FileId)>,
+    pub(super) p: PartitionId,
+    /// The partition's record in the coordinator.
+    pub(super) register: &'a mut Config,
+    /// Power fails when so many steps are done.
+    pub(super) steps_left: Option<u64>,
+}
+
+/// The replica of `p` on `host`.
+pub(super) fn member(host: u32, p: PartitionId) -> Member {
+    Member { host: HostId(host), store: Guid([p.0 as u8 + 1; 16]) }
+}
+
+/// The name of a segment's file.
+pub(super) fn segment_name(p: PartitionId, segment: Segment) -> String {
+    format!("{}/{}", p.0, segment.0)
+}
+
+/// What such a name says; `None` for other files.
+pub(super) fn parse_segment(name: &str) -> Option<(PartitionId, Segment)> {
+    let (p, segment) = name.split_once('/')?;
+    Some((PartitionId(p.parse().ok()?), Segment(segment.parse().ok()?)))
+}
+
+fn meta_name(p: PartitionId) -> String {
+    format!("meta {}", p.0)
+}
+
+impl LogReader for SimLog<'_> {
+    fn segments(&self) -> Result<Vec<Segment>> {
+        Ok(self.files.iter().map(|(segment, _)| *segment).collect())
+    }
+
+    fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
+        let found = self.files.iter().find(|(known, _)| *known == segment);
+        let view = self.disk.view(found.ok_or(ErrorKind::NotFound)?.1);
+        let len = (len as u64).min(view.size()?.saturating_sub(offset)) as usize;
+        if len == 0 { Ok(Vec::new()) } else { Ok(view.read_at(offset, len)?.to_vec()) }
+    }
+}
+
+impl LogReader for SimStore<'_> {
+    fn segments(&self) -> Result<Vec<Segment>> {
+        Ok(self.files.iter().map(|(segment, _)| *segment).collect())
+    }
+
+    fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
+        SimLog { disk: self.disk, files: self.files.clone() }.read(segment, offset, len)
+    }
+}
+
+impl SimStore<'_> {
+    fn meta_file(&mut self) -> Result<FileId> {
+        let mode = OpenMode { create: Create::IfMissing(2 * BLOCK as u64), ..OpenMode::WRITE };
+        self.disk.open(&meta_name(self.p), mode)
+    }
+
+    /// One more step is done; the last one that the power lasts for ends the start.
+    fn step(&mut self) -> Result<()> {
+        match &mut self.steps_left {
+            Some(0) => Err(Error::new(ErrorKind::Stopped, "power is lost")),
+            Some(left) => {
+                *left -= 1;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Outside for SimStore<'_> {
+    fn read_meta(&self) -> Result<Vec<u8>> {
+        let name = meta_name(self.p);
+        match self.disk.names().find(|(known, _)| *known == name) {
+            Some((_, file)) => Ok(self.disk.view(file).read_at(0, 2 * BLOCK)?.to_vec()),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    fn write_meta(&mut self, off: u64, block: Bytes) -> Result<()> {
+        let file = self.meta_file()?;
+        self.disk.write_now(file, off, &block);
+        self.step()
+    }
+
+    fn config(&mut self) -> Result<Config> {
+        Ok(self.register.clone())
+    }
+
+    fn compare_and_set(&mut self, expect: &Config, new: &Config) -> Result<Config> {
+        if *self.register == *expect {
+            *self.register = new.clone();
+        }
+        self.step()?;
+        Ok(self.register.clone())
+    }
+}

@@ -1,0 +1,80 @@
+//! Many seeds: no promise is broken, every crash point is met, and a seed always runs the same.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use braid_sim::config::SimConfig;
+use braid_sim::points::Coverage;
+use braid_sim::run::run;
+
+/// Seeds of `make test`; `make test-long` asks for more.
+const SEEDS: u64 = 100;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs one seed, or prints its schedule and fails.
+fn must_hold(config: SimConfig) -> braid_sim::run::Report {
+    match run(config) {
+        Ok(report) => report,
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+#[test]
+fn nothing_goes_wrong_when_nothing_goes_wrong() {
+    for seed in 0..4 {
+        let hosts = if seed % 2 == 0 { 1 } else { 3 };
+        let report = must_hold(SimConfig { hosts, ..SimConfig::calm(seed) });
+        assert!(report.destaged && report.counts.moves > 0 && report.counts.peer > 0, "{report:?}");
+    }
+}
+
+#[test]
+fn one_seed() {
+    let report = must_hold(SimConfig::from_seed(number("BRAID_SEED").unwrap_or(1)));
+    println!("{:?} {} s simulated, all on the drives: {}", report.counts, report.took_us / 1_000_000, report.destaged);
+}
+
+#[test]
+fn the_same_seed_runs_the_same() {
+    for seed in [3, 8] {
+        let (a, b) = (must_hold(SimConfig::from_seed(seed)), must_hold(SimConfig::from_seed(seed)));
+        assert_eq!(a, b, "seed {seed}: something asks chance or time behind the simulator's back");
+    }
+}
+
+#[test]
+fn many_seeds_and_every_crash_point() {
+    let (first, count) = (number("BRAID_FIRST").unwrap_or(1000), number("BRAID_SEEDS").unwrap_or(SEEDS));
+    let (next, total) = (AtomicU64::new(first), Mutex::new(Coverage::default()));
+    let failures = Mutex::new(Vec::new());
+    let worker = || loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= first + count {
+            return;
+        }
+        match run(SimConfig::from_seed(seed)) {
+            Ok(report) => total.lock().unwrap_or_else(PoisonError::into_inner).add(&report.coverage),
+            Err(failure) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure),
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(worker);
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for failure in &failures {
+        println!("seed {}: {}", failure.config.seed, failure.what);
+    }
+    if let Some(failure) = failures.first() {
+        panic!("{failure}\n{} of {count} seeds failed", failures.len());
+    }
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{count} seeds\n{}", total.table());
+    let missed = total.missed();
+    assert!(count < SEEDS || missed.is_empty(), "no host ever lost power at {missed:?}");
+}
