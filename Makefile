@@ -5,8 +5,12 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/braid
-# One target folder for every command, outside the tree: RocksDB is compiled once (about 11 minutes on 2 cores).
+# One target folder for every command, outside the tree, so that a second checkout does not rebuild the world.
 export CARGO_TARGET_DIR ?= $(CACHE)/target
+# RocksDB is compiled once per version (.ci/rocksdb says why apart from the rest).
+ROCKSDB_VERSION := $(shell sed -n '/^name = "librocksdb-sys"/{n;s/version = "\(.*\)"/\1/p}' Cargo.lock)
+export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
+export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
 .PHONY: help setup build test test-long demo bench fix clean
@@ -16,6 +20,7 @@ help: ## this page
 
 setup: ## install what is missing (Debian packages; asks for nothing when all is there)
 	@.ci/setup
+	@.ci/rocksdb "$(ROCKSDB_LIB_DIR)"
 
 build: setup ## compile; the binary is ./bin/braid
 	cargo build --release --package braid --package braid-bench
