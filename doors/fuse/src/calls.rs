@@ -85,7 +85,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match self.open(found.ino, flags & libc::O_TRUNC != 0, cred.uid).await {
+            match self.open(found.ino).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -188,18 +188,10 @@ impl Calls {
     // Content.
 
     /// Opens; the flag says whether the kernel may keep the pages it has.
-    pub(crate) async fn open(&self, ino: Ino, truncate: bool, uid: u32) -> Answer<(Attr, bool)> {
-        let mut attr = self.fs.open(ino, truncate).await.map_err(|e| of_inode(&e))?;
-        let keep = self.remembered.opened(&attr) && !truncate;
+    pub(crate) async fn open(&self, ino: Ino) -> Answer<(Attr, bool)> {
+        let attr = self.fs.open(ino, false).await.map_err(|e| of_inode(&e))?;
+        let keep = self.remembered.opened(&attr);
         self.saw(&attr);
-        if truncate {
-            if uid != 0 && attr.mode & 0o6000 != 0 {
-                // fuser 0.18 does not pass the kernel's word on this; root is who has the right to keep the bits.
-                let set = SetAttr { kill_suid_sgid: true, ..SetAttr::default() };
-                attr = self.setattr(ino, set).await?;
-            }
-            self.tell(|| vec![Notice::Pages { ino, from: 0, to: u64::MAX }]);
-        }
         Ok((attr, keep))
     }
 

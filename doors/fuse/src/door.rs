@@ -38,10 +38,12 @@ pub(crate) struct Door {
 }
 
 /// What the kernel should do for us; what it does not know is left out.
-const WANTED: [InitFlags; 15] = [
+///
+/// Not `ATOMIC_O_TRUNC`: the kernel would have us cut the file before it finds that it is being executed, and only
+/// then refuse with `ETXTBSY`. So it opens first and then sets the size.
+const WANTED: [InitFlags; 14] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_ASYNC_DIO,
-    InitFlags::FUSE_ATOMIC_O_TRUNC,
     InitFlags::FUSE_BIG_WRITES,
     InitFlags::FUSE_CACHE_SYMLINKS,
     InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
@@ -267,9 +269,9 @@ impl Filesystem for Door {
         });
     }
 
-    fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let (ino, uid) = (self.calls.numbers.inode(ino), req.uid());
-        let work = |calls: Arc<Calls>| async move { calls.open(ino, flags.0 & libc::O_TRUNC != 0, uid).await };
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let ino = self.calls.numbers.inode(ino);
+        let work = |calls: Arc<Calls>| async move { calls.open(ino).await };
         self.start(reply, work, move |reply, (_, keep)| reply.opened(NO_HANDLE, open_flags(flags.0, keep)));
     }
 

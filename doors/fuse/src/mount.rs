@@ -67,6 +67,8 @@ pub struct Mount {
     /// `major:minor` of the mount, to tell it from another one that came over it.
     device: String,
     gone: AtomicBool,
+    /// Requests are taken; false once the kernel has closed the connection.
+    serving: Arc<AtomicBool>,
     /// Says when the request threads have ended.
     ended: Mutex<Receiver<()>>,
     _member: Member,
@@ -103,10 +105,13 @@ impl Mounts {
         let member =
             self.hub.join(me, numbers, session.notifier()).map_err(|e| refused("no thread for notices", &e))?;
         let (end, ended) = sync_channel(1);
+        let serving = Arc::new(AtomicBool::new(true));
+        let serves = Arc::clone(&serving);
         let run = move || {
             if let Err(error) = session.run() {
                 tracing::warn!(%error, "a mount ended with an error");
             }
+            serves.store(false, Ordering::Release);
             // Nobody listens if the mount was given up already.
             let _ = end.send(());
         };
@@ -121,6 +126,7 @@ impl Mounts {
             point: point.to_owned(),
             device,
             gone: AtomicBool::new(false),
+            serving,
             ended: Mutex::new(ended),
             _member: member,
         })
@@ -133,10 +139,12 @@ impl Mount {
         &self.point
     }
 
-    /// Whether it is still there: someone may have called `umount`.
+    /// Whether it is still there, dead or alive: someone may have called `umount`.
     pub fn is_mounted(&self) -> bool {
-        !self.gone.load(Ordering::Acquire)
-            && holders::mount_table().iter().any(|line| line.point == self.point && line.device == self.device)
+        let here = || holders::mount_table().iter().any(|line| line.point == self.point && line.device == self.device);
+        // The number of a mount that went may already be another one's, which is then alive while ours is not.
+        let is_ours = || self.serving.load(Ordering::Acquire) || is_dead(&self.point);
+        !self.gone.load(Ordering::Acquire) && here() && is_ours()
     }
 
     /// Unmounts; blocks until the kernel has let go, so do not call it on a thread of the runtime. Errors:
@@ -228,8 +236,7 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
         io::ErrorKind::NotFound => refused("there is no such directory; create it or name another".to_owned()),
         _ => refused(e.to_string()),
     })?;
-    let dead = |error: &io::Error| error.raw_os_error() == Some(libc::ENOTCONN);
-    if fs::metadata(&point).is_err_and(|e| dead(&e)) {
+    if is_dead(&point) {
         match holders::mount_on(&point) {
             Some(line) if line.fstype == FSTYPE => {
                 tracing::info!(point = %point.display(), "clearing away a mount whose process is gone");
@@ -255,6 +262,12 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
         return Err(refused("the directory is not empty; name an empty one".to_owned()));
     }
     Ok(point)
+}
+
+/// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,
+/// but never how full it is.
+fn is_dead(point: &Path) -> bool {
+    rustix::fs::statfs(point).is_err_and(|error| error == Errno::NOTCONN)
 }
 
 /// Like `canonicalize`, but does not touch the last component, which may be a dead mount.

@@ -124,7 +124,7 @@ fn code(result: std::io::Result<impl Sized>) -> Option<i32> {
 fn files_are_made_written_read_and_removed() {
     let Some(mut stand) = Stand::new("files") else { return };
     let at = stand.mount("m");
-    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i * 31 >> 3) as u8).collect();
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
     fs::write(at.join("a"), &data).expect("write");
     assert!(fs::read(at.join("a")).expect("read") == data);
     // O_EXCL, O_TRUNC, O_APPEND
@@ -374,6 +374,44 @@ fn what_is_in_the_way_is_named() {
     stand.held.pop().expect("the mount").detach();
     assert!(held.write_all(b"x").is_err());
     assert_eq!(fs::read_dir(&point).expect("the bare directory").count(), 0);
+}
+
+#[test]
+fn a_running_program_cannot_be_cut() {
+    let Some(mut stand) = Stand::new("running") else { return };
+    let path = stand.mount("m").join("sleep");
+    fs::copy("/bin/sleep", &path).expect("copy with its mode");
+    let size = fs::metadata(&path).expect("stat").len();
+    let mut child = Command::new(&path).arg("60").spawn().expect("it runs from the mount");
+    assert_eq!(code(File::create(&path)), Some(libc::ETXTBSY));
+    assert_eq!(fs::metadata(&path).expect("stat").len(), size, "nothing was cut before it was refused");
+    assert_eq!(child.try_wait().expect("wait"), None);
+    child.kill().expect("kill");
+    child.wait().expect("wait");
+    File::create(&path).expect("free now");
+    assert_eq!(fs::metadata(&path).expect("stat").len(), 0);
+}
+
+#[test]
+fn a_mount_whose_process_died_is_cleared_away() {
+    let Some(mut stand) = Stand::new("dead") else { return };
+    let point = stand.mount("m");
+    // What the kernel does when the process that serves a mount is killed.
+    let connection = rustix::fs::minor(fs::metadata(&point).expect("stat").dev());
+    let control = PathBuf::from(format!("/sys/fs/fuse/connections/{connection}/abort"));
+    if !control.exists() {
+        let none = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("none", "/sys/fs/fuse/connections", "fusectl", none, None::<&std::ffi::CStr>)
+            .expect("the control files of FUSE");
+    }
+    fs::write(control, b"1").expect("abort");
+    assert_eq!(rustix::fs::statfs(&point).err(), Some(Errno::NOTCONN));
+    let again = stand.mounts.mount(&point, &Options::new("test")).expect("the dead one is no obstacle");
+    fs::write(point.join("f"), b"alive").expect("write");
+    assert!(at_last(|| !stand.held[0].is_mounted()) && again.is_mounted());
+    stand.held[0].unmount().expect("the dead one does not take the living one away");
+    assert!(again.is_mounted());
+    again.unmount().expect("unmount");
 }
 
 #[test]

@@ -35,6 +35,9 @@ pub struct Drives(Mutex<State>);
 /// Each block's bytes and checksum.
 type Blocks = HashMap<u16, (Bytes, u32)>;
 
+/// Blocks with their checksums.
+type Shard = HashMap<u16, (Bytes, u32)>;
+
 #[derive(Default)]
 struct State {
     shards: HashMap<DriveId, HashMap<ShardId, Blocks>>,

@@ -186,17 +186,51 @@ impl State {
             (RenameMode::Exchange, None) => return Err(ErrorKind::NotFound.into()),
             _ => {}
         }
+        if target == Some(moved) {
+            return Ok(Reply::Renamed { moved, other: None });
+        }
+        let is_dir = |s: &Self, ino: &Ino| s.nodes[ino].attr.kind == FileType::Directory;
+        if let (RenameMode::Replace, Some(other)) = (mode, target) {
+            match (is_dir(self, &moved), is_dir(self, &other)) {
+                (true, false) => return Err(ErrorKind::NotDirectory.into()),
+                (false, true) => return Err(ErrorKind::IsDirectory.into()),
+                (true, true) if !self.nodes[&other].names.is_empty() => return Err(ErrorKind::NotEmpty.into()),
+                _ => {}
+            }
+        }
+        let mut above = to.0;
+        while above != self.nodes[&above].parent && is_dir(self, &moved) {
+            if above == moved {
+                return Err(ErrorKind::Invalid.into());
+            }
+            above = self.nodes[&above].parent;
+        }
         self.node(from.0)?.names.remove(from.1);
         self.node(to.0)?.names.remove(to.1);
         match target {
-            Some(other) if mode == RenameMode::Exchange => self.add_name(from.0, from.1, other)?,
+            Some(other) if mode == RenameMode::Exchange => {
+                self.add_name(from.0, from.1, other)?;
+                self.settle(other, to.0, from.0)?;
+            }
             Some(other) => self.lose_link(to.0, other)?,
             None => {}
         }
         self.add_name(to.0, to.1, moved)?;
-        self.node(moved)?.parent = to.0;
+        self.settle(moved, from.0, to.0)?;
         self.touch(from.0)?;
         Ok(Reply::Renamed { moved, other: target })
+    }
+
+    /// `ino` moved from one directory to another.
+    fn settle(&mut self, ino: Ino, from: Ino, to: Ino) -> Result<()> {
+        let change = self.time;
+        let node = self.node(ino)?;
+        (node.parent, node.attr.ctime.sec) = (to, change);
+        if node.attr.kind == FileType::Directory {
+            self.node(from)?.attr.nlink -= 1;
+            self.node(to)?.attr.nlink += 1;
+        }
+        Ok(())
     }
 
     fn readdir(&mut self, p: PartitionId, dir: Ino, cookie: u64, limit: usize, plus: bool) -> FsResult {
