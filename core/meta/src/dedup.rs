@@ -76,6 +76,12 @@ impl Dedup {
         bad.map_or(Ok(dedup), Err)
     }
 
+    /// Takes note of what the client says it has answers for.
+    pub(crate) fn saw(&mut self, request: &Request) {
+        let kept = self.clients.entry(request.op.client).or_default();
+        kept.low = kept.low.max(request.done_upto.min(request.op.seq.saturating_sub(1)));
+    }
+
     /// The kept answer of `op`, if it took effect. `Stale` if the client said that it has the answer already.
     pub(crate) fn find(&self, t: &Txn<'_>, op: OpId) -> Result<Option<Reply>> {
         match self.stored(t, op)? {
@@ -119,9 +125,9 @@ impl Dedup {
     fn store(&mut self, t: &mut Txn<'_>, request: &Request, bytes: Vec<u8>) {
         let op = request.op;
         t.put(keys::dedup(t.partition, op), bytes);
+        self.saw(request);
         let kept = self.clients.entry(op.client).or_default();
         kept.seqs.insert(op.seq);
-        kept.low = kept.low.max(request.done_upto.min(op.seq - 1));
         kept.seen_ms = t.now.mono_ms;
         if kept.seqs.len() > TRIM_START {
             kept.trim(t, op.client, TRIM_AT_ONCE);

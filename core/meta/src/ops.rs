@@ -49,8 +49,9 @@ impl From<Reply> for Verdict {
 
 /// Runs a client's request.
 pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Request) {
+    s.dedup.saw(&request);
     match s.dedup.find(t, request.op) {
-        Ok(None) if s.peers.attach(request.op, token.into()) => return,
+        Ok(_) if s.peers.attach(request.op, token.into()) => return,
         Ok(None) => {}
         Ok(Some(reply)) => return t.reply(token, Ok(reply)),
         Err(error) => return t.reply(token, Err(error)),
@@ -90,6 +91,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::Close { ino } => open::close(t, s, request, *ino)?.into(),
         Op::Write { .. } => write::write(t, s, token, request)?,
         Op::Layout { ino, off, len } => layout::layout(t, s, fs, *ino, *off, *len)?.into(),
+        Op::NextData { ino, off } => layout::next_data(t, s, fs, *ino, *off)?.into(),
         Op::Fallocate { .. } => fallocate::fallocate(t, s, request)?.into(),
         Op::SetXattr { ino, name, value, mode } => xattr::set(t, s, fs, *ino, name, value, *mode)?.into(),
         Op::GetXattr { ino, name } => xattr::get(t, s, fs, *ino, name)?.into(),

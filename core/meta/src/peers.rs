@@ -121,7 +121,9 @@ impl Peers {
     /// One more who waits for the answer of an operation under way; false if it is not under way.
     pub(crate) fn attach(&mut self, op: OpId, caller: Caller) -> bool {
         let flight = self.by_op.get(&op).and_then(|tx| self.flights.get_mut(tx));
-        let Some(flight) = flight else { return self.forwards.attach(op, caller) };
+        let Some(flight) = flight else {
+            return self.forwards.attach(op, caller) || self.post.attach(op, caller);
+        };
         if !flight.callers.contains(&caller) {
             flight.callers.push(caller);
         }

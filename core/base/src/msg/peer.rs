@@ -80,6 +80,9 @@ pub enum Intent {
     RemoveDir { ino: Ino },
     /// A directory, which is in `from`, will be in `to`.
     Reparent { ino: Ino, from: Ino, to: Ino },
+    /// The client of this operation, which the participant passed on, still waits: a late double of an answered
+    /// request must not run again.
+    Wanted { op: OpId },
 }
 
 /// A directory to make.

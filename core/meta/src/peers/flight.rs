@@ -118,7 +118,12 @@ fn advance(t: &mut Txn<'_>, s: &mut State, mut flight: Flight) -> Result<Option<
 }
 
 /// Carries the plan out if it is all here, else has the others prepare.
-fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, plan: Plan) -> Result<Option<Reply>> {
+fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, mut plan: Plan) -> Result<Option<Reply>> {
+    for caller in &flight.callers {
+        if let (Caller::Peer(from), false) = (caller, plan.parts.is_empty()) {
+            plan.add(*from, Intent::Wanted { op: flight.request.op });
+        }
+    }
     let own = plan.parts.get(&t.partition).cloned().unwrap_or_default();
     let fs = flight.request.fs;
     for intent in &own {

@@ -2,6 +2,8 @@
 //!
 //! Before it passes a request on, this partition logs that it did (table 41): whoever repeats the request after
 //! a restart must be sent home too, because what the home partition has done may look like an error here.
+//! The home partition, in turn, has it promise with the rest that the client still waits (`Intent::Wanted`):
+//! a double that comes after the answer finds nobody.
 
 use std::collections::BTreeMap;
 
@@ -43,6 +45,11 @@ impl Forwards {
         true
     }
 
+    /// True if a client waits for `op`.
+    pub(super) fn is_open(&self, op: OpId) -> bool {
+        self.open.contains_key(&op)
+    }
+
     /// True if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
@@ -68,6 +75,7 @@ fn send(t: &mut Txn<'_>, request: &Request) {
 /// The home partition: runs a request, as if the client had sent it here.
 pub(super) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, request: &Request) {
     let (op, caller) = (request.op, Caller::Peer(from));
+    s.dedup.saw(request);
     if s.peers.attach(op, caller) {
         return;
     }

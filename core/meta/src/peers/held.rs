@@ -156,7 +156,7 @@ fn use_of(intent: &Intent) -> Option<(Ino, Use)> {
         Intent::Reparent { ino, .. } => Some((*ino, Use::Move)),
         Intent::RemoveDir { ino } => Some((*ino, Use::Remove)),
         // Nobody knows its number before the decision.
-        Intent::MakeDir(_) => None,
+        Intent::MakeDir(_) | Intent::Wanted { .. } => None,
     }
 }
 

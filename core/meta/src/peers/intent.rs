@@ -8,6 +8,7 @@
 //! | Link | may have one more | count it | - | count it back |
 //! | RemoveDir | empty | - | inode goes | - |
 //! | Reparent | in the old parent | - | in the new parent | - |
+//! | Wanted | passed on, not answered | - | - | - |
 //!
 //! What is promised stays possible, because the names and inodes are held (`held.rs`) meanwhile.
 
@@ -45,6 +46,11 @@ pub(super) fn check(t: &Txn<'_>, s: &State, tx: OpId, fs: FsId, intent: &Intent)
         Intent::Reparent { ino, from, .. } => {
             if inode::load_dir(t, fs, *ino)?.parent != *from {
                 return Err(changed());
+            }
+        }
+        Intent::Wanted { op } => {
+            if !s.peers.forwards.is_open(*op) {
+                return Err(Error::new(ErrorKind::Busy, "nobody waits for this operation here"));
             }
         }
     }
@@ -89,7 +95,7 @@ pub(super) fn fulfil(t: &mut Txn<'_>, s: &mut State, fs: FsId, intent: &Intent) 
             inode::store(t, fs, dir.ino, &mut inode);
             Ok(())
         }
-        Intent::Link { .. } => Ok(()),
+        Intent::Link { .. } | Intent::Wanted { .. } => Ok(()),
         Intent::RemoveDir { ino } => {
             let mut inode = inode::load(t, fs, *ino)?;
             inode.attr.nlink = 0;

@@ -33,7 +33,7 @@ pub(super) fn tables(peers: &mut Peers, partition: PartitionId, kv: &dyn Kv) -> 
     })?;
     each(kv, &keys::table(partition, Table::Outbox), &mut |key, value| {
         let (to, seq) = (PartitionId(number(key, 3, 2)? as u16), number(key, 5, 8)?);
-        peers.post.out.entry(to).or_default().unacked.insert(seq, NoteRec::decode(value)?);
+        peers.post.add(to, seq, NoteRec::decode(value)?);
         Ok(())
     })?;
     each(kv, &keys::table(partition, Table::Inbox), &mut |key, value| {

@@ -1,9 +1,8 @@
 //! Notes: changes in other partitions that cannot fail. In order, once, until acknowledged.
 //!
 //! The sender stores a note with the entry that causes it (table 32) and repeats it; the receiver takes the next
-//! number only and stores how far it is (table 33) with the effect. A client's answer waits for the notes of
-//! its operation, so a link count that it looks at next is right; if the receiver is away, a repeated request
-//! finds the kept answer.
+//! number only and stores how far it is (table 33) with the effect. The client's answer waits until the notes of
+//! its operation are taken, also after a restart: a link count that it looks at next is right.
 
 use std::collections::BTreeMap;
 
@@ -37,10 +36,8 @@ pub(crate) struct Post {
     pub(crate) taken: BTreeMap<PartitionId, u64>,
     /// Acknowledged, not yet deleted.
     acked: Vec<(PartitionId, u64)>,
-    /// Which answer waits for a note.
-    awaited: BTreeMap<(PartitionId, u64), u64>,
-    answers: BTreeMap<u64, Held>,
-    next_answer: u64,
+    /// Operations whose answers wait.
+    awaiting: BTreeMap<OpId, Awaiting>,
 }
 
 /// Notes to one partition.
@@ -51,18 +48,33 @@ pub(crate) struct Out {
     pub(crate) sent_ms: u64,
 }
 
-impl Post {
-    /// True if no note to others is left.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.acked.is_empty() && self.out.values().all(|out| out.unacked.is_empty())
-    }
+/// An operation that took effect here; its answer is kept (table 41).
+#[derive(Default)]
+struct Awaiting {
+    callers: Vec<Caller>,
+    notes: usize,
 }
 
-struct Held {
-    callers: Vec<Caller>,
-    op: OpId,
-    reply: Reply,
-    notes: usize,
+impl Post {
+    /// One more who waits for the answer of `op`; false if no note of it is on its way.
+    pub(super) fn attach(&mut self, op: OpId, caller: Caller) -> bool {
+        let Some(awaiting) = self.awaiting.get_mut(&op) else { return false };
+        if !awaiting.callers.contains(&caller) {
+            awaiting.callers.push(caller);
+        }
+        true
+    }
+
+    /// A note is on its way.
+    pub(super) fn add(&mut self, to: PartitionId, seq: u64, note: NoteRec) {
+        self.awaiting.entry(note.op).or_default().notes += 1;
+        self.out.entry(to).or_default().unacked.insert(seq, note);
+    }
+
+    /// True if no note to others is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.acked.is_empty() && self.out.values().all(|out| out.unacked.is_empty())
+    }
 }
 
 /// Carries out an operation's notes; its answer comes at once, or when other partitions have taken theirs.
@@ -102,30 +114,28 @@ pub(super) fn conclude(
         return Some(reply);
     }
     s.dedup.keep(t, request, &reply);
-    let id = s.peers.post.next_answer;
-    s.peers.post.next_answer += 1;
-    let held = Held { callers: callers.to_vec(), op: request.op, reply, notes: notes.len() };
-    s.peers.post.answers.insert(id, held);
     for note in notes {
-        let number = send(t, s, request.fs, note);
-        s.peers.post.awaited.insert(number, id);
+        send(t, s, NoteRec { op: request.op, fs: request.fs, note });
+    }
+    for caller in callers {
+        s.peers.post.attach(request.op, *caller);
     }
     None
 }
 
-fn send(t: &mut Txn<'_>, s: &mut State, fs: FsId, note: Note) -> (PartitionId, u64) {
+fn send(t: &mut Txn<'_>, s: &mut State, record: NoteRec) {
+    let NoteRec { fs, note, .. } = record;
     let to = ino_of(&note).partition(t.partitions);
     let out = s.peers.post.out.entry(to).or_default();
     if out.unacked.is_empty() {
         out.sent_ms = t.now.mono_ms;
     }
     out.last += 1;
-    let (seq, record) = (out.last, NoteRec { fs, note });
+    let seq = out.last;
     t.write(keys::outbox(t.partition, to, seq), &record);
     t.put(keys::meta(t.partition, &format!("{LAST}{}", to.0)), seq.to_le_bytes().to_vec());
-    out.unacked.insert(seq, record);
+    s.peers.post.add(to, seq, record);
     t.after(Effect::Peer(to, PeerMsg::Note { seq, fs, note }));
-    (to, seq)
 }
 
 /// A note arrives: taken if it is the next one. What was taken is acknowledged, now or again.
@@ -153,15 +163,19 @@ pub(super) fn noted(t: &mut Txn<'_>, s: &mut State, from: PartitionId, upto: u64
     let Some(after) = upto.checked_add(1) else { return };
     let later = out.unacked.split_off(&after);
     let acked = std::mem::replace(&mut out.unacked, later);
-    for seq in acked.into_keys() {
+    let mut ready = Vec::new();
+    for (seq, NoteRec { op, .. }) in acked {
         post.acked.push((from, seq));
-        let Some(id) = post.awaited.remove(&(from, seq)) else { continue };
-        let Some(held) = post.answers.get_mut(&id) else { continue };
-        held.notes -= 1;
-        if held.notes == 0
-            && let Some(Held { callers, op, reply, .. }) = post.answers.remove(&id)
-        {
-            crate::peers::answer(t, &callers, op, &Ok(reply));
+        let Some(awaiting) = post.awaiting.get_mut(&op) else { continue };
+        awaiting.notes -= 1;
+        if awaiting.notes == 0 {
+            ready.extend(post.awaiting.remove(&op).map(|awaiting| (op, awaiting.callers)));
+        }
+    }
+    for (op, callers) in ready {
+        // Nothing is kept only if the client said that it has the answer: then nobody listens.
+        if let Some(result) = s.dedup.find(t, op).transpose() {
+            crate::peers::answer(t, &callers, op, &result);
         }
     }
 }
@@ -178,7 +192,7 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
             // Nobody hears of a note before the change that causes it is committed; the last one is the newest.
             wait_for(t, &keys::outbox(t.partition, *to, *seq));
         }
-        for (seq, NoteRec { fs, note }) in out.unacked.iter().take(RESEND_AT_ONCE) {
+        for (seq, NoteRec { fs, note, .. }) in out.unacked.iter().take(RESEND_AT_ONCE) {
             t.after(Effect::Peer(*to, PeerMsg::Note { seq: *seq, fs: *fs, note: *note }));
         }
     }

@@ -2,7 +2,7 @@
 
 use braid_base::attr::{Attr, FileType, Time};
 use braid_base::codec::{Reader, Writer};
-use braid_base::ids::{FsId, Ino, PartitionId};
+use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
 use braid_base::msg::peer::{Intent, NewDir, Note};
 use braid_base::record::{InodeRec, Record};
 use braid_base::{Error, ErrorKind, Result};
@@ -26,6 +26,8 @@ pub(crate) struct OutcomeRec {
 /// A note that its receiver has not acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoteRec {
+    /// The operation whose answer waits for it.
+    pub(crate) op: OpId,
     pub(crate) fs: FsId,
     pub(crate) note: Note,
 }
@@ -36,6 +38,7 @@ const MAKE_DIR: u8 = 3;
 const LINK: u8 = 4;
 const REMOVE_DIR: u8 = 5;
 const REPARENT: u8 = 6;
+const WANTED: u8 = 7;
 
 const UNLINKED: u8 = 1;
 const RENAMED: u8 = 2;
@@ -85,14 +88,16 @@ impl Record for NoteRec {
             Note::Unlinked { ino, at } => (UNLINKED, ino, at),
             Note::Renamed { ino, at } => (RENAMED, ino, at),
         };
-        let mut w = Writer::with_capacity(32);
-        w.put_u8(1).put_u32(self.fs.0).put_u8(tag).put_u64(ino.0).put_i64(at.sec).put_u32(at.nsec);
+        let mut w = Writer::with_capacity(48);
+        w.put_u8(1).put_u64(self.op.client.0).put_u64(self.op.seq).put_u32(self.fs.0);
+        w.put_u8(tag).put_u64(ino.0).put_i64(at.sec).put_u32(at.nsec);
         w.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
         r.version(1, "note")?;
+        let op = OpId { client: ClientId(r.u64()?), seq: r.u64()? };
         let (fs, tag, ino) = (FsId(r.u32()?), r.u8()?, Ino(r.u64()?));
         let at = Time { sec: r.i64()?, nsec: r.u32()? };
         let note = match tag {
@@ -100,7 +105,7 @@ impl Record for NoteRec {
             RENAMED => Note::Renamed { ino, at },
             other => return Err(unknown("note", other)),
         };
-        Ok(Self { fs, note })
+        Ok(Self { op, fs, note })
     }
 }
 
@@ -134,6 +139,9 @@ fn put_intent(w: &mut Writer, intent: &Intent) {
         Intent::Reparent { ino, from, to } => {
             w.put_u8(REPARENT).put_u64(ino.0).put_u64(from.0).put_u64(to.0);
         }
+        Intent::Wanted { op } => {
+            w.put_u8(WANTED).put_u64(op.client.0).put_u64(op.seq);
+        }
     }
 }
 
@@ -159,6 +167,7 @@ fn intent(r: &mut Reader<'_>) -> Result<Intent> {
         LINK => Intent::Link { ino: Ino(r.u64()?), quota: r.u64()? },
         REMOVE_DIR => Intent::RemoveDir { ino: Ino(r.u64()?) },
         REPARENT => Intent::Reparent { ino: Ino(r.u64()?), from: Ino(r.u64()?), to: Ino(r.u64()?) },
+        WANTED => Intent::Wanted { op: OpId { client: ClientId(r.u64()?), seq: r.u64()? } },
         other => return Err(unknown("intent", other)),
     })
 }
@@ -201,12 +210,14 @@ mod tests {
             Intent::Link { ino: Ino(4), quota: 7 },
             Intent::RemoveDir { ino: Ino(4) },
             Intent::Reparent { ino: Ino(4), from: Ino(5), to: Ino(6) },
+            Intent::Wanted { op: OpId { client: ClientId(8), seq: 9 } },
         ];
         round_trip(&PendingRec { fs: FsId(1), intents });
         let participants = vec![PartitionId(1), PartitionId(7)];
         round_trip(&OutcomeRec { commit: true, moves: true, participants });
         let at = Time { sec: 5, nsec: 6 };
-        round_trip(&NoteRec { fs: FsId(1), note: Note::Unlinked { ino: Ino(4), at } });
-        round_trip(&NoteRec { fs: FsId(1), note: Note::Renamed { ino: Ino(4), at } });
+        let op = OpId { client: ClientId(8), seq: 9 };
+        round_trip(&NoteRec { op, fs: FsId(1), note: Note::Unlinked { ino: Ino(4), at } });
+        round_trip(&NoteRec { op, fs: FsId(1), note: Note::Renamed { ino: Ino(4), at } });
     }
 }

@@ -158,3 +158,12 @@ fn a_crowd_in_a_rough_network_with_restarts() {
     (0..120).for_each(|seed| play(2, 1_000 + seed, 120, rough));
     (0..180).for_each(|seed| play(3, 2_000 + seed, 120, rough));
 }
+
+#[test]
+#[ignore = "minutes; run with --ignored after a change of the protocol"]
+fn a_crowd_in_a_rough_network_for_a_long_time() {
+    for seed in 10_000..14_000 {
+        let rough = Faults { lose: (seed % 30) as usize, double: (seed % 41) as usize, restarts: (seed % 13) as usize };
+        play(2 + (seed % 3) as u16, seed, 150, rough);
+    }
+}

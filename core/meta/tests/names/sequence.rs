@@ -280,3 +280,12 @@ fn each_rule_left_out_is_noticed() {
         assert!(noticed.is_some(), "{variant:?}: 60 seeds show nothing");
     }
 }
+
+#[test]
+#[ignore = "minutes; run with --ignored after a change of the protocol"]
+fn a_rough_network_and_restarts_change_nothing_for_a_long_time() {
+    for seed in 10_000..14_000 {
+        let rough = Faults { lose: (seed % 30) as usize, double: (seed % 41) as usize, restarts: (seed % 13) as usize };
+        seeds(2 + (seed % 3) as u16, seed..seed + 1, 120, rough);
+    }
+}

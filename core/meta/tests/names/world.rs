@@ -68,6 +68,8 @@ pub struct Call {
 pub struct World {
     pub nodes: Vec<Node>,
     net: Vec<(PartitionId, PartitionId, PeerMsg)>,
+    /// Doubles that come when nobody thinks of them any more.
+    late: Vec<(PartitionId, PartitionId, PeerMsg)>,
     replies: BTreeMap<Token, FsResult>,
     pub now_ms: u64,
     pub rng: Rng,
@@ -84,6 +86,7 @@ impl World {
         let mut world = Self {
             nodes: Vec::new(),
             net: Vec::new(),
+            late: Vec::new(),
             replies: BTreeMap::new(),
             now_ms: 1_000,
             rng: Rng::new(seed),
@@ -126,7 +129,7 @@ impl World {
         let now = self.now();
         self.nodes[at].partition.step(now, event, &mut out);
         for effect in out {
-            match effect {
+                match effect {
                 Effect::Reply(token, result) => drop(self.replies.insert(token, result)),
                 Effect::Propose(entry) => self.nodes[at].proposed.push_back(entry),
                 Effect::Peer(to, message) => self.net.push((PartitionId(at as u16), to, message)),
@@ -169,8 +172,11 @@ impl World {
             self.net.swap_remove(at);
             return;
         }
-        let (from, to, message) =
-            if self.rng.chance(self.faults.double) { self.net[at].clone() } else { self.net.swap_remove(at) };
+        if self.rng.chance(self.faults.double) {
+            let double = self.net[at].clone();
+            if self.rng.chance(50) { self.late.push(double) } else { self.net.push(double) }
+        }
+        let (from, to, message) = self.net.swap_remove(at);
         self.step(usize::from(to.0), Event::Peer(from, message));
     }
 
@@ -179,6 +185,10 @@ impl World {
         let at = self.rng.below(self.nodes.len());
         if self.rng.below(1_000) < self.faults.restarts {
             return self.restart(at);
+        }
+        if !self.late.is_empty() && self.rng.chance(2) {
+            let at = self.rng.below(self.late.len());
+            self.net.push(self.late.swap_remove(at));
         }
         match self.rng.below(10) {
             0..5 => self.deliver(),
@@ -235,6 +245,7 @@ impl World {
     /// Without faults, until nobody owes anything; false if that never comes.
     pub fn settle(&mut self) -> bool {
         self.faults = Faults::default();
+        self.net.append(&mut self.late);
         for _ in 0..2_000 {
             self.now_ms += 50;
             for at in 0..self.nodes.len() {
