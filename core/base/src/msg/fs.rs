@@ -146,6 +146,9 @@ pub enum Op {
     Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool },
     /// -> `Layout` of the bytes `[off, off+len)`, cut at the end of file.
     Layout { ino: Ino, off: u64, len: u64 },
+    /// -> `Layout` of the first chunk that holds data at or after `off`, from `off` on, without staged bytes; no
+    /// extents if only a hole follows. Crosses a hole of any length in one step (`SEEK_DATA`).
+    NextData { ino: Ino, off: u64 },
     /// -> `Data`. Bytes of a staged payload; `Stale` if it is no longer in the log (fetch the layout anew).
     ReadStage { at: Index, poff: u32, len: u32 },
     /// -> `Attr`.
@@ -260,6 +263,7 @@ impl Op {
             | Self::Close { ino }
             | Self::Write { ino, .. }
             | Self::Layout { ino, .. }
+            | Self::NextData { ino, .. }
             | Self::Fallocate { ino, .. }
             | Self::SetXattr { ino, .. }
             | Self::GetXattr { ino, .. }

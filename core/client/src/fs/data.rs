@@ -101,9 +101,13 @@ impl Fs {
         Ok((layout.size, chunks))
     }
 
-    /// Where the bytes `[off, off+len)` are, fresh from the partition.
+    /// Where the bytes `[off, off+len)` are, fresh from the partition. At most `LAYOUT_BYTES_MAX` at a time.
     pub async fn layout(&self, ino: Ino, off: u64, len: u64) -> Result<Layout> {
-        match self.ask(Op::Layout { ino, off, len }).await? {
+        self.ask_layout(Op::Layout { ino, off, len }).await
+    }
+
+    pub(super) async fn ask_layout(&self, body: Op) -> Result<Layout> {
+        match self.ask(body).await? {
             Reply::Layout(layout) => {
                 check_layout(&layout)?;
                 Ok(layout)

@@ -2,7 +2,7 @@
 
 use braid_base::attr::Attr;
 use braid_base::ids::Ino;
-use braid_base::limits::{CHUNK, FILE_MAX, WRITE_MAX};
+use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX, WRITE_MAX};
 use braid_base::msg::fs::{FallocMode, Op};
 use braid_base::{Error, ErrorKind, Result};
 
@@ -17,10 +17,9 @@ pub enum Seek {
     Hole,
 }
 
-/// First range whose layout a seek asks for, bytes; it grows while nothing is found.
-const SEEK_FIRST: u64 = 8 * CHUNK;
-/// While data is found, ranges do not grow beyond this: a layout of it may have thousands of extents.
-const SEEK_DENSE_MAX: u64 = 64 * CHUNK;
+/// Range whose layout a search for a hole asks for at a time, bytes: it may have thousands of extents.
+const SEEK_STEP: u64 = 64 * CHUNK;
+const _: () = assert!(SEEK_STEP <= LAYOUT_BYTES_MAX);
 /// Most bytes that one `copy_range` copies; more is answered short, so that a caller can be interrupted.
 const COPY_MAX: u64 = 64 << 20;
 
@@ -38,34 +37,33 @@ impl Fs {
     /// The first offset from `off` on that is data or hole; `None` if there is none: `off` is at or beyond the end
     /// of file, or only a hole follows and data is sought.
     pub async fn seek(&self, ino: Ino, off: u64, what: Seek) -> Result<Option<u64>> {
-        let (mut at, mut step) = (off, SEEK_FIRST);
-        while at < FILE_MAX {
-            let layout = self.layout(ino, at, step.min(FILE_MAX - at)).await?;
+        match what {
+            Seek::Data => self.seek_data(ino, off).await,
+            Seek::Hole => self.seek_hole(ino, off).await,
+        }
+    }
+
+    async fn seek_data(&self, ino: Ino, off: u64) -> Result<Option<u64>> {
+        let layout = self.ask_layout(Op::NextData { ino, off }).await?;
+        Ok(layout.extents.first().map(|(from, _)| (*from).max(off)).filter(|from| *from < layout.size))
+    }
+
+    async fn seek_hole(&self, ino: Ino, off: u64) -> Result<Option<u64>> {
+        let mut at = off;
+        loop {
+            let layout = self.layout(ino, at, SEEK_STEP).await?;
             if at >= layout.size {
-                break;
+                // Data up to the very end: the hole begins there. An offset beyond it has none.
+                return Ok((at > off).then_some(layout.size));
             }
-            let end = at.saturating_add(step).min(layout.size);
-            let mut runs = layout.extents.iter().map(|(from, extent)| (*from, from + u64::from(extent.len)));
-            match what {
-                Seek::Data => {
-                    if let Some((from, _)) = runs.find(|(from, to)| *to > at && *from < end) {
-                        return Ok(Some(from.max(at)));
-                    }
-                    // Nothing but a hole so far: the answer stays empty however far we look, so look far.
-                    step = step.saturating_mul(16);
-                }
-                Seek::Hole => {
-                    let covered = runs.fold(at, |reach, (from, to)| if from <= reach { reach.max(to) } else { reach });
-                    if covered < end || end == layout.size {
-                        return Ok(Some(covered.min(layout.size)));
-                    }
-                    step = (step * 2).min(SEEK_DENSE_MAX);
-                }
+            let end = at.saturating_add(SEEK_STEP).min(layout.size);
+            let runs = layout.extents.iter().map(|(from, extent)| (*from, from + u64::from(extent.len)));
+            let reach = runs.fold(at, |reach, (from, to)| if from <= reach { reach.max(to) } else { reach });
+            if reach < end || end == layout.size {
+                return Ok(Some(reach.min(layout.size)));
             }
             at = end;
         }
-        // Beyond the end there is neither; a hole that is sought from within the file was found above.
-        Ok(None)
     }
 
     /// Copies `[from_off, from_off+len)` of `from` to `to_off` of `to`; how many bytes, fewer at the end of `from`

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use braid_base::attr::Attr;
 use braid_base::ids::{DriveId, Epoch, Index, Ino, PackId, PartitionId};
-use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::limits::{BLOCK, CHUNK, LAYOUT_BYTES_MAX};
 use braid_base::msg::fs::{FallocMode, FsResult, Layout, Reply};
 use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
 use braid_base::record::{Extent, Place, Placement, StripeAt};
@@ -114,7 +114,19 @@ impl State {
         Ok(attr.clone())
     }
 
+    pub fn next_data(&mut self, ino: Ino, off: u64) -> Result<Layout> {
+        let node = self.node(ino)?;
+        let next = node.extents.iter().find(|(at, e)| at + u64::from(e.len) > off).map(|(at, _)| (*at).max(off));
+        match next {
+            Some(at) => self.layout(ino, at, CHUNK - at % CHUNK),
+            None => self.layout(ino, off, 0),
+        }
+    }
+
     pub fn layout(&mut self, ino: Ino, off: u64, len: u64) -> Result<Layout> {
+        if len > LAYOUT_BYTES_MAX {
+            return Err(ErrorKind::Invalid.into());
+        }
         let node = self.node(ino)?;
         let size = node.attr.size;
         let end = off.saturating_add(len).min(size);

@@ -144,6 +144,7 @@ impl State {
         self.time += 1;
         Ok(match req.body.clone() {
             Op::Layout { ino, off, len } => Reply::Layout(self.layout(ino, off, len)?),
+            Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
             Op::Write { ino, parts, append, kill_suid_sgid } => self.write(ino, parts, append, kill_suid_sgid)?,
             Op::Fallocate { ino, off, len, mode, keep_size } => {

@@ -1,18 +1,20 @@
 //! Layout: where the bytes of a part of a file are. Statfs: how much there is.
 
-use std::collections::BTreeMap;
-
-use braid_base::ids::{FsId, Ino, PackId};
+use braid_base::ids::{Chunk, FsId, Ino};
 use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX};
 use braid_base::msg::fs::{Layout, Reply};
-use braid_base::record::{Extent, Place, Placement, UsageRec};
+use braid_base::record::{Extent, Place, UsageRec};
 use braid_base::{Error, ErrorKind, Result, keys};
 
-use crate::data::chunk::{FileId, chunk_at, with_records};
+use crate::data::chunk::{ChunkId, FileId, chunk_at, with_records};
 use crate::data::remap;
+use crate::data::view::Cuts;
 use crate::ops::write::load_file;
 use crate::state::State;
 use crate::txn::Txn;
+
+/// Chunks looked at in one go on the way to the next data: nearly always the first one has some.
+const NEXT_CHUNKS: usize = 16;
 
 /// `Op::Layout`: the bytes `[off, off+len)`, cut at the end of the file.
 pub(crate) fn layout(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64, len: u64) -> Result<Reply> {
@@ -28,20 +30,50 @@ pub(crate) fn layout(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64, len: 
     }
     let file = FileId::first(fs, ino);
     let cuts = remap::cuts(t, s, file)?;
-    let mut packs: BTreeMap<PackId, Placement> = BTreeMap::new();
     for chunk in with_records(t, file, chunk_at(off), chunk_at(end - 1), (LAYOUT_BYTES_MAX / CHUNK) as usize + 1)? {
-        let chunk = file.chunk(chunk);
-        let Some((from, to)) = chunk.clip(off, end) else { continue };
-        for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
-            let Some(extent) = within(extent, from, to) else { continue };
-            if let Place::Flash { stripe, .. } = extent.place {
-                packs.insert(stripe.pack, s.data.packs.place(stripe.pack)?.clone());
+        add(t, s, &cuts, file.chunk(chunk), (off, end), &mut layout)?;
+    }
+    Ok(Reply::Layout(layout))
+}
+
+/// `Op::NextData`: the first chunk with data at or after `off`.
+pub(crate) fn next_data(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64) -> Result<Reply> {
+    let size = load_file(t, s, fs, ino)?.attr.size;
+    let mut layout = Layout { size, ..Layout::default() };
+    if off >= size {
+        return Ok(Reply::Layout(layout));
+    }
+    let file = FileId::first(fs, ino);
+    let cuts = remap::cuts(t, s, file)?;
+    let (mut from, last) = (chunk_at(off), chunk_at(size - 1));
+    loop {
+        let chunks = with_records(t, file, from, last, NEXT_CHUNKS)?;
+        for chunk in &chunks {
+            add(t, s, &cuts, file.chunk(*chunk), (off, size), &mut layout)?;
+            if !layout.extents.is_empty() {
+                return Ok(Reply::Layout(layout));
             }
-            layout.extents.push((chunk.start() + u64::from(extent.off), extent));
+        }
+        match chunks.last() {
+            Some(chunk) if *chunk < last => from = Chunk(chunk.0 + 1),
+            _ => return Ok(Reply::Layout(layout)),
         }
     }
-    layout.packs = packs.into_iter().collect();
-    Ok(Reply::Layout(layout))
+}
+
+/// Adds what `chunk` holds of the file's bytes `[off, end)`, and the placements of the packs it names.
+fn add(t: &Txn<'_>, s: &State, cuts: &Cuts, chunk: ChunkId, (off, end): (u64, u64), layout: &mut Layout) -> Result<()> {
+    let Some((from, to)) = chunk.clip(off, end) else { return Ok(()) };
+    for extent in remap::history(t, s, chunk, cuts)?.now().extents {
+        let Some(extent) = within(extent, from, to) else { continue };
+        if let Place::Flash { stripe, .. } = extent.place
+            && let Err(at) = layout.packs.binary_search_by_key(&stripe.pack, |(pack, _)| *pack)
+        {
+            layout.packs.insert(at, (stripe.pack, s.data.packs.place(stripe.pack)?.clone()));
+        }
+        layout.extents.push((chunk.start() + u64::from(extent.off), extent));
+    }
+    Ok(())
 }
 
 /// The part of `extent` in `[from, to)`.
