@@ -26,7 +26,7 @@ cluster_new() {
 }
 
 # Makes the cluster in $1 the one that commands mean (BRAID_DIR), whatever else runs on this machine.
-use_cluster() { export STATE=$1 MOUNT=$1.mount BRAID_DIR=$1; }
+use_cluster() { export STATE=$1 MOUNT=$1.m BRAID_DIR=$1; }
 
 # Starts (or continues) the cluster in STATE; the server's process id goes to $SCRATCH/pids.
 cluster_up() {
@@ -45,10 +45,13 @@ server_alive() { (use_cluster "$1"; kill -0 "$(status_field pid)") >/dev/null 2>
 # Is process $1 a braid server? (An id may have been given to another program since.)
 is_server() { [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]]; }
 
-# SIGKILL, and wait until the process is gone.
+# SIGKILL, and wait until no thread of the process runs any more (nobody may be there to reap the last one).
 server_kill() {
   kill -KILL "$PID"
-  while kill -0 "$PID" 2>/dev/null && ! grep -q '^State:.*Z' "/proc/$PID/status" 2>/dev/null; do sleep 0.02; done
+  while [[ -d /proc/$PID ]]; do
+    ! { grep -q '^State:.*Z' "/proc/$PID/status" && [[ $(ls "/proc/$PID/task" | wc -l) == 1 ]]; } 2>/dev/null || break
+    sleep 0.01
+  done
 }
 
 unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }

@@ -26,13 +26,14 @@ while (($#)); do
 done
 ((${#chosen[@]})) || for file in "$here"/cases/*.sh; do chosen+=("$(basename "$file" .sh)"); done
 
-SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/braid-outside.XXXXXX")
+# Short names: the path of a socket has at most 107 bytes, and the suites make long ones below it.
+SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/b.XXXXXX")
 export SCRATCH
 . "$here/lib.sh"
 finish() {
   stop_all
   rm -rf "$SCRATCH"
-  [[ -z $folder ]] || rm -rf "$folder"/case-*
+  [[ -z $folder ]] || for name in "${chosen[@]}"; do rm -rf "${folder:?}/$name"; done
 }
 trap finish EXIT
 
@@ -71,7 +72,7 @@ for name in "${chosen[@]}"; do
       tail -n 20 "$log" | sed 's/^/     | /'
       continue
     fi
-    export DIR=${folder:-$MOUNT}/case-$name
+    export DIR=${folder:-$MOUNT}/$name
     mkdir -p "$DIR"
   fi
   code=0

@@ -102,9 +102,10 @@ pub fn remember(dir: &Path, path: &Path) -> Result<()> {
     if all.insert(path.to_path_buf()) { write(dir, &all) } else { Ok(()) }
 }
 
-/// Is `path` a mount whose process died?
+/// Is `path` a mount whose process died? For a second the kernel may still know the attributes of a dead mount, but
+/// never how full it is.
 pub fn is_dead(path: &Path) -> bool {
-    fs::metadata(path).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
+    rustix::fs::statfs(path).is_err_and(|error| error == Errno::NOTCONN)
 }
 
 /// Takes a mount out of the tree at once; what still holds it gets errors.

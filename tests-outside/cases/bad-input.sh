@@ -15,7 +15,7 @@ fingerprint() {
   for path in "${WATCH[@]}"; do
     [[ -e $path ]] || { echo "$path is not there"; continue; }
     find "$path" -type f ! -name 'braid.log*' ! -name 'admin.json*' ! -name mounts.json ! -name LOCK ! -name 'LOG*' -print0 |
-      LC_ALL=C sort -z | xargs -0 -r sha256sum
+      LC_ALL=C sort -z | xargs -0 -r b2sum
   done
 }
 
@@ -35,10 +35,10 @@ refuse() {
 }
 
 new() { # a fresh folder for a cluster that will not be
-  rm -rf "$SCRATCH/bad" "$SCRATCH/bad.mount"
-  mkdir -p "$SCRATCH/bad" "$SCRATCH/bad.mount"
+  rm -rf "$SCRATCH/bad" "$SCRATCH/bad.m"
+  mkdir -p "$SCRATCH/bad" "$SCRATCH/bad.m"
 }
-up() { "$BRAID" up "$SCRATCH/bad" --mount "$SCRATCH/bad.mount" --admin-port 0 --detach "$@"; }
+up() { "$BRAID" up "$SCRATCH/bad" --mount "$SCRATCH/bad.m" --admin-port 0 --detach "$@"; }
 export -f up
 export SCRATCH BRAID
 UP=(bash -c 'up "$@"' up)
@@ -48,7 +48,7 @@ files=$SCRATCH/bad-drives
 mkdir "$files"
 given=()
 for number in 1 2 3 4 5 6; do
-  truncate -s 1GiB "$files/$number"
+  truncate -s 128MiB "$files/$number"
   given+=(--drive "$files/$number")
 done
 WATCH=("$files")
@@ -57,23 +57,23 @@ new
 mkfs.ext4 -q -F "$files/3" 2>/dev/null || head -c 1M /dev/urandom | dd of="$files/3" conv=notrunc status=none
 refuse "a drive with foreign data" "$files/3.*" "${UP[@]}" "${given[@]}" --protection 4+2
 rm "$files/3"
-truncate -s 1GiB "$files/3"
+truncate -s 128MiB "$files/3"
 
 new
-head -c 4096 /dev/urandom | dd of="$files/5" bs=1M seek=700 conv=notrunc status=none
+head -c 4096 /dev/urandom | dd of="$files/5" bs=1M seek=70 conv=notrunc status=none
 truncate -s 0 "$files/6"
 truncate -s 1MiB "$files/6"
 refuse "a drive file too small" "$files/6.*at least" "${UP[@]}" "${given[@]}" --protection 4+2
-truncate -s 1GiB "$files/6"
+truncate -s 128MiB "$files/6"
 rm "$files/5"
-truncate -s 1GiB "$files/5"
+truncate -s 128MiB "$files/5"
 
 new
 refuse "a drive that is not there" "$files/none" "${UP[@]}" "${given[@]}" --drive "$files/none"
 new
 refuse "a drive listed twice" "$files/2.*twice" "${UP[@]}" "${given[@]}" --drive "$files/2"
 new
-refuse "too few drives for the protection" "4\+2.*6|6.*drives" "${UP[@]}" --drives 5 --drive-size 1GiB --protection 4+2
+refuse "too few drives for the protection" "4\+2.*6|6.*drives" "${UP[@]}" --drives 5 --drive-size 128MiB --protection 4+2
 [[ -z $(find "$SCRATCH/bad" -name '*drive*' -size +0) ]] || bad "too few drives" "drive files were made"
 new
 refuse "a drive size of nothing" "at least" "${UP[@]}" --drives 6 --drive-size 1KiB
@@ -81,12 +81,12 @@ refuse "a drive size of nothing" "at least" "${UP[@]}" --drives 6 --drive-size 1
 # --- mount points ---------------------------------------------------------------------------------
 WATCH=()
 new
-rmdir "$SCRATCH/bad.mount"
-refuse "a mount point that is not there" "bad.mount.*mkdir" "${UP[@]}"
-touch "$SCRATCH/bad.mount"
-refuse "a mount point that is a file" "bad.mount.*file" "${UP[@]}"
-rm "$SCRATCH/bad.mount"
-mkdir -p "$SCRATCH/bad.mount/full"
+rmdir "$SCRATCH/bad.m"
+refuse "a mount point that is not there" "bad.m.*mkdir" "${UP[@]}"
+touch "$SCRATCH/bad.m"
+refuse "a mount point that is a file" "bad.m.*file" "${UP[@]}"
+rm "$SCRATCH/bad.m"
+mkdir -p "$SCRATCH/bad.m/full"
 refuse "a mount point that is not empty" "not empty" "${UP[@]}"
 new
 touch "$SCRATCH/bad/somebody-elses"
@@ -103,21 +103,21 @@ if ((EUID == 0)); then
 fi
 
 # --- what runs already ----------------------------------------------------------------------------
-cluster_new first --drive-size 1GiB
+cluster_new first --drive-size 128MiB
 echo words >"$MOUNT/file"
 sync -f "$MOUNT/file"
 first_drives=$(drive_paths)
 first_pid=$PID
-refuse "a second up of a running cluster" "run" "$BRAID" up "$STATE" --mount "$SCRATCH/first.mount" --detach
+refuse "a second up of a running cluster" "run" "$BRAID" up "$STATE" --mount "$SCRATCH/first.m" --detach
 refuse "a second up elsewhere" "run" "$BRAID" up "$STATE" --detach
 kill -0 "$first_pid" || bad "a second up" "it stopped the first"
 port=$(field url <"$STATE/admin.json" | sed 's/.*://')
 new
 refuse "a port in use" "port $port" "$BRAID" up "$SCRATCH/bad" --admin-port "$port" --detach
-refuse "a mount point in use" "mount already" "$BRAID" up "$SCRATCH/bad" --mount "$SCRATCH/first.mount" --admin-port 0 --detach
+refuse "a mount point in use" "mount already" "$BRAID" up "$SCRATCH/bad" --mount "$SCRATCH/first.m" --admin-port 0 --detach
 refuse "no cluster there" "bad" "$BRAID" down "$SCRATCH/bad"
-refuse "an unmount of what is no mount" "no mount" "$BRAID" umount "$SCRATCH/bad.mount"
-refuse "a file system that is not there" "nothing-like-it" "$BRAID" mount nothing-like-it "$SCRATCH/bad.mount"
+refuse "an unmount of what is no mount" "no mount" "$BRAID" umount "$SCRATCH/bad.m"
+refuse "a file system that is not there" "nothing-like-it" "$BRAID" mount nothing-like-it "$SCRATCH/bad.m"
 cluster_down
 
 # --- drives of another cluster ----------------------------------------------------------------------

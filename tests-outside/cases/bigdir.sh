@@ -5,7 +5,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
-files=$(pick 30000 1000000)
+files=$(pick 5000 1000000)
 pid=()
 [[ -z ${STATE:-} ]] || pid=(--pid "$(status_field pid)")
 "$BENCH" bigdir --dir "$DIR/big" --files "$files" --stats 10000 "${pid[@]}" | tee "$SCRATCH/bigdir.out"

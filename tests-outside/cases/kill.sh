@@ -20,7 +20,7 @@ for ((round = 1; round <= rounds; round++)); do
   begin=$(now)
   cluster_up || die "round $round: braid up after the kill failed"
   recovery=$(since "$begin")
-  slowest=$(awk -v a="$slowest" -v b="$recovery" 'BEGIN { print a > b ? a : b }')
+  slowest=$(awk -v a="$slowest" -v b="$recovery" 'BEGIN { print (a + 0 > b + 0 ? a : b) }')
   # This round and the one before: a second recovery must not lose what the first one kept.
   for check in "$round" $((round - 1)); do
     [[ -d $MOUNT/round-$check ]] || continue
