@@ -11,6 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 
 export LONG=0 BRAID=$root/bin/braid BENCH=$root/bin/braid-bench
+export BRAID_TOOLS=${BRAID_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/tools}
 folder=
 chosen=()
 while (($#)); do
@@ -28,6 +29,7 @@ done
 
 # Short names: the path of a socket has at most 107 bytes, and the suites make long ones below it.
 SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/b.XXXXXX")
+chmod 755 "$SCRATCH"
 export SCRATCH
 . "$here/lib.sh"
 finish() {
