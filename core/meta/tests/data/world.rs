@@ -36,7 +36,7 @@ pub struct Wish {
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { steps: 80, slots: 60, cap_bytes: 8 << 20, chaos: true, broken: None }
+        Self { steps: 120, slots: 60, cap_bytes: 8 << 20, chaos: true, broken: None }
     }
 }
 
@@ -81,7 +81,8 @@ pub struct World {
     calls: Vec<(u64, DriveId, DriveOp)>,
     jobs: Vec<MoveJob>,
     done: Vec<(u64, bool)>,
-    lent: HashMap<PackId, u32>,
+    /// Blocks that were ever lent.
+    lent: HashMap<PackId, BTreeSet<u16>>,
     /// How many shards each pack has.
     shards: HashMap<PackId, usize>,
     seq: u64,
@@ -144,7 +145,8 @@ impl World {
 
     fn settings(&mut self) {
         let cap_bytes = self.wish.cap_bytes;
-        let limits = StageLimits { cap_bytes, start_bytes: (cap_bytes / 2).min(48 << 10), age_ms: 4_000 };
+        let start_bytes = (cap_bytes / 2).min(1_000 << self.chance.below(7));
+        let limits = StageLimits { cap_bytes, start_bytes, age_ms: 3_000 };
         self.part.state_mut().set_stage_limits(limits);
         if let Some(rule) = self.wish.broken {
             self.part.state_mut().break_rule(rule);
@@ -154,15 +156,15 @@ impl World {
     /// One random step.
     pub fn step(&mut self) -> Result<(), String> {
         match self.chance.below(100) {
-            0..=39 => self.change()?,
-            40..=43 => self.create()?,
-            44..=46 => self.unlink()?,
-            47..=51 => self.open_or_close()?,
-            52..=59 => self.commit_some()?,
-            60..=69 => self.tick()?,
-            70..=79 => self.answer_drive()?,
-            80..=87 => self.run_job()?,
-            88..=92 => self.finish_job()?,
+            0..=34 => self.change()?,
+            35..=37 => self.create()?,
+            38..=40 => self.unlink()?,
+            41..=44 => self.open_or_close()?,
+            45..=52 => self.commit_some()?,
+            53..=64 => self.tick()?,
+            65..=76 => self.answer_drives()?,
+            77..=86 => self.run_job()?,
+            87..=92 => self.finish_job()?,
             93..=94 => self.trim()?,
             95 if self.wish.chaos => self.restart()?,
             96 if self.wish.chaos => self.change_drives()?,
@@ -486,15 +488,15 @@ impl World {
     fn asked(&mut self, job: MoveJob) -> Result<(), String> {
         let mut bytes = 0;
         for stripe in &job.stripes {
+            let (first, end) = (stripe.at.sb, stripe.at.sb + stripe.at.ul);
             let lent = self.lent.entry(stripe.at.pack).or_default();
-            if u32::from(stripe.at.sb) < *lent {
+            if !(first..end).all(|block| lent.insert(block)) {
                 return Err(format!("{:?} is lent twice", stripe.at));
             }
             self.shards.insert(stripe.at.pack, stripe.place.drives.len());
-            *lent = u32::from(stripe.at.sb) + u32::from(stripe.at.ul);
             let len: usize = stripe.parts.iter().map(|part| part.len as usize).sum();
             let width = usize::from(stripe.place.data);
-            if len == 0 || len.div_ceil(width * BLOCK) != usize::from(stripe.at.ul) || *lent > SHARD_BYTES as u32 / 4096 {
+            if len == 0 || len.div_ceil(width * BLOCK) != usize::from(stripe.at.ul) || u64::from(end) > SHARD_BYTES / BLOCK as u64 {
                 return Err(format!("{:?} does not fit its {len} bytes", stripe.at));
             }
             bytes += len;
@@ -545,6 +547,13 @@ impl World {
             self.part.state_mut().want_stage_below(index);
         }
         self.feed(Event::Tick)
+    }
+
+    fn answer_drives(&mut self) -> Result<(), String> {
+        for _ in 0..self.chance.below(8) {
+            self.answer_drive()?;
+        }
+        Ok(())
     }
 
     fn answer_drive(&mut self) -> Result<(), String> {
