@@ -15,6 +15,7 @@ use crate::state::State;
 use crate::txn::Txn;
 
 pub(crate) mod chunk;
+pub(crate) mod cover;
 pub(crate) mod cut;
 pub(crate) mod remap;
 pub(crate) mod space;
@@ -40,6 +41,7 @@ pub struct Data {
     pub(crate) packs: packs::Packs,
     pub(crate) space: space::Space,
     pub(crate) orphans: reap::Orphans,
+    pub(crate) cover: cover::Cover,
     cutting: cut::Cutting,
     jobs: destage::Jobs,
     gc: gc::Gc,
@@ -72,6 +74,7 @@ impl Data {
             packs: packs::Packs::load(config, kv)?,
             space: space::Space::load(config.partition, kv)?,
             orphans: reap::Orphans::load(config.partition, kv)?,
+            cover: cover::Cover::default(),
             cutting: cut::Cutting::load(config.partition, kv)?,
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),

@@ -152,6 +152,7 @@ pub(crate) fn cut(
     space::charge(t, s, file.fs, inode, -(hidden as i64))?;
     t.write(keys::punch(t.partition, file.fs, file.ino, file.layer, t.index), &PunchRec { from, to, owed });
     s.data.cutting.add(file, t.now.mono_ms);
+    s.data.cover.forget_file(file);
     Ok(())
 }
 

@@ -61,6 +61,8 @@ pub(crate) fn rebase(
 ) {
     assert!(upto < t.index && history.base_upto() <= Some(upto), "{chunk:?}: a base never goes back");
     assert!(!extents.iter().any(|e| matches!(e.place, Place::Stage { .. })), "{chunk:?}: a base never names the log");
+    // Filled gaps change what the chunk holds.
+    s.data.cover.forget(chunk);
     let view = history.at(upto);
     let mut change = -(view.owed as i64);
     if bytes_of(&extents) != view.bytes() {

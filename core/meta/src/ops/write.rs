@@ -1,17 +1,18 @@
 //! Write: bytes of one request become slices of one log entry; the bytes travel in its payload.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use braid_base::attr::FileType;
-use braid_base::ids::{Chunk, FsId, Ino};
+use braid_base::ids::{FsId, Ino};
 use braid_base::limits::{FILE_MAX, WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::{Op, Reply, Request};
 use braid_base::record::{Extent, InodeRec, Place, SliceRec};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
-use crate::data::chunk::{FileId, pieces};
-use crate::data::view::Cells;
+use crate::data::chunk::{ChunkId, FileId, pieces};
+use crate::data::cover::Ranges;
 use crate::data::{held, remap, space};
 use crate::event::Token;
 use crate::ops::{Verdict, inode};
@@ -57,7 +58,7 @@ pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Requ
         return Ok(Verdict::Later);
     }
     let id = FileId::first(fs, ino);
-    let fresh = fresh_bytes(t, s, id, file.attr.size, &parts)?;
+    let (fresh, covers) = fresh_bytes(t, s, id, file.attr.size, &parts)?;
     s.data.space.check(fresh, s.config.capacity_bytes)?;
 
     space::charge(t, s, fs, &mut file, fresh as i64)?;
@@ -68,6 +69,9 @@ pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Requ
     }
     inode::touch(&mut file, t.now.wall);
     put_slices(t, s, id, parts);
+    for (chunk, ranges) in covers {
+        s.data.cover.set(chunk, ranges);
+    }
     inode::store(t, fs, ino, &mut file);
     Ok(Reply::Wrote { off: first, attr: file.attr }.into())
 }
@@ -97,28 +101,42 @@ fn placed(parts: &[(u64, Bytes)], end: Option<u64>) -> Result<Vec<(u64, Bytes)>>
     Ok(placed)
 }
 
-/// How many bytes of the parts the file does not hold yet.
-fn fresh_bytes(t: &Txn<'_>, s: &State, file: FileId, size: u64, parts: &[(u64, Bytes)]) -> Result<u64> {
-    let mut by_chunk: BTreeMap<Chunk, Vec<(u32, u32)>> = BTreeMap::new();
+/// How many bytes of the parts the file does not hold yet, and what the touched chunks hold afterwards.
+fn fresh_bytes(
+    t: &Txn<'_>,
+    s: &State,
+    file: FileId,
+    size: u64,
+    parts: &[(u64, Bytes)],
+) -> Result<(u64, BTreeMap<ChunkId, Ranges>)> {
+    let (mut covers, mut fresh) = (BTreeMap::new(), 0);
     for (off, bytes) in parts {
         for (chunk, within, len) in pieces(*off, bytes.len() as u64) {
-            by_chunk.entry(chunk).or_default().push((within, len));
+            let chunk = file.chunk(chunk);
+            let cover = match covers.entry(chunk) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(place) => place.insert(held_of(t, s, chunk, size)?),
+            };
+            fresh += cover.add(within, within + len);
         }
     }
-    let cuts = remap::cuts(t, s, file)?;
-    let mut fresh = 0;
-    for (chunk, pieces) in by_chunk {
-        let chunk = file.chunk(chunk);
-        // Beyond the end of the file nothing is held: appending looks at no view.
-        let beyond = pieces.iter().all(|(off, _)| chunk.start() + u64::from(*off) >= size);
-        let held = if beyond { Vec::new() } else { remap::history(t, s, chunk, &cuts)?.now().extents };
-        let mut cells = Cells::new(&held);
-        for (off, len) in pieces {
-            let place = Place::Stage { at: t.index, poff: 0 };
-            fresh += u64::from(len) - cells.put(Extent { off, len, place });
+    Ok((fresh, covers))
+}
+
+/// What a chunk holds before the write.
+fn held_of(t: &Txn<'_>, s: &State, chunk: ChunkId, size: u64) -> Result<Ranges> {
+    if let Some(known) = s.data.cover.get(chunk) {
+        return Ok(known.clone());
+    }
+    let mut ranges = Ranges::default();
+    // Beyond the end of the file nothing is held: a chunk that begins there needs no look.
+    if chunk.start() < size {
+        let cuts = remap::cuts(t, s, chunk.file)?;
+        for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+            ranges.add(extent.off, extent.off + extent.len);
         }
     }
-    Ok(fresh)
+    Ok(ranges)
 }
 
 /// Writes the slices. Later parts lie above earlier ones: their sub-numbers are higher.
