@@ -79,7 +79,8 @@ fn open_coordinator(path: &Path, recover: bool) -> Result<Arc<dyn Coordinator>> 
 }
 
 fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfig {
-    let spec = |drive: &braid_cluster::facts::Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    let spec =
+        |drive: &braid_cluster::facts::Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
     HostConfig {
         dir: options.dir.clone(),
         cluster: plan.cluster.guid,

@@ -33,13 +33,7 @@ pub struct Node {
 
 impl Node {
     /// A node of parts that run.
-    pub fn new(
-        dir: PathBuf,
-        coordinator: Arc<dyn Coordinator>,
-        host: Host,
-        plan: Plan,
-        capacity_bytes: u64,
-    ) -> Self {
+    pub fn new(dir: PathBuf, coordinator: Arc<dyn Coordinator>, host: Host, plan: Plan, capacity_bytes: u64) -> Self {
         let (host, filesystems) = (Mutex::new(Some(Arc::new(host))), Filesystems::default());
         Self { dir, coordinator, host, plan, capacity_bytes, filesystems, started_ms: braid_io::clock::mono_ms() }
     }

@@ -38,7 +38,8 @@ pub fn identities(count: usize) -> Result<Vec<Guid>> {
 
 /// Bytes that the host's file system has left in `dir`.
 pub fn free_bytes(dir: &Path) -> Result<u64> {
-    let stat = rustix::fs::statvfs(dir).map_err(|error| Error::os(format!("room in {}", dir.display()), &error.into()))?;
+    let stat =
+        rustix::fs::statvfs(dir).map_err(|error| Error::os(format!("room in {}", dir.display()), &error.into()))?;
     Ok(stat.f_bavail * stat.f_frsize)
 }
 

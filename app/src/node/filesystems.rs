@@ -108,7 +108,13 @@ impl Filesystems {
     /// Takes all mounts away, by force where they are in use.
     pub async fn detach_all(&self) {
         let mounts: Vec<Arc<Mount>> = lock(&self.mounted).drain(..).map(|mounted| mounted.mount).collect();
-        let work = move || mounts.iter().for_each(|mount| if mount.unmount().is_err() { mount.detach() });
+        let work = move || {
+            mounts.iter().for_each(|mount| {
+                if mount.unmount().is_err() {
+                    mount.detach()
+                }
+            })
+        };
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::warn!("taking mounts away: {error}");
         }

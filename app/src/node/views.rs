@@ -3,9 +3,9 @@
 use braid_base::Result;
 use braid_base::ids::DriveId;
 use braid_base::msg::drive::DriveStat;
+use braid_client::fs::Space;
 use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
 use braid_cluster::view::{DriveView, FilesystemView, PartitionView};
-use braid_client::fs::Space;
 use braid_host::run::SeatReport;
 
 /// Seconds since 1970.

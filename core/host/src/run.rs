@@ -4,8 +4,8 @@
 
 mod housekeeping;
 mod outside;
-mod segments;
 mod seat_actor;
+mod segments;
 mod setup;
 mod wire;
 

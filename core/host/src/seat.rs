@@ -21,10 +21,10 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_meta::{Config, Effect, Event, Now, Partition, Token};
 use braid_replica::Entry;
 use braid_replica::config::{Config as Members, Member};
-use braid_replica::{Applied, Batch, Kv};
 use braid_replica::log::{LogIdent, LogReader, Segment};
 use braid_replica::replica::Replica;
 use braid_replica::replica::event::{Effect as ReplicaEffect, Event as ReplicaEvent};
+use braid_replica::{Applied, Batch, Kv};
 use bytes::Bytes;
 
 use journal::Journal;
@@ -287,7 +287,6 @@ impl Seat {
         out.push(SeatEffect::Failed(error));
     }
 }
-
 
 /// What a seat hears.
 #[derive(Debug)]

@@ -139,7 +139,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         destage::start(t, s)?;
         care::step(t, s)?;
         for work in [reap::reap, cut::clean] {
-            if t.writes_len() < braid_base::limits::CLEANUP_KEYS_MAX {
+            if !t.is_full() {
                 work(t, s)?;
             }
         }

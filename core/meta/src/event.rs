@@ -1,12 +1,12 @@
 //! What a partition hears and says.
 
+use braid_base::Result;
 use braid_base::attr::Time;
 use braid_base::ids::{DriveId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::peer::PeerMsg;
-use braid_base::Result;
 use braid_replica::Batch;
 use bytes::Bytes;
 

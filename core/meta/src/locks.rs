@@ -12,7 +12,7 @@ use braid_base::msg::fs::{LockKind, LockSpec, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
-use crate::ops::{inode, Verdict};
+use crate::ops::{Verdict, inode};
 use crate::txn::Txn;
 use table::{Owner, Table};
 

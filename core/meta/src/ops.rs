@@ -106,7 +106,10 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::MakeRoot { ino, mode } => create::make_root(t, request, *ino, *mode)?.into(),
         Op::EndSession => open::end_session(t, s, request)?.into(),
         Op::ReadStage { .. } => {
-            return Err(Error::new(ErrorKind::Invalid, "staged bytes are read from the log's keeper, not from the partition"));
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "staged bytes are read from the log's keeper, not from the partition",
+            ));
         }
     })
 }

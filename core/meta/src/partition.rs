@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use braid_base::ids::{Index, PartitionId, Term};
 use braid_base::Result;
+use braid_base::ids::{Index, PartitionId, Term};
 use braid_replica::kv::Kv;
 
 use crate::event::{Effect, Entry, Event, Now};

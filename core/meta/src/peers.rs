@@ -30,10 +30,10 @@ mod variant;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use braid_base::Result;
 use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
 use braid_base::msg::fs::FsResult;
 use braid_base::msg::peer::PeerMsg;
-use braid_base::Result;
 use braid_replica::kv::Kv;
 
 use crate::event::{Effect, Token};

@@ -1,7 +1,7 @@
 //! What a partition keeps in memory beside the view: rebuilt by reading the view, lost with the primary.
 
-use braid_base::ids::Index;
 use braid_base::Result;
+use braid_base::ids::Index;
 use braid_replica::kv::Kv;
 
 use crate::data::Data;

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
+use braid_base::Result;
 use braid_base::ids::{Index, OpId, PartitionId};
 use braid_base::keys::prefix_end;
+use braid_base::limits::{CLEANUP_KEYS_MAX, JOB_META_MAX};
 use braid_base::msg::fs::FsResult;
 use braid_base::record::Record;
-use braid_base::Result;
 use braid_replica::{Batch, Kv};
 use bytes::Bytes;
 
@@ -222,6 +223,12 @@ impl<'a> Txn<'a> {
     /// Keys written so far (bounds background steps).
     pub fn writes_len(&self) -> usize {
         self.writes.len()
+    }
+
+    /// True if background work should leave the rest to the next entry: enough keys or bytes are in this one.
+    pub fn is_full(&self) -> bool {
+        let bytes = || self.writes.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
+        self.writes.len() >= CLEANUP_KEYS_MAX || JOB_META_MAX <= bytes()
     }
 
     /// Ends the transaction.

@@ -10,9 +10,9 @@ use braid_base::ids::{ClientId, DriveId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
 use braid_base::{Error, ErrorKind, Result};
+use braid_client::Session;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
-use braid_client::Session;
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::{Drive, DriveActor, Running};
 use braid_io::reactor::{self, Backend, Mailbox};
@@ -88,7 +88,8 @@ impl Host {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
-        let switch = Arc::new(Switch { seats: OnceLock::new(), drives: RwLock::new(drives), runtime, reader: OnceLock::new() });
+        let switch =
+            Arc::new(Switch { seats: OnceLock::new(), drives: RwLock::new(drives), runtime, reader: OnceLock::new() });
         let partitions = config.partitions;
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));

@@ -108,7 +108,9 @@ fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<FsResult>
     let sent = switch.tell(p, SeatMsg::Request(request, Box::new(move |result| drop(tx.send(result)))));
     Box::pin(async move {
         sent?;
-        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered"))))
+        rx.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered")))
+        })
     })
 }
 

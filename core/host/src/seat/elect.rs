@@ -35,7 +35,8 @@ pub(super) fn elect(
 ) -> Result<Elected> {
     let mut meta = ReplicaMeta::read(&outside.read_meta()?)?.unwrap_or_else(|| ReplicaMeta::new(ident));
     if meta.ident != ident {
-        let words = format!("replica.meta: expected {ident:?}, found {:?}; the directory belongs elsewhere", meta.ident);
+        let words =
+            format!("replica.meta: expected {ident:?}, found {:?}; the directory belongs elsewhere", meta.ident);
         return Err(Error::new(ErrorKind::Refused, words));
     }
     let config = outside.config()?;

@@ -8,10 +8,8 @@ use braid_base::ids::{Index, PartitionId};
 use braid_base::limits::BLOCK;
 use braid_base::{Error, ErrorKind, Result};
 use braid_meta::Token;
-use braid_replica::{
-    Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, Write, recover,
-};
 use braid_replica::replica::tail::Tail;
+use braid_replica::{Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, Write, recover};
 use bytes::Bytes;
 
 use super::SeatEffect;
@@ -136,13 +134,7 @@ impl Journal {
     }
 
     /// Starts reading bytes of a payload that memory no longer holds.
-    pub(super) fn read_payload(
-        &mut self,
-        token: Token,
-        at: Index,
-        (poff, len): (u32, u32),
-        out: &mut Vec<SeatEffect>,
-    ) {
+    pub(super) fn read_payload(&mut self, token: Token, at: Index, (poff, len): (u32, u32), out: &mut Vec<SeatEffect>) {
         let place = self.log.payload_at(at).filter(|p| u64::from(poff) + u64::from(len) <= u64::from(p.len));
         let Some(place) = place else {
             let gone = Error::new(ErrorKind::Stale, format!("the staged bytes of {at} are no longer in the log"));
@@ -169,7 +161,8 @@ impl Journal {
         let gone = || Error::new(ErrorKind::Stale, format!("the staged bytes of {} left the log", reading.at));
         let place = self.log.payload_at(reading.at).ok_or_else(gone)?;
         let crcs = self.log.payload_crcs(reading.at).ok_or_else(gone)?;
-        let bad = || Error::new(ErrorKind::Corrupt, format!("staged bytes of {} do not match their checksum", reading.at));
+        let bad =
+            || Error::new(ErrorKind::Corrupt, format!("staged bytes of {} do not match their checksum", reading.at));
         let skip = reading.poff as usize - reading.block * BLOCK;
         let blocks = (skip + reading.len as usize).div_ceil(BLOCK);
         for block in 0..blocks {

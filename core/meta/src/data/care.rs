@@ -30,7 +30,7 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     ask_drives(t, s);
     let needy: Vec<PackId> = s.data.packs.care.iter().copied().collect();
     for id in needy {
-        if tend(t, s, id)? || t.writes_len() >= CLEANUP_KEYS_MAX {
+        if tend(t, s, id)? || t.is_full() {
             return Ok(());
         }
     }
@@ -254,10 +254,10 @@ fn created(s: &mut State, id: PackId, shard: u8) {
 fn dropped(s: &mut State, id: PackId, shard: u8) {
     let Some(pack) = s.data.packs.table.get_mut(&id) else { return };
     let Life::Dead { missing, .. } = &mut pack.life else { return };
-    if missing.remove(&shard) {
-        if let Some(drive) = pack.rec.place.drives.get(usize::from(shard)).copied() {
-            s.data.packs.drives.took(drive, -1);
-        }
+    if missing.remove(&shard)
+        && let Some(drive) = pack.rec.place.drives.get(usize::from(shard)).copied()
+    {
+        s.data.packs.drives.took(drive, -1);
     }
 }
 

@@ -176,7 +176,7 @@ pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let mut complete = chunks.len() < CLEANUP_KEYS_MAX;
     let mut used = UsedChanges::default();
     for chunk in chunks {
-        if t.writes_len() >= CLEANUP_KEYS_MAX {
+        if t.is_full() {
             complete = false;
             break;
         }
@@ -188,18 +188,19 @@ pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         s.data.cutting.set(file, pass);
         return Ok(());
     }
-    let mut left = false;
+    let mut again_ms = None;
     for (at, _) in &cuts.0 {
-        if *at <= upto && !pass.needed.contains(at) {
-            t.delete(keys::punch(t.partition, file.fs, file.ino, file.layer, *at));
+        if *at > upto || pass.needed.contains(at) {
+            again_ms = again_ms.max(Some(t.now.mono_ms + AGAIN_MS));
+        } else if t.is_full() {
+            again_ms = again_ms.max(Some(t.now.mono_ms));
         } else {
-            left = true;
+            t.delete(keys::punch(t.partition, file.fs, file.ino, file.layer, *at));
         }
     }
-    if left {
-        s.data.cutting.set(file, Pass { due_ms: t.now.mono_ms + AGAIN_MS, ..Pass::default() });
-    } else {
-        s.data.cutting.remove(file);
+    match again_ms {
+        Some(due_ms) => s.data.cutting.set(file, Pass { due_ms, ..Pass::default() }),
+        None => s.data.cutting.remove(file),
     }
     Ok(())
 }
@@ -223,8 +224,8 @@ fn merge(
     if mine.is_empty() {
         return Ok(());
     }
-    let newest = Index(t.index.0 - 1);
-    let view: View = history.at(newest);
+    let merged = history.mergeable(Index(t.index.0 - 1));
+    let view: View = history.at(merged);
     let crumbled = view.extents.len() > EXTENTS_MAX;
     if s.data.jobs.is_busy(chunk) || view.has_stage() || crumbled {
         needed.extend(mine);
@@ -233,6 +234,7 @@ fn merge(
         }
         return Ok(());
     }
-    remap::rebase(t, s, chunk, &history, newest, view.extents, used);
+    needed.extend(mine.into_iter().filter(|at| *at > merged));
+    remap::rebase(t, s, chunk, &history, merged, view.extents, used);
     Ok(())
 }

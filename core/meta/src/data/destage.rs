@@ -8,6 +8,7 @@
 //!
 //! After a failure the ranges are abandoned and their packs closed; the chunks are planned anew, elsewhere.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
@@ -21,7 +22,7 @@ use crate::data::chunk::{ChunkId, FileId};
 use crate::data::gc;
 use crate::data::plan::{Filled, Moves, Moving, fill};
 use crate::data::remap::{self, UsedChanges};
-use crate::data::view::{Cuts, History};
+use crate::data::view::Cuts;
 use crate::data::{Mutation, care};
 use crate::event::Effect;
 use crate::ops::inode;
@@ -33,6 +34,8 @@ use crate::txn::Txn;
 const BACKOFF_MS: u64 = 500;
 /// Longest wait after failed moves, milliseconds.
 const BACKOFF_MS_MAX: u64 = 10_000;
+/// Bytes of a commit per chunk beside slices and extents: base key, hints, inode if its count changes.
+const CHUNK_META: usize = 400;
 /// Chunks looked at for one move.
 const CANDIDATES_MAX: usize = 4_096;
 
@@ -105,10 +108,10 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 }
 
 fn choose(t: &mut Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    if gc::urgent(s) {
-        if let Some(choice) = gc::choose(t, s)? {
-            return Ok(Some(choice));
-        }
+    if gc::urgent(s)
+        && let Some(choice) = gc::choose(t, s)?
+    {
+        return Ok(Some(choice));
     }
     let chunks = staged(t, s);
     if !chunks.is_empty() {
@@ -141,9 +144,9 @@ fn staged(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
             }
         }
     }
-    let known: BTreeSet<ChunkId> = chosen.iter().copied().collect();
+    let mut known: BTreeSet<ChunkId> = chosen.iter().copied().collect();
     let more = stage.crowded(now).into_iter().chain(jobs.wanted.iter().copied());
-    chosen.extend(more.filter(|chunk| !jobs.is_busy(*chunk) && !known.contains(chunk)));
+    chosen.extend(more.filter(|chunk| !jobs.is_busy(*chunk) && known.insert(*chunk)));
     chosen.truncate(CANDIDATES_MAX);
     chosen
 }
@@ -156,25 +159,28 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     let (mut blocks, mut meta, mut merged) = (0, 0, false);
     for chunk in choice.chunks {
         s.data.jobs.wanted.remove(&chunk);
-        if !cuts.contains_key(&chunk.file) {
-            cuts.insert(chunk.file, remap::cuts(t, s, chunk.file)?);
-        }
-        let history = remap::history(t, s, chunk, &cuts[&chunk.file])?;
-        let upto = upto(s, &history);
+        let cuts = match cuts.entry(chunk.file) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(remap::cuts(t, s, chunk.file)?),
+        };
+        let history = remap::history(t, s, chunk, cuts)?;
+        let upto = history.mergeable(s.data.committed);
         if history.base_upto() > Some(upto) {
             continue;
         }
         let ids = (chunk, upto, history.base_upto());
         let moving = Moving::gather(ids, history.at(upto), choice.moves, &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
-            // All that was staged is cut away or overwritten: no bytes to move.
-            if history.slices.first().is_some_and(|(at, ..)| *at <= upto) && t.writes_len() < MERGE_SLICES_MAX {
+            // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
+            let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);
+            let cut = history.base.as_ref().is_some_and(|base| base.extents != moving.extents());
+            if (slices || cut) && !t.is_full() {
                 remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used);
                 merged = true;
             }
             continue;
         }
-        meta += 200 + 40 * history.slices.len() + 30 * moving.extents_max();
+        meta += CHUNK_META + 40 * history.slices.len() + 30 * moving.extents_max();
         let too_much = blocks + moving.blocks() > (JOB_BYTES_MAX / BLOCK) as u32 || meta > JOB_META_MAX;
         if too_much && !gathered.is_empty() {
             break;
@@ -183,15 +189,10 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
         gathered.push(moving);
     }
     used.book(t, s)?;
-    care::open_ahead(t, s, choice.class, u64::from(blocks) * BLOCK as u64);
+    // Room for this move, and for what will follow it: creating a pack takes a while.
+    let following = s.data.stage.bytes().min(JOB_BYTES_MAX as u64);
+    care::open_ahead(t, s, choice.class, u64::from(blocks) * BLOCK as u64 + following);
     Ok(launch(t, s, choice.class, gathered) || merged)
-}
-
-/// The position up to which a chunk is merged: the last committed one, or an earlier one if there are too many
-/// slices for one entry.
-fn upto(s: &State, history: &History) -> Index {
-    let bound = history.slices.get(MERGE_SLICES_MAX).map(|(at, ..)| *at);
-    bound.map_or(s.data.committed, |bound| bound.min(s.data.committed))
 }
 
 /// Lends ranges and asks the mover; takes only as many chunks as there is room for. False if there is none.
@@ -259,18 +260,20 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
 }
 
 fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
-    let mut cuts: BTreeMap<FileId, Cuts> = BTreeMap::new();
-    let mut live: BTreeMap<FileId, bool> = BTreeMap::new();
+    // Cuts of the files; `None` for those that are gone.
+    let mut files: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
+    let none = Cuts::default();
     let mut used = UsedChanges::default();
     let mut named: BTreeSet<StripeAt> = BTreeSet::new();
     for planned in &job.chunks {
         let file = planned.chunk.file;
-        if !live.contains_key(&file) {
-            live.insert(file, is_live(t, s, file)?);
-            cuts.insert(file, remap::cuts(t, s, file)?);
-        }
-        let history = remap::history(t, s, planned.chunk, &cuts[&file])?;
-        let same = live[&file] && history.base_upto() == planned.base_upto;
+        let cuts = match files.entry(file) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) if is_live(t, s, file)? => place.insert(Some(remap::cuts(t, s, file)?)),
+            Entry::Vacant(place) => place.insert(None),
+        };
+        let history = remap::history(t, s, planned.chunk, cuts.as_ref().unwrap_or(&none))?;
+        let same = cuts.is_some() && history.base_upto() == planned.base_upto;
         if !same && s.data.mutation != Some(Mutation::NoCheck) {
             continue;
         }

@@ -22,10 +22,21 @@ const CALLS_MAX: usize = 4_096;
 /// A question to a drive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Call {
-    Create { pack: PackId, shard: u8, drive: DriveId },
-    Drop { pack: PackId, shard: u8 },
-    Stat { drive: DriveId },
-    Report { drive: DriveId },
+    Create {
+        pack: PackId,
+        shard: u8,
+        drive: DriveId,
+    },
+    Drop {
+        pack: PackId,
+        shard: u8,
+    },
+    Stat {
+        drive: DriveId,
+    },
+    Report {
+        drive: DriveId,
+    },
     /// Nobody waits for the answer: the next report shows what became of it.
     DropOrphan,
 }

@@ -103,6 +103,11 @@ impl Moving {
         self.extents.len() + self.blocks() as usize
     }
 
+    /// What the base would say now.
+    pub fn extents(&self) -> &[Extent] {
+        &self.extents
+    }
+
     /// What the base says once the move is done (after [`fill`]), or if nothing moves.
     pub fn into_extents(self) -> Vec<Extent> {
         self.extents

@@ -76,7 +76,7 @@ pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode:
 
 /// One bounded step: as many orphans as fit one entry.
 pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while t.writes_len() < CLEANUP_KEYS_MAX {
+    while !t.is_full() {
         let Some(file) = s.data.orphans.ready.first().copied() else { return Ok(()) };
         let key = keys::orphan(t.partition, file.fs, file.ino, file.layer);
         let inode = inode::find(t, file.fs, file.ino)?;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::Index;
 use braid_base::keys;
+use braid_base::limits::MERGE_SLICES_MAX;
 use braid_base::record::{BaseRec, Extent, Place, PunchRec, Record, SliceRec};
 use braid_base::{Error, ErrorKind, Result};
 
@@ -80,6 +81,12 @@ impl History {
     /// Up to where the base is merged; `None` without a base.
     pub fn base_upto(&self) -> Option<Index> {
         self.base.as_ref().map(|base| base.upto)
+    }
+
+    /// The newest position up to `upto` whose merge deletes no more slices than fit one entry.
+    pub fn mergeable(&self, upto: Index) -> Index {
+        // The bound itself is included: the slices of one entry go together.
+        self.slices.get(MERGE_SLICES_MAX).map_or(upto, |(bound, ..)| upto.min(*bound))
     }
 
     /// The content up to and including position `upto`. `upto` is at least the base's.

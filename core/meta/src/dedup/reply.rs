@@ -90,8 +90,9 @@ fn attr(r: &mut Reader<'_>) -> Result<Attr> {
 
 fn kind(r: &mut Reader<'_>) -> Result<FileType> {
     let number = r.u8()?;
-    FileType::from_u8(number)
-        .ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("kept answer: expected a file type 1..7, found {number}")))
+    FileType::from_u8(number).ok_or_else(|| {
+        Error::new(ErrorKind::Corrupt, format!("kept answer: expected a file type 1..7, found {number}"))
+    })
 }
 
 #[cfg(test)]

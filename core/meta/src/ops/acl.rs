@@ -56,14 +56,18 @@ impl Acl {
     fn check(&self) -> Result<()> {
         let count = |tag| self.entries.iter().filter(|e| e.tag == tag).count();
         let named = count(USER) + count(GROUP);
-        let tags_known = self.entries.iter().all(|e| matches!(e.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER));
+        let tags_known =
+            self.entries.iter().all(|e| matches!(e.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER));
         let ordered = self.entries.windows(2).all(|pair| pair[0].tag <= pair[1].tag);
         let perms_known = self.entries.iter().all(|e| e.perm <= 7);
         let singles = [USER_OBJ, GROUP_OBJ, OTHER].into_iter().all(|tag| count(tag) == 1) && count(MASK) <= 1;
         if tags_known && ordered && perms_known && singles && (named == 0 || count(MASK) == 1) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::Invalid, "an access control list needs u, g, o, in order, and a mask with named entries"))
+        Err(Error::new(
+            ErrorKind::Invalid,
+            "an access control list needs u, g, o, in order, and a mask with named entries",
+        ))
     }
 
     /// The attribute's value.

@@ -11,7 +11,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
 use crate::ops::acl::{self, Acl};
-use crate::ops::{dentry, inode, Verdict};
+use crate::ops::{Verdict, dentry, inode};
 use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;
 use crate::txn::Txn;

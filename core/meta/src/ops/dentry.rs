@@ -153,7 +153,10 @@ fn visit(
     let mut failed = None;
     t.scan(&bound(from), &bound(to), &mut |key, value| {
         let entry = keys::dentry_cookie(key).ok_or_else(|| {
-            Error::new(ErrorKind::Corrupt, format!("directory {dir} of {fs}: a key without a cookie; check the partition"))
+            Error::new(
+                ErrorKind::Corrupt,
+                format!("directory {dir} of {fs}: a key without a cookie; check the partition"),
+            )
         });
         match entry.and_then(|cookie| Ok((cookie, DentryRec::decode(value)?))) {
             Ok((cookie, entry)) => each(cookie, entry),

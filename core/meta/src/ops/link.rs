@@ -9,7 +9,7 @@ use braid_base::record::InodeRec;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
-use crate::ops::{create, inode, Verdict};
+use crate::ops::{Verdict, create, inode};
 use crate::peers;
 use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;

@@ -4,6 +4,8 @@
 //! directory; for a directory that gets another parent, the home partition of the file system, one such move
 //! at a time, because two moves that are harmless alone can make a cycle together.
 
+use std::collections::BTreeSet;
+
 use braid_base::attr::FileType;
 use braid_base::ids::{FsId, Ino};
 use braid_base::msg::fs::{Name, Op, RenameMode, Reply, Request};
@@ -11,7 +13,7 @@ use braid_base::msg::peer::{Intent, Note};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
-use crate::ops::{dentry, Verdict};
+use crate::ops::{Verdict, dentry};
 use crate::peers;
 use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;
@@ -43,7 +45,9 @@ pub(super) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Resul
         (RenameMode::NoReplace, Some(_)) => return Err(Error::from(ErrorKind::Exists).into()),
         (RenameMode::Exchange, None) => return Err(Error::from(ErrorKind::NotFound).into()),
         // Two names of one inode: POSIX asks that nothing happens.
-        (_, Some((other, _))) if other == moved.0 => return Ok(Plan::new(Reply::Renamed { moved: other, other: None })),
+        (_, Some((other, _))) if other == moved.0 => {
+            return Ok(Plan::new(Reply::Renamed { moved: other, other: None }));
+        }
         _ => {}
     }
     if from_quota != to_quota {
@@ -121,8 +125,8 @@ fn set(end: &End<'_>, (ino, kind): (Ino, FileType)) -> Intent {
 
 /// `Invalid` if directory `ino` is `dir` or above it. Only whoever has the turn may ask: the path stands still.
 fn off_the_path(view: &View<'_, '_>, ino: Ino, dir: Ino) -> std::result::Result<(), Stop> {
-    let mut at = dir;
-    loop {
+    let (mut at, mut seen) = (dir, BTreeSet::new());
+    while seen.insert(at) {
         if at == ino {
             return Err(Error::new(ErrorKind::Invalid, "a directory cannot move into itself").into());
         }
@@ -132,4 +136,5 @@ fn off_the_path(view: &View<'_, '_>, ino: Ino, dir: Ino) -> std::result::Result<
         }
         at = parent;
     }
+    Err(Error::new(ErrorKind::Corrupt, format!("directory {dir} is below itself; check the file system")).into())
 }

@@ -8,7 +8,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
 use crate::ops::dentry::Found;
-use crate::ops::{dentry, inode, Verdict};
+use crate::ops::{Verdict, dentry, inode};
 use crate::peers;
 use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;

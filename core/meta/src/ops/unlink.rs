@@ -6,7 +6,7 @@ use braid_base::msg::peer::Note;
 use braid_base::{ErrorKind, Result};
 
 use crate::event::Token;
-use crate::ops::{dentry, inode, Verdict};
+use crate::ops::{Verdict, dentry, inode};
 use crate::peers::post;
 use crate::state::State;
 use crate::txn::Txn;

@@ -20,7 +20,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::event::Effect;
 use crate::ops::{self, Verdict};
 use crate::peers::plan::{Facts, Plan, Stop, View};
-use crate::peers::{forward, intent, numbers, outcome, post, Caller, NO_TX};
+use crate::peers::{Caller, NO_TX, forward, intent, numbers, outcome, post};
 use crate::state::State;
 use crate::txn::Txn;
 

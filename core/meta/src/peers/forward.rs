@@ -15,7 +15,7 @@ use braid_base::{Error, ErrorKind};
 
 use crate::event::Effect;
 use crate::ops::Verdict;
-use crate::peers::{answer, flight, home, wait_for, Caller};
+use crate::peers::{Caller, answer, flight, home, wait_for};
 use crate::state::State;
 use crate::txn::Txn;
 

@@ -9,11 +9,11 @@ use braid_base::record::Record;
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
+use crate::peers::Peers;
 use crate::peers::outcome::Open;
 use crate::peers::party::{self, Promise};
 use crate::peers::post;
 use crate::peers::record::{NoteRec, OutcomeRec, PendingRec};
-use crate::peers::Peers;
 
 /// Reads the tables 30 to 33 and the counters that go with them.
 pub(super) fn tables(peers: &mut Peers, partition: PartitionId, kv: &dyn Kv) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Numbers of operations that this partition coordinates: each is used once, also over restarts.
 
+use braid_base::Result;
 use braid_base::codec::Reader;
 use braid_base::ids::{ClientId, OpId, PartitionId};
 use braid_base::keys;
-use braid_base::Result;
 use braid_replica::kv::Kv;
 
 use crate::peers::COORDINATOR;

@@ -8,7 +8,7 @@ use braid_base::msg::peer::PeerMsg;
 
 use crate::event::Effect;
 use crate::peers::record::OutcomeRec;
-use crate::peers::{coordinator, wait_for, Variant};
+use crate::peers::{Variant, coordinator, wait_for};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -46,14 +46,7 @@ impl Outcomes {
 }
 
 /// Logs the decision in this entry and tells the participants once it is committed.
-pub(super) fn log(
-    t: &mut Txn<'_>,
-    s: &mut State,
-    tx: OpId,
-    commit: bool,
-    moves: bool,
-    left: BTreeSet<PartitionId>,
-) {
+pub(super) fn log(t: &mut Txn<'_>, s: &mut State, tx: OpId, commit: bool, moves: bool, left: BTreeSet<PartitionId>) {
     let record = OutcomeRec { commit, moves, participants: left.iter().copied().collect() };
     t.write(keys::outcome(t.partition, tx), &record);
     let open = Open { commit, moves, left, sent_ms: t.now.mono_ms };

@@ -13,7 +13,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::event::Effect;
 use crate::ops::{dentry, inode};
 use crate::peers::record::PendingRec;
-use crate::peers::{coordinator, intent, wait_for, Variant};
+use crate::peers::{Variant, coordinator, intent, wait_for};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -52,14 +52,7 @@ pub(super) fn answer(t: &Txn<'_>, s: &State, fs: FsId, question: &Question) -> R
 }
 
 /// Promises all intents, or none.
-pub(super) fn prepare(
-    t: &mut Txn<'_>,
-    s: &mut State,
-    from: PartitionId,
-    tx: OpId,
-    fs: FsId,
-    intents: Vec<Intent>,
-) {
+pub(super) fn prepare(t: &mut Txn<'_>, s: &mut State, from: PartitionId, tx: OpId, fs: FsId, intents: Vec<Intent>) {
     if coordinator(tx) != from {
         return;
     }

@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 
+use braid_base::Result;
 use braid_base::ids::{FsId, Ino, OpId, PartitionId};
 use braid_base::keys;
 use braid_base::msg::fs::{Reply, Request};
 use braid_base::msg::peer::{Note, PeerMsg};
-use braid_base::Result;
 
 use crate::event::{Effect, Token};
-use crate::ops::{inode, Verdict};
+use crate::ops::{Verdict, inode};
 use crate::peers::record::NoteRec;
-use crate::peers::{intent, wait_for, Caller};
+use crate::peers::{Caller, intent, wait_for};
 use crate::state::State;
 use crate::txn::Txn;
 

@@ -124,7 +124,8 @@ fn put_intent(w: &mut Writer, intent: &Intent) {
         }
         Intent::MakeDir(dir) => {
             w.put_u8(MAKE_DIR).put_u64(dir.ino.0);
-            let inode = InodeRec { attr: dir.attr.clone(), parent: dir.parent, quota: dir.quota, ..InodeRec::default() };
+            let inode =
+                InodeRec { attr: dir.attr.clone(), parent: dir.parent, quota: dir.quota, ..InodeRec::default() };
             w.put_bytes(&inode.encode()).put_u32(dir.xattrs.len() as u32);
             for (name, value) in &dir.xattrs {
                 w.put_bytes(name).put_bytes(value);

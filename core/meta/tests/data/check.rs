@@ -10,7 +10,7 @@ use braid_base::record::{
 };
 use braid_replica::Kv;
 
-use crate::world::{World, FS, P};
+use crate::world::{FS, P, World};
 
 type ChunkKey = (FsId, Ino, Chunk);
 

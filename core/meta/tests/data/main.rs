@@ -5,7 +5,7 @@ mod model;
 mod world;
 
 use braid_meta::Mutation;
-use world::{World, Wish};
+use world::{Wish, World};
 
 /// Runs `steps` random steps from `seed`; the end is calm and everything is checked.
 fn run(seed: u64, wish: Wish) -> Result<(), String> {

@@ -405,7 +405,8 @@ impl World {
         let (bytes, from) = match place {
             Place::Stage { at, poff } => (self.log.get(at).ok_or(format!("{at} is not in the log"))?, *poff),
             Place::Flash { stripe, delta } => {
-                let (ul, bytes) = self.flash.get(&(stripe.pack, stripe.sb)).ok_or(format!("{stripe:?} was not written"))?;
+                let (ul, bytes) =
+                    self.flash.get(&(stripe.pack, stripe.sb)).ok_or(format!("{stripe:?} was not written"))?;
                 if *ul != stripe.ul {
                     return Err(format!("{stripe:?} has another width on flash: {ul}"));
                 }
@@ -496,7 +497,10 @@ impl World {
             self.shards.insert(stripe.at.pack, stripe.place.drives.len());
             let len: usize = stripe.parts.iter().map(|part| part.len as usize).sum();
             let width = usize::from(stripe.place.data);
-            if len == 0 || len.div_ceil(width * BLOCK) != usize::from(stripe.at.ul) || u64::from(end) > SHARD_BYTES / BLOCK as u64 {
+            if len == 0
+                || len.div_ceil(width * BLOCK) != usize::from(stripe.at.ul)
+                || u64::from(end) > SHARD_BYTES / BLOCK as u64
+            {
                 return Err(format!("{:?} does not fit its {len} bytes", stripe.at));
             }
             bytes += len;

@@ -23,21 +23,25 @@ pub fn read(world: &World) -> Tree {
     for (number, node) in world.nodes.iter().enumerate() {
         let partition = PartitionId(number as u16);
         let inodes = keys::table(partition, Table::Inode);
-        node.kv.scan(&inodes, &keys::prefix_end(&inodes), &mut |key, value| {
-            let (_, ino) = keys::ino_of(key).expect("an inode key has an inode");
-            tree.inodes.insert(ino, InodeRec::decode(value).expect("inodes decode"));
-            true
-        }).expect("a map can be read");
+        node.kv
+            .scan(&inodes, &keys::prefix_end(&inodes), &mut |key, value| {
+                let (_, ino) = keys::ino_of(key).expect("an inode key has an inode");
+                tree.inodes.insert(ino, InodeRec::decode(value).expect("inodes decode"));
+                true
+            })
+            .expect("a map can be read");
         let dentries = keys::table(partition, Table::Dentry);
-        node.kv.scan(&dentries, &keys::prefix_end(&dentries), &mut |key, value| {
-            let (_, dir) = keys::ino_of(key).expect("a dentry key has a directory");
-            let entry = DentryRec::decode(value).expect("entries decode");
-            if !entry.name.is_empty() {
-                let old = tree.names.insert((dir, entry.name), (entry.ino, entry.kind));
-                assert!(old.is_none(), "a name is twice in {dir}");
-            }
-            true
-        }).expect("a map can be read");
+        node.kv
+            .scan(&dentries, &keys::prefix_end(&dentries), &mut |key, value| {
+                let (_, dir) = keys::ino_of(key).expect("a dentry key has a directory");
+                let entry = DentryRec::decode(value).expect("entries decode");
+                if !entry.name.is_empty() {
+                    let old = tree.names.insert((dir, entry.name), (entry.ino, entry.kind));
+                    assert!(old.is_none(), "a name is twice in {dir}");
+                }
+                true
+            })
+            .expect("a map can be read");
     }
     tree
 }

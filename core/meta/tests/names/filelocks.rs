@@ -1,9 +1,9 @@
 //! File locks of several owners on one partition.
 
+use braid_base::ErrorKind;
 use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, Ino, OpId};
 use braid_base::msg::fs::{FsResult, LockKind, LockSpec, Op, Reply};
-use braid_base::ErrorKind;
 
 use super::world::{Call, FS, Faults, World};
 

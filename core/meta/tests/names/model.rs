@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use braid_base::ErrorKind;
 use braid_base::attr::FileType;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::RenameMode;
-use braid_base::ErrorKind;
 
 pub type Name = Vec<u8>;
 pub type Done = Result<(), ErrorKind>;

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use braid_base::ErrorKind;
 use braid_base::attr::{Attr, FileType};
 use braid_base::ids::{ClientId, Ino};
 use braid_base::keys::Table;
 use braid_base::msg::fs::{FsResult, Op, RenameMode, Reply};
-use braid_base::ErrorKind;
 use braid_meta::Variant;
 
 use super::check;
@@ -235,7 +235,13 @@ fn same<T>(what: &str, real: &FsResult, want: &Result<T, ErrorKind>) -> Result<(
 }
 
 /// Runs `steps` operations of `seed`.
-pub fn play(partitions: u16, seed: u64, steps: usize, faults: Faults, variant: Option<Variant>) -> Result<(), Difference> {
+pub fn play(
+    partitions: u16,
+    seed: u64,
+    steps: usize,
+    faults: Faults,
+    variant: Option<Variant>,
+) -> Result<(), Difference> {
     let mut sequence = Sequence::new(partitions, seed, faults, variant);
     for step in 0..steps {
         sequence.step().map_err(|difference| format!("step {step}: {difference}"))?;

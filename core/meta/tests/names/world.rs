@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use braid_base::ErrorKind;
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, FsId, Index, Ino, OpId, PartitionId, Term};
 use braid_base::msg::fs::{Cred, FsResult, Op, Request};
 use braid_base::msg::peer::PeerMsg;
-use braid_base::ErrorKind;
 use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token, Variant};
 use braid_replica::{Kv, MapKv};
 
@@ -123,13 +123,12 @@ impl World {
         Now { mono_ms: self.now_ms, wall: Time { sec: (self.now_ms / 1_000) as i64, nsec } }
     }
 
-
     fn step(&mut self, at: usize, event: Event) {
         let mut out = Vec::new();
         let now = self.now();
         self.nodes[at].partition.step(now, event, &mut out);
         for effect in out {
-                match effect {
+            match effect {
                 Effect::Reply(token, result) => drop(self.replies.insert(token, result)),
                 Effect::Propose(entry) => self.nodes[at].proposed.push_back(entry),
                 Effect::Peer(to, message) => self.net.push((PartitionId(at as u16), to, message)),
