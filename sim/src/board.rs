@@ -186,6 +186,11 @@ impl Board {
         self.lock().violation.clone()
     }
 
+    /// Keeps so many lines of the schedule.
+    pub fn keep_lines(&self, lines_max: usize) {
+        self.lock().trace.lines_max = lines_max;
+    }
+
     /// The last lines of the schedule.
     pub fn schedule(&self) -> String {
         self.lock().trace.text()

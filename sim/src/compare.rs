@@ -20,6 +20,8 @@ pub struct Inspector<'a> {
     pub fs: &'a Fs,
     /// For sizes of reads and listings.
     pub rng: &'a mut Rng,
+    /// The tree might also look like this: its data is looked for too.
+    pub rival: Option<&'a Model>,
 }
 
 /// What differs, in words.
@@ -94,7 +96,8 @@ impl Inspector<'_> {
                 }
             }
             FileType::File => {
-                for (from, to) in node.content.ranges() {
+                let rival = self.rival.and_then(|rival| rival.node(ino)).map(|node| &node.content);
+                for (from, to) in node.content.ranges(rival) {
                     let mut at = from;
                     while at < to {
                         let len = (to - at).min(1 + self.rng.below(2 << 20));

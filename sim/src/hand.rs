@@ -114,21 +114,17 @@ async fn resolve(hand: &HandRef, fs: &Fs, board: &Board) -> Result<(), String> {
         (hand.model.clone(), hand.in_flight.take(), Rng::new(hand.rng.next_u64()))
     };
     let number = lock(hand).number;
-    let mut inspector = Inspector { fs, rng: &mut rng };
-    let not_done = inspector.compare(&before).await;
-    let Some(action) = action.filter(Action::changes) else { return not_done };
-    if not_done.is_ok() {
+    let action = action.filter(Action::changes).filter(|action| before.expect(action).is_ok());
+    let Some(action) = action else { return Inspector { fs, rng: &mut rng, rival: None }.compare(&before).await };
+    let mut after = before.clone();
+    after.apply(&action, made_by(fs, &action).await?);
+    after.forget_nameless();
+    let undone = Inspector { fs, rng: &mut rng, rival: Some(&after) }.compare(&before).await;
+    let Err(undone) = undone else {
         board.note(|| format!("hand {number}: {} had no effect", action.line()));
         return Ok(());
-    }
-    let mut after = before.clone();
-    if after.expect(&action).is_ok() {
-        let new = made_by(fs, &action).await?;
-        after.apply(&action, new);
-        after.forget_nameless();
-    }
-    if let Err(done) = inspector.compare(&after).await {
-        let undone = not_done.err().unwrap_or_default();
+    };
+    if let Err(done) = (Inspector { fs, rng: &mut rng, rival: Some(&before) }).compare(&after).await {
         let line = action.line();
         return Err(format!("{line} was in flight; the tree is neither without it ({undone}) nor with it ({done})"));
     }

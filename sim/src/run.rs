@@ -68,7 +68,11 @@ impl fmt::Display for Failure {
 
 /// Runs one simulation. A panic of a core is a failure like any other.
 pub fn run(config: SimConfig) -> Result<Report, Box<Failure>> {
-    let board = Board::default();
+    run_on(Board::default(), config)
+}
+
+/// The same; `board` keeps the schedule.
+pub fn run_on(board: Board, config: SimConfig) -> Result<Report, Box<Failure>> {
     let inside = board.clone();
     let outcome = catch_unwind(AssertUnwindSafe(|| Run::new(config.clone(), inside)?.all()));
     let what = match outcome {

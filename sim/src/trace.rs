@@ -6,16 +6,23 @@ use std::fmt::Write;
 use braid_base::msg::drive::DriveOp;
 use braid_base::msg::fs::{FsResult, Op, Reply};
 
-/// Lines kept for people.
-const LINES_MAX: usize = 250;
+/// Lines kept for people, if nobody wants more.
+const LINES: usize = 250;
 /// A line is cut there.
 const LINE_MAX: usize = 220;
 
 /// The lines.
-#[derive(Default)]
 pub struct Trace {
     lines: VecDeque<(u64, String)>,
+    /// Lines kept.
+    pub lines_max: usize,
     fingerprint: u64,
+}
+
+impl Default for Trace {
+    fn default() -> Self {
+        Self { lines: VecDeque::new(), lines_max: LINES, fingerprint: 0 }
+    }
 }
 
 impl Trace {
@@ -29,7 +36,7 @@ impl Trace {
             line.truncate(end);
         }
         self.lines.push_back((now_us, line));
-        if self.lines.len() > LINES_MAX {
+        if self.lines.len() > self.lines_max {
             self.lines.pop_front();
         }
     }

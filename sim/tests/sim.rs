@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use braid_sim::board::Board;
 use braid_sim::config::SimConfig;
 use braid_sim::points::Coverage;
-use braid_sim::run::run;
+use braid_sim::run::{run, run_on};
 
 /// Seeds of `make test`; `make test-long` asks for more.
 const SEEDS: u64 = 100;
@@ -33,7 +34,12 @@ fn nothing_goes_wrong_when_nothing_goes_wrong() {
 
 #[test]
 fn one_seed() {
-    let report = must_hold(SimConfig::from_seed(number("BRAID_SEED").unwrap_or(1)));
+    let board = Board::default();
+    if let Some(lines) = number("BRAID_LINES") {
+        board.keep_lines(lines as usize);
+    }
+    let config = SimConfig::from_seed(number("BRAID_SEED").unwrap_or(1));
+    let report = run_on(board, config).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{:?} {} s simulated, all on the drives: {}", report.counts, report.took_us / 1_000_000, report.destaged);
 }
 

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use braid_base::limits::BLOCK;
 
 const PAGE: u64 = BLOCK as u64;
+/// So much of a file is always read whole: most programs write nowhere else.
+const HEAD: u64 = 4 << 20;
 
 /// Bytes and size.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,10 +69,12 @@ impl Content {
         out
     }
 
-    /// Ranges worth reading to know the whole file: all that was written, with some hole around, and both ends.
-    pub fn ranges(&self) -> Vec<(u64, u64)> {
-        let mut out: Vec<(u64, u64)> = vec![(0, PAGE), (self.size.saturating_sub(PAGE), self.size)];
-        out.extend(self.pages.keys().map(|n| (n.saturating_sub(1) * PAGE, (n + 2) * PAGE)));
+    /// Ranges worth reading to know the whole file: its beginning, its end, and all else where this or `other` has
+    /// something, with some hole around.
+    pub fn ranges(&self, other: Option<&Self>) -> Vec<(u64, u64)> {
+        let mut out: Vec<(u64, u64)> = vec![(0, HEAD), (self.size.saturating_sub(PAGE), self.size)];
+        let pages = self.pages.keys().chain(other.iter().flat_map(|other| other.pages.keys()));
+        out.extend(pages.map(|n| (n.saturating_sub(1) * PAGE, (n + 2) * PAGE)));
         out.sort_unstable();
         let mut joined: Vec<(u64, u64)> = Vec::new();
         for (from, to) in out {
@@ -117,7 +121,7 @@ mod tests {
                     }
                 }
                 assert_eq!(content.read(0, u64::MAX), plain);
-                let covered = content.ranges();
+                let covered = content.ranges(None);
                 let outside = |at: u64| covered.iter().all(|(from, to)| at < *from || at >= *to);
                 assert!((0..plain.len()).all(|at| plain[at] == 0 || !outside(at as u64)));
             }

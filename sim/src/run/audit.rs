@@ -80,7 +80,7 @@ impl Run {
 }
 
 async fn compare_all(fs: Fs, models: Vec<Model>, mut rng: Rng) -> Result<(), String> {
-    let mut inspector = Inspector { fs: &fs, rng: &mut rng };
+    let mut inspector = Inspector { fs: &fs, rng: &mut rng, rival: None };
     for (number, model) in models.iter().enumerate() {
         inspector.compare(model).await.map_err(|what| format!("hand {number}: {what}"))?;
     }

@@ -55,7 +55,8 @@ pub struct Host {
     pub wall_us: i64,
     pub(super) files: BTreeMap<(PartitionId, Segment), FileId>,
     pub(super) disk_busy: bool,
-    pub(super) stale: Option<Bytes>,
+    /// What a removed segment of a partition held: its file may become the next one.
+    pub(super) stale: BTreeMap<PartitionId, Bytes>,
     up: bool,
 }
 
@@ -90,7 +91,7 @@ impl Host {
             wall_us: 0,
             files: BTreeMap::new(),
             disk_busy: false,
-            stale: None,
+            stale: BTreeMap::new(),
             up: false,
         }
     }
@@ -320,7 +321,7 @@ impl World {
         let mode = OpenMode { create: Create::IfMissing(bytes), ..OpenMode::WRITE };
         let file = h.disk.open(&segment_name(p, segment), mode)?;
         h.files.insert((p, segment), file);
-        if let Some(stale) = h.stale.take() {
+        if let Some(stale) = h.stale.remove(&p) {
             h.disk.write_now(file, 0, &stale);
         }
         Ok(file)
@@ -345,7 +346,9 @@ impl World {
         if let Some(file) = h.files.remove(&(p, segment)) {
             let view = h.disk.view(file);
             let bytes = view.size().unwrap_or(0).min(STALE_BYTES) as usize;
-            h.stale = if recycle { view.read_at(0, bytes).ok() } else { None };
+            if let Some(stale) = view.read_at(0, bytes).ok().filter(|_| recycle) {
+                h.stale.insert(p, stale);
+            }
             h.disk.remove(&segment_name(p, segment));
         }
         self.pass(Point::SegmentRemoved, host)
