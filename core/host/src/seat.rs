@@ -264,10 +264,10 @@ impl Seat {
     fn with_stage(&self, result: FsResult) -> FsResult {
         let Ok(Reply::Layout(mut layout)) = result else { return result };
         for (off, extent) in &layout.extents {
-            if let Place::Stage { at, poff } = extent.place {
-                if let Some(bytes) = self.stage.get(at, poff, extent.len) {
-                    layout.inline.push((*off, bytes));
-                }
+            if let Place::Stage { at, poff } = extent.place
+                && let Some(bytes) = self.stage.get(at, poff, extent.len)
+            {
+                layout.inline.push((*off, bytes));
             }
         }
         Ok(Reply::Layout(layout))

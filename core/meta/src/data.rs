@@ -53,8 +53,7 @@ pub struct Data {
     mutation: Option<Mutation>,
 }
 
-/// Rules that a test may break to show that it notices.
-#[doc(hidden)]
+/// Rules that a test may break to show that it notices. A product build has no way to choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutation {
     /// A base gets the position of its commit instead of that of its planning.

@@ -29,6 +29,8 @@ pub struct Txn<'a> {
     overlay: &'a Overlay,
     seen: Cell<Index>,
     writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// Bytes of all keys and values written, overwritten ones included.
+    written: usize,
     payload: Vec<Bytes>,
     payload_len: u32,
     after: Vec<Effect>,
@@ -70,6 +72,7 @@ impl<'a> Txn<'a> {
             overlay,
             seen: Cell::default(),
             writes: BTreeMap::new(),
+            written: 0,
             payload: Vec::new(),
             payload_len: 0,
             after: Vec::new(),
@@ -150,6 +153,7 @@ impl<'a> Txn<'a> {
 
     /// Sets `key`.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
+        self.written += key.len() + value.len();
         self.writes.insert(key, Some(value));
     }
 
@@ -160,6 +164,7 @@ impl<'a> Txn<'a> {
 
     /// Deletes `key`.
     pub fn delete(&mut self, key: Vec<u8>) {
+        self.written += key.len();
         self.writes.insert(key, None);
     }
 
@@ -227,8 +232,7 @@ impl<'a> Txn<'a> {
 
     /// True if background work should leave the rest to the next entry: enough keys or bytes are in this one.
     pub fn is_full(&self) -> bool {
-        let bytes = || self.writes.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum();
-        self.writes.len() >= CLEANUP_KEYS_MAX || JOB_META_MAX <= bytes()
+        self.writes.len() >= CLEANUP_KEYS_MAX || self.written >= JOB_META_MAX
     }
 
     /// Ends the transaction.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_base::Result;
 use braid_base::ids::{Epoch, Index};
 use braid_base::keys;
-use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, MERGE_SLICES_MAX, STRIPE_BYTES};
+use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
 use braid_base::msg::job::{MoveJob, StripePlan};
 use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
 

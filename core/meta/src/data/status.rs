@@ -91,7 +91,7 @@ impl State {
     }
 
     /// Breaks a rule on purpose, so that a test can show that it notices.
-    #[doc(hidden)]
+    #[cfg(any(test, feature = "broken"))]
     pub fn break_rule(&mut self, mutation: Mutation) {
         self.data.mutation = Some(mutation);
     }

@@ -57,7 +57,10 @@ fn counters(partition: PartitionId, kv: &dyn Kv, name: &str, set: &mut dyn FnMut
     })
 }
 
-fn each(kv: &dyn Kv, prefix: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+/// Takes one key and its value.
+type Visit<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
+fn each(kv: &dyn Kv, prefix: &[u8], visit: &mut Visit<'_>) -> Result<()> {
     let mut result = Ok(());
     kv.scan(prefix, &keys::prefix_end(prefix), &mut |key, value| {
         result = visit(key, value);

@@ -188,7 +188,7 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
             continue;
         }
         out.sent_ms = now;
-        if let Some(seq) = out.unacked.keys().take(RESEND_AT_ONCE).last() {
+        if let Some(seq) = out.unacked.keys().take(RESEND_AT_ONCE).next_back() {
             // Nobody hears of a note before the change that causes it is committed; the last one is the newest.
             wait_for(t, &keys::outbox(t.partition, *to, *seq));
         }

@@ -1,21 +1,22 @@
 //! A partition with everything around it: log, view, drives, mover, clients, time. All of it may fail.
 
+mod clients;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use braid_base::attr::{FileType, SetAttr, Time};
+use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
-use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
-use braid_base::msg::fs::{Cred, FallocMode, FsResult, Layout, Op, Reply, Request};
+use braid_base::msg::fs::{FsResult, Op, Reply};
 use braid_base::msg::job::{MoveJob, Source};
 use braid_base::record::{Place, Placement};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
 use braid_replica::{Kv, MapKv};
-use bytes::Bytes;
 
-use crate::model::{Act, File, Model, PAGE};
+use crate::model::{Act, Model};
 
 pub const P: PartitionId = PartitionId(0);
 pub const FS: FsId = FsId(1);
@@ -67,19 +68,19 @@ pub struct World {
     pub drives: BTreeMap<DriveId, BTreeSet<ShardId>>,
     wish: Wish,
     chance: Chance,
-    now_ms: u64,
+    pub now_ms: u64,
     term: u64,
-    pending: VecDeque<Entry>,
-    committed: Index,
-    model: Model,
+    pub pending: VecDeque<Entry>,
+    pub committed: Index,
+    pub model: Model,
     /// The model before each pending entry.
     before: VecDeque<Model>,
     opens: BTreeMap<Ino, u32>,
     acts: HashMap<OpId, Act>,
     landed: HashMap<OpId, u64>,
-    replies: HashMap<Token, FsResult>,
+    pub replies: HashMap<Token, FsResult>,
     calls: Vec<(u64, DriveId, DriveOp)>,
-    jobs: Vec<MoveJob>,
+    pub jobs: Vec<MoveJob>,
     done: Vec<(u64, bool)>,
     /// Blocks that were ever lent.
     lent: HashMap<PackId, BTreeSet<u16>>,
@@ -208,224 +209,8 @@ impl World {
         self.check_all()
     }
 
-    // Clients.
-
-    fn request(&mut self, body: Op, act: Act) -> Result<(OpId, Token), String> {
-        self.seq += 1;
-        let op = OpId { client: CLIENT, seq: self.seq };
-        let token = Token(self.seq);
-        self.acts.insert(op, act);
-        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), body };
-        self.feed(Event::Request(token, request))?;
-        Ok((op, token))
-    }
-
-    /// Asks and waits for the answer.
-    fn sync(&mut self, body: Op, act: Act) -> Result<FsResult, String> {
-        let (_, token) = self.request(body, act)?;
-        self.commit(usize::MAX)?;
-        self.replies.remove(&token).ok_or(format!("no answer to {token:?} although all is committed"))
-    }
-
-    fn create(&mut self) -> Result<(), String> {
-        let name = format!("f{}", self.seq).into_bytes();
-        let body = Op::Create {
-            dir: root(),
-            name: name.clone(),
-            kind: FileType::File,
-            mode: 0o644,
-            umask: 0,
-            rdev: 0,
-            target: Vec::new(),
-            open: false,
-        };
-        match self.sync(body, Act::Other)? {
-            Ok(Reply::Entry { ino, .. }) => {
-                self.model.files.insert(ino, File::new(name));
-                Ok(())
-            }
-            other => Err(format!("create: {other:?}")),
-        }
-    }
-
-    fn some_file(&mut self) -> Option<Ino> {
-        let files: Vec<Ino> = self.model.files.keys().copied().collect();
-        (!files.is_empty()).then(|| files[self.chance.below(files.len() as u64) as usize])
-    }
-
-    fn unlink(&mut self) -> Result<(), String> {
-        let Some(ino) = self.some_file() else { return Ok(()) };
-        let file = &self.model.files[&ino];
-        if file.linked {
-            self.request(Op::Unlink { dir: root(), name: file.name.clone() }, Act::Unlink { ino })?;
-        }
-        Ok(())
-    }
-
-    fn open_or_close(&mut self) -> Result<(), String> {
-        let Some(ino) = self.some_file() else { return Ok(()) };
-        if self.opens.contains_key(&ino) && self.chance.percent(50) {
-            return self.close(ino);
-        }
-        match self.sync(Op::Open { ino, truncate: false }, Act::Other)? {
-            Ok(_) => *self.opens.entry(ino).or_default() += 1,
-            Err(error) => return Err(format!("open {ino}: {error}")),
-        }
-        Ok(())
-    }
-
-    fn close(&mut self, ino: Ino) -> Result<(), String> {
-        self.sync(Op::Close { ino }, Act::Other)?.map_err(|e| e.to_string())?;
-        let count = self.opens.entry(ino).or_default();
-        *count -= 1;
-        if *count == 0 {
-            self.opens.remove(&ino);
-        }
-        self.forget_gone();
-        Ok(())
-    }
-
-    /// Files without a name and without an open reference are gone for everyone.
-    fn forget_gone(&mut self) {
-        let opens = &self.opens;
-        self.model.files.retain(|ino, file| file.linked || opens.contains_key(ino));
-    }
-
-    fn some_place(&mut self) -> u64 {
-        let base = [0, 0, CHUNK - 5_000, 2 * CHUNK - 3_000, 5 * CHUNK][self.chance.below(5) as usize];
-        let off = base + self.chance.below(20_000);
-        if self.chance.percent(30) { off / PAGE * PAGE } else { off }
-    }
-
-    fn some_bytes(&mut self) -> Vec<u8> {
-        let len = match self.chance.below(4) {
-            0 => 1 + self.chance.below(40),
-            1 => PAGE * (1 + self.chance.below(3)),
-            _ => 1 + self.chance.below(9_000),
-        };
-        let first = self.chance.below(251);
-        (0..len).map(|i| ((first + i * 7) % 251 + 1) as u8).collect()
-    }
-
-    fn change(&mut self) -> Result<(), String> {
-        let Some(ino) = self.some_file() else { return Ok(()) };
-        match self.chance.below(20) {
-            0..=2 => {
-                let size = if self.chance.percent(30) { 0 } else { self.some_place() };
-                let set = SetAttr { size: Some(size), ..SetAttr::default() };
-                self.request(Op::SetAttr { ino, set }, Act::Truncate { ino, size })?;
-            }
-            3..=5 => {
-                let (from, len) = (self.some_place(), 1 + self.chance.below(3 * CHUNK / 2));
-                let zero = self.chance.percent(50);
-                let keep_size = self.chance.percent(50) || !zero;
-                let mode = if zero { FallocMode::Zero } else { FallocMode::Punch };
-                let act = Act::Hole { ino, from, to: from + len, extend: !keep_size };
-                self.request(Op::Fallocate { ino, off: from, len, mode, keep_size }, act)?;
-            }
-            6 => {
-                let (off, len) = (self.some_place(), 1 + self.chance.below(CHUNK));
-                let body = Op::Fallocate { ino, off, len, mode: FallocMode::Allocate, keep_size: false };
-                self.request(body, Act::Extend { ino, to: off + len })?;
-            }
-            7 => {
-                // One small piece in each of many chunks: more than a cut counts at once.
-                let parts: Vec<_> = (0..40).map(|n| (n * CHUNK + 77, vec![n as u8 + 1; 10])).collect();
-                self.write(ino, parts, false)?;
-            }
-            n => {
-                let count = if self.chance.percent(20) { 3 } else { 1 };
-                let parts: Vec<_> = (0..count).map(|_| (self.some_place(), self.some_bytes())).collect();
-                let append = n == 8 && count == 1;
-                self.write(ino, parts, append)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, ino: Ino, parts: Vec<(u64, Vec<u8>)>, append: bool) -> Result<(), String> {
-        let parts: Vec<_> = if append { parts.into_iter().map(|(_, bytes)| (0, bytes)).collect() } else { parts };
-        let sent = parts.iter().map(|(off, bytes)| (*off, Bytes::from(bytes.clone()))).collect();
-        let body = Op::Write { ino, parts: sent, append, kill_suid_sgid: false };
-        self.request(body, Act::Write { ino, parts, append }).map(drop)
-    }
-
-    fn read_one(&mut self) -> Result<(), String> {
-        self.some_file().map_or(Ok(()), |ino| self.read(ino))
-    }
-
-    /// Reads a whole file and compares it with the model.
-    fn read(&mut self, ino: Ino) -> Result<(), String> {
-        let layout = match self.sync(Op::Layout { ino, off: 0, len: u64::MAX }, Act::Other)? {
-            Ok(Reply::Layout(layout)) => layout,
-            other => return Err(format!("layout of {ino}: {other:?}")),
-        };
-        let file = &self.model.files[&ino];
-        if layout.size != file.size {
-            return Err(format!("{ino} has {} bytes, expected {}", layout.size, file.size));
-        }
-        let pages = self.read_pages(&layout)?;
-        let numbers: BTreeSet<u64> = pages.keys().copied().chain(file.pages()).collect();
-        for number in numbers.into_iter().filter(|number| number * PAGE < file.size) {
-            let mut expected = file.page(number);
-            expected.truncate((file.size - number * PAGE).min(PAGE) as usize);
-            let mut found = pages.get(&number).cloned().unwrap_or(vec![0; PAGE as usize]);
-            found.truncate(expected.len());
-            if let Some(at) = (0..expected.len()).find(|i| expected[*i] != found[*i]) {
-                let place = number * PAGE + at as u64;
-                return Err(format!("{ino} at {place}: found {}, expected {}", found[at], expected[at]));
-            }
-        }
-        Ok(())
-    }
-
-    fn read_pages(&self, layout: &Layout) -> Result<BTreeMap<u64, Vec<u8>>, String> {
-        let mut pages: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
-        let mut end = 0;
-        for (off, extent) in &layout.extents {
-            if *off < end || off + u64::from(extent.len) > layout.size || off % CHUNK != u64::from(extent.off) {
-                return Err(format!("layout: {extent:?} at {off} is out of order or out of the file"));
-            }
-            end = off + u64::from(extent.len);
-            if let Place::Flash { stripe, .. } = extent.place {
-                if !layout.packs.iter().any(|(pack, _)| *pack == stripe.pack) {
-                    return Err(format!("layout: {} is not placed", stripe.pack));
-                }
-            }
-            for (i, byte) in self.bytes_at(&extent.place, extent.len)?.into_iter().enumerate() {
-                let at = off + i as u64;
-                pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE as usize])[(at % PAGE) as usize] = byte;
-            }
-        }
-        Ok(pages)
-    }
-
-    /// The bytes of a place, if they can be had.
-    pub fn bytes_at(&self, place: &Place, len: u32) -> Result<Vec<u8>, String> {
-        let (bytes, from) = match place {
-            Place::Stage { at, poff } => (self.log.get(at).ok_or(format!("{at} is not in the log"))?, *poff),
-            Place::Flash { stripe, delta } => {
-                let (ul, bytes) =
-                    self.flash.get(&(stripe.pack, stripe.sb)).ok_or(format!("{stripe:?} was not written"))?;
-                if *ul != stripe.ul {
-                    return Err(format!("{stripe:?} has another width on flash: {ul}"));
-                }
-                let shards = self.drives.values().flatten().filter(|id| id.pack == stripe.pack).count();
-                let all = self.shards.get(&stripe.pack).copied().unwrap_or(usize::MAX);
-                if shards < all {
-                    return Err(format!("{}: only {shards} of {all} shards are there", stripe.pack));
-                }
-                (bytes, *delta)
-            }
-        };
-        let found = bytes.get(from as usize..(from + len) as usize);
-        found.map(<[u8]>::to_vec).ok_or(format!("{place:?} of {len} bytes is out of bounds"))
-    }
-
-    // The partition's surroundings.
-
     /// Gives an event to the partition and takes its effects.
-    fn feed(&mut self, event: Event) -> Result<(), String> {
+    pub fn feed(&mut self, event: Event) -> Result<(), String> {
         let mut effects = Vec::new();
         let wall = Time { sec: self.now_ms as i64 / 1_000, nsec: 0 };
         self.part.step(Now { mono_ms: self.now_ms, wall }, event, &mut effects);
@@ -467,6 +252,9 @@ impl World {
     fn proposed(&mut self, entry: Entry) -> Result<(), String> {
         if entry.index != self.part_next() {
             return Err(format!("proposes {}, expected {}", entry.index, self.part_next()));
+        }
+        if entry.batch.encoded_len() > RECORD_META_MAX {
+            return Err(format!("{}: effects of {} bytes", entry.index, entry.batch.encoded_len()));
         }
         self.before.push_back(self.model.clone());
         for op in &entry.ops {
@@ -525,7 +313,7 @@ impl World {
     }
 
     /// Commits up to `count` pending entries; their effects may bring more, which are not counted.
-    fn commit(&mut self, count: usize) -> Result<(), String> {
+    pub fn commit(&mut self, count: usize) -> Result<(), String> {
         for _ in 0..count {
             if self.pending.is_empty() {
                 return Ok(());
@@ -544,7 +332,7 @@ impl World {
         Ok(())
     }
 
-    fn tick(&mut self) -> Result<(), String> {
+    pub fn tick(&mut self) -> Result<(), String> {
         self.now_ms += self.chance.below(1_500);
         if self.chance.percent(5) {
             let index = Index(self.committed.0.saturating_sub(self.chance.below(10)));
@@ -560,7 +348,7 @@ impl World {
         Ok(())
     }
 
-    fn answer_drive(&mut self) -> Result<(), String> {
+    pub fn answer_drive(&mut self) -> Result<(), String> {
         if self.calls.is_empty() {
             return Ok(());
         }
@@ -590,7 +378,7 @@ impl World {
     }
 
     /// The mover carries out a move; it reports later.
-    fn run_job(&mut self) -> Result<(), String> {
+    pub fn run_job(&mut self) -> Result<(), String> {
         if self.jobs.is_empty() {
             return Ok(());
         }
@@ -637,7 +425,7 @@ impl World {
         }
     }
 
-    fn finish_job(&mut self) -> Result<(), String> {
+    pub fn finish_job(&mut self) -> Result<(), String> {
         if self.done.is_empty() {
             return Ok(());
         }
@@ -647,14 +435,14 @@ impl World {
     }
 
     /// The log drops what the partition does not need any more.
-    fn trim(&mut self) -> Result<(), String> {
+    pub fn trim(&mut self) -> Result<(), String> {
         let oldest = self.part.oldest_stage().unwrap_or(Index(self.committed.0 + 1));
         self.log = self.log.split_off(&oldest);
         if self.pending.is_empty() { self.check_all() } else { Ok(()) }
     }
 
     /// The primary dies. Some of what it proposed survives, all it kept in memory is gone.
-    fn restart(&mut self) -> Result<(), String> {
+    pub fn restart(&mut self) -> Result<(), String> {
         for _ in 0..self.chance.below(self.pending.len() as u64 + 1) {
             self.apply_first()?;
         }

@@ -152,18 +152,17 @@ fn a_crowd_leaves_several_partitions_whole() {
     (0..60).for_each(|seed| play(3, 200 + seed, 250, Faults::default()));
 }
 
+fn rough(seeds: std::ops::Range<u64>) {
+    seeds.for_each(|seed| play(2 + (seed % 3) as u16, seed, 120, Faults::of(seed)));
+}
+
 #[test]
 fn a_crowd_in_a_rough_network_with_restarts() {
-    let rough = Faults { lose: 10, double: 20, restarts: 4 };
-    (0..120).for_each(|seed| play(2, 1_000 + seed, 120, rough));
-    (0..180).for_each(|seed| play(3, 2_000 + seed, 120, rough));
+    rough(1_000..1_600);
 }
 
 #[test]
 #[ignore = "minutes; run with --ignored after a change of the protocol"]
 fn a_crowd_in_a_rough_network_for_a_long_time() {
-    for seed in 10_000..14_000 {
-        let rough = Faults { lose: (seed % 30) as usize, double: (seed % 41) as usize, restarts: (seed % 13) as usize };
-        play(2 + (seed % 3) as u16, seed, 150, rough);
-    }
+    rough(10_000..16_000);
 }

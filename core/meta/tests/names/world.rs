@@ -38,12 +38,22 @@ impl Rng {
     }
 }
 
-/// What goes wrong, in per cent of the occasions (restarts: in per thousand of the steps).
+/// What goes wrong, in per cent of the occasions (restarts and stalls: in per thousand of the steps).
 #[derive(Clone, Copy, Default)]
 pub struct Faults {
     pub lose: usize,
     pub double: usize,
     pub restarts: usize,
+    /// A log that takes up to a second to become durable.
+    pub stalls: usize,
+}
+
+impl Faults {
+    /// A different mix for each seed.
+    pub fn of(seed: u64) -> Self {
+        let [lose, double, restarts, stalls] = [30, 41, 13, 4].map(|bound| (seed % bound) as usize);
+        Self { lose, double, restarts, stalls }
+    }
 }
 
 pub struct Node {
@@ -51,6 +61,7 @@ pub struct Node {
     pub partition: Partition,
     proposed: VecDeque<Entry>,
     applied: Index,
+    stalled_until_ms: u64,
 }
 
 /// A client's operation on its way.
@@ -97,7 +108,7 @@ impl World {
         for number in 0..partitions {
             let kv = Arc::new(MapKv::new());
             let partition = world.open(PartitionId(number), partitions, kv.clone(), Index(0));
-            world.nodes.push(Node { kv, partition, proposed: VecDeque::new(), applied: Index(0) });
+            world.nodes.push(Node { kv, partition, proposed: VecDeque::new(), applied: Index(0), stalled_until_ms: 0 });
         }
         world
     }
@@ -139,6 +150,9 @@ impl World {
 
     fn commit(&mut self, at: usize, count: usize) {
         let node = &mut self.nodes[at];
+        if self.now_ms < node.stalled_until_ms {
+            return;
+        }
         for _ in 0..count {
             let Some(entry) = node.proposed.pop_front() else { break };
             node.kv.apply(&entry.batch).expect("a map takes everything");
@@ -184,6 +198,9 @@ impl World {
         let at = self.rng.below(self.nodes.len());
         if self.rng.below(1_000) < self.faults.restarts {
             return self.restart(at);
+        }
+        if self.rng.below(1_000) < self.faults.stalls {
+            self.nodes[at].stalled_until_ms = self.now_ms + self.rng.below(1_000) as u64;
         }
         if !self.late.is_empty() && self.rng.chance(2) {
             let at = self.rng.below(self.late.len());
