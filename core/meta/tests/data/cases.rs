@@ -1,0 +1,253 @@
+//! Single rules, one at a time.
+
+use braid_base::attr::SetAttr;
+use braid_base::ids::{Chunk, Index, Ino};
+use braid_base::keys::{self, Table};
+use braid_base::limits::{CHUNK, FILE_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
+use braid_base::msg::fs::{FallocMode, Op, Reply};
+use braid_base::record::{BaseRec, Record};
+use braid_base::{ErrorKind, ids::Layer};
+use braid_meta::Event;
+use braid_replica::{Batch, Kv};
+use bytes::Bytes;
+
+use crate::model::Act;
+use crate::world::{FS, P, Wish, World};
+
+type Outcome = Result<(), String>;
+
+fn calm_world(wish: Wish) -> Result<(World, Ino), String> {
+    let world = World::new(1, Wish { chaos: false, ..wish })?;
+    let ino = world.model.files.keys().next().copied().ok_or("no file")?;
+    Ok((world, ino))
+}
+
+fn write_op(ino: Ino, off: u64, bytes: &[u8]) -> (Op, Act) {
+    let parts = vec![(off, Bytes::copy_from_slice(bytes))];
+    let op = Op::Write { ino, parts, append: false, kill_suid_sgid: true };
+    (op, Act::Write { ino, parts: vec![(off, bytes.to_vec())], append: false })
+}
+
+fn write(world: &mut World, ino: Ino, off: u64, bytes: &[u8]) -> Outcome {
+    let (op, act) = write_op(ino, off, bytes);
+    world.sync(op, act)?.map(drop).map_err(|e| e.to_string())
+}
+
+/// The kind of error that the operation gets.
+fn refused(world: &mut World, op: Op) -> Result<ErrorKind, String> {
+    match world.sync_expecting_refusal(op)? {
+        Err(error) => Ok(error.kind()),
+        Ok(reply) => Err(format!("expected a refusal, found {reply:?}")),
+    }
+}
+
+/// Time passes, moves and drives do their work, everything is committed.
+fn pass(world: &mut World, ms: u64) -> Outcome {
+    world.now_ms += ms;
+    world.feed(Event::Tick)?;
+    for _ in 0..40 {
+        world.commit(usize::MAX)?;
+        world.answer_drive()?;
+        world.run_job()?;
+        world.finish_job()?;
+    }
+    world.commit(usize::MAX)
+}
+
+fn count(world: &World, table: Table) -> usize {
+    let prefix = keys::table(P, table);
+    let mut count = 0;
+    let scanned = world.kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |_, _| {
+        count += 1;
+        true
+    });
+    scanned.expect("a map in memory is read");
+    count
+}
+
+fn base(world: &World, ino: Ino, chunk: u32) -> Option<BaseRec> {
+    let key = keys::base(P, FS, ino, Chunk(chunk), Layer::FIRST);
+    let bytes = world.kv.get(&key).expect("a map in memory is read")?;
+    Some(BaseRec::decode(&bytes).expect("the partition's own record"))
+}
+
+#[test]
+fn limits_of_files_and_requests() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    assert_eq!(refused(&mut world, write_op(ino, FILE_MAX - 1, b"ab").0)?, ErrorKind::FileTooBig);
+    assert_eq!(refused(&mut world, write_op(ino, u64::MAX - 1, b"abc").0)?, ErrorKind::FileTooBig);
+    assert_eq!(refused(&mut world, write_op(ino, 0, &vec![1; WRITE_MAX + 1]).0)?, ErrorKind::Invalid);
+    let set = SetAttr { size: Some(FILE_MAX + 1), ..SetAttr::default() };
+    assert_eq!(refused(&mut world, Op::SetAttr { ino, set })?, ErrorKind::FileTooBig);
+    let far = Op::Fallocate { ino, off: FILE_MAX, len: 1, mode: FallocMode::Allocate, keep_size: false };
+    assert_eq!(refused(&mut world, far)?, ErrorKind::FileTooBig);
+    assert_eq!(refused(&mut world, write_op(Ino(12_345), 0, b"a").0)?, ErrorKind::Stale);
+    write(&mut world, ino, FILE_MAX - 1, b"z")?;
+    world.read_range(ino, FILE_MAX - CHUNK, CHUNK)?;
+    let wide = Op::Layout { ino, off: 0, len: u64::MAX };
+    assert_eq!(refused(&mut world, wide)?, ErrorKind::Invalid);
+    world.check_all()
+}
+
+#[test]
+fn nothing_to_write_changes_nothing() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let before = world.committed;
+    let op = Op::Write { ino, parts: vec![(5, Bytes::new())], append: true, kill_suid_sgid: true };
+    let reply = world.sync(op, Act::Other)?;
+    assert!(matches!(reply, Ok(Reply::Wrote { off: 0, .. })), "{reply:?}");
+    assert_eq!(world.committed, before);
+    Ok(())
+}
+
+#[test]
+fn a_write_of_others_clears_set_id_bits() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    for (mode, expected) in [(0o6775, 0o775), (0o6764, 0o2764), (0o2644, 0o2644), (0o4600, 0o600)] {
+        let set = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        world.sync(Op::SetAttr { ino, set }, Act::Other)?.map_err(|e| e.to_string())?;
+        let (op, act) = write_op(ino, 0, b"x");
+        let reply = world.sync(op, act)?;
+        let Ok(Reply::Wrote { attr, .. }) = reply else { return Err(format!("{reply:?}")) };
+        assert_eq!(attr.mode, expected, "from {mode:o}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_partition_takes_overwrites_and_deletes() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    world.part.state_mut().set_capacity(100_000);
+    write(&mut world, ino, 0, &[1; 80_000])?;
+    assert_eq!(refused(&mut world, write_op(ino, 80_000, &[2; 10_001]).0)?, ErrorKind::NoSpace);
+    let op = Op::Fallocate { ino, off: 0, len: 200_000, mode: FallocMode::Allocate, keep_size: true };
+    assert_eq!(refused(&mut world, op)?, ErrorKind::NoSpace);
+    write(&mut world, ino, 0, &[3; 80_000])?;
+    write(&mut world, ino, 80_000, &[2; 10_000])?;
+    let punch = Op::Fallocate { ino, off: 0, len: 50_000, mode: FallocMode::Punch, keep_size: true };
+    let act = Act::Hole { ino, from: 0, to: 50_000, extend: false };
+    world.sync(punch, act)?.map_err(|e| e.to_string())?;
+    write(&mut world, ino, 200_000, &[4; 50_000])?;
+    world.unlink_file(ino)?;
+    world.calm()?;
+    assert_eq!(world.part.state().data_status().used_bytes, 0);
+    Ok(())
+}
+
+#[test]
+fn staged_bytes_stay_in_the_log_until_their_end_is_committed() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 3, b"precious")?;
+    let at = world.committed;
+    world.part.state_mut().want_stage_below(Index(at.0 + 1));
+    for _ in 0..20 {
+        world.feed(Event::Tick)?;
+        world.commit(usize::MAX)?;
+        (0..8).try_for_each(|_| world.answer_drive())?;
+    }
+    assert_eq!(world.jobs.len(), 1, "the log's wish starts a move at once");
+    world.run_job()?;
+    world.finish_job()?;
+    assert!(!world.pending.is_empty(), "the move is proposed and not committed");
+    assert_eq!(world.part.oldest_stage(), Some(at));
+    world.trim()?;
+    world.restart()?;
+    world.read(ino)?;
+    world.calm()?;
+    assert_eq!(world.part.oldest_stage(), None);
+    Ok(())
+}
+
+#[test]
+fn without_drives_held_writes_end_and_deletes_go_on() -> Outcome {
+    let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
+    world.part.state_mut().set_drives(Vec::new());
+    write(&mut world, ino, 0, &[1; 19_000])?;
+    let (op, act) = write_op(ino, 50_000, &[2; 4_000]);
+    let (_, token) = world.request(op, act)?;
+    pass(&mut world, 1_000)?;
+    assert_eq!(world.part.state().data_status().held, 1);
+    pass(&mut world, HELD_MS_MAX)?;
+    let reply = world.replies.remove(&token);
+    assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::NoSpace), "{reply:?}");
+    // A delete makes room by itself: what it removes need not go to flash.
+    let (op, act) = write_op(ino, 0, &[3; 4_000]);
+    let (_, token) = world.request(op, act)?;
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 0 })?.map_err(|e| e.to_string())?;
+    pass(&mut world, 1_000)?;
+    let reply = world.replies.remove(&token);
+    assert!(matches!(reply, Some(Ok(Reply::Wrote { .. }))), "{reply:?}");
+    world.read(ino)
+}
+
+#[test]
+fn a_broken_record_stops_writes_and_keeps_the_log() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 0, b"abc")?;
+    let key = keys::slice(P, FS, ino, Chunk(0), Layer::FIRST, world.committed, 0);
+    let mut batch = Batch::new();
+    batch.put(key, vec![9]);
+    world.kv.apply(&batch).map_err(|e| e.to_string())?;
+    world.now_ms += 10_000;
+    let stopped = world.feed(Event::Tick);
+    assert!(stopped.is_err_and(|message| message.contains("the partition stopped")));
+    assert_eq!(world.part.oldest_stage(), Some(Index(0)));
+    let fault = world.part.state().fault().map(braid_base::Error::kind);
+    assert_eq!(fault, Some(ErrorKind::Corrupt));
+    Ok(())
+}
+
+#[test]
+fn thousands_of_slices_merge_in_bounded_entries() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let count = 2 * MERGE_SLICES_MAX as u64 + 100;
+    for n in 0..count {
+        let (op, act) = write_op(ino, n * 2, &[n as u8 | 1]);
+        world.request(op, act)?;
+    }
+    world.calm()?;
+    assert_eq!(self::count(&world, Table::Slice), 0);
+    let extents = base(&world, ino, 0).map(|base| base.extents.len());
+    assert!(extents.is_some_and(|count| count <= 4), "gaps inside blocks are filled: {extents:?}");
+    Ok(())
+}
+
+#[test]
+fn a_chunk_cut_to_crumbs_is_put_together() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 0, &[7; CHUNK as usize])?;
+    world.calm()?;
+    for n in 0..1_100 {
+        let (from, to) = (n * 900 + 5, n * 900 + 8);
+        let op = Op::Fallocate { ino, off: from, len: to - from, mode: FallocMode::Punch, keep_size: true };
+        world.request(op, Act::Hole { ino, from, to, extend: false })?;
+    }
+    world.calm()?;
+    let extents = base(&world, ino, 0).map_or(0, |base| base.extents.len());
+    assert!((1..=256).contains(&extents), "{extents} extents");
+    Ok(())
+}
+
+#[test]
+fn a_file_of_thousands_of_chunks_goes_in_bounded_entries() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    for first in (0..3_000).step_by(500) {
+        let parts: Vec<_> = (first..first + 500).map(|n| (n * CHUNK + 9, vec![1; 5])).collect();
+        world.write(ino, parts, false)?;
+    }
+    pass(&mut world, 5_000)?;
+    let set = SetAttr { size: Some(5 * CHUNK), ..SetAttr::default() };
+    world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 5 * CHUNK })?.map_err(|e| e.to_string())?;
+    let set = SetAttr { size: Some(2_900 * CHUNK), ..SetAttr::default() };
+    world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 2_900 * CHUNK })?.map_err(|e| e.to_string())?;
+    world.read_range(ino, 0, 1_000 * CHUNK)?;
+    write(&mut world, ino, 2_000 * CHUNK, b"after")?;
+    pass(&mut world, 5_000)?;
+    world.read_range(ino, 1_950 * CHUNK, 1_000 * CHUNK)?;
+    world.unlink_file(ino)?;
+    world.calm()?;
+    let status = world.part.state().data_status();
+    assert_eq!((status.used_bytes, count(&world, Table::Base)), (0, 0));
+    Ok(())
+}
