@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The figures: Braid (4+2 on six drive files) beside ext4 of the same disk, in the same run.
-#   bench/run.sh [--quick] [--dir DIR]     DIR: where both work (default /var/tmp); needs 40 GB there
+#   bench/run.sh [--quick] [--dir DIR]     DIR: where both work (default /var/tmp); needs 20 GB there
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

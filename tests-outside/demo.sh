@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What Braid promises, shown on this machine in a few minutes. Ends with the mount up.
-#   tests-outside/demo.sh      (BRAID_DEMO_DIR: where; default /var/tmp/braid-demo; about 3 GB)
+#   tests-outside/demo.sh      (BRAID_DEMO_DIR: where; default /var/tmp/braid-demo; about 14 GB)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -34,7 +34,7 @@ touch "$demo/.braid-demo"
 
 step "Start a cluster: six drive files, four of data and two of parity in every six, and mount it"
 begin=$(now)
-cluster_new cluster
+cluster_new cluster --drive-size 2GiB
 row "start of a 4+2 cluster on six drives" "state $(status_field state), mounted" "$(since "$begin")"
 
 step "Copy a real tree into it"

@@ -14,14 +14,15 @@ field() { "$BENCH" field "$1"; }
 
 PROTECTION=(--drives 6 --protection 4+2)
 
-# Starts a new 4+2 cluster in $SCRATCH/NAME; sets STATE and MOUNT. Words after the name go to 'braid up'.
+# Starts a new 4+2 cluster in $SCRATCH/NAME; sets STATE and MOUNT. Words after the name go to 'braid up'
+# (drive files take their whole space at once: 6 GiB unless a size is given).
 cluster_new() {
   local name=$1
   shift
   use_cluster "$SCRATCH/$name"
   mkdir -p "$MOUNT"
   echo "$STATE $MOUNT" >>"$SCRATCH/clusters"
-  (($#)) || set -- --drive-size 4GiB
+  (($#)) || set -- --drive-size 1GiB
   cluster_up "${PROTECTION[@]}" "$@"
 }
 

@@ -25,7 +25,7 @@ struct Server {
 }
 
 /// Size of each of the six drive files of a Braid target.
-const DRIVE_SIZE: &str = "4GiB";
+const DRIVE_SIZE: &str = "2GiB";
 
 impl Target {
     /// A folder of a file system that is mounted already.

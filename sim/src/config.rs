@@ -2,6 +2,7 @@
 
 use braid_io::chance::Rng;
 
+use crate::broken::Broken;
 use crate::points::Point;
 use crate::wire::Clock;
 
@@ -38,6 +39,12 @@ pub struct SimConfig {
     pub hands: u32,
     /// Operations of each program.
     pub ops: u32,
+    /// Staged bytes of a partition above which writes are held back, and half of which start a move.
+    pub stage_cap_bytes: u64,
+    /// Age at which staged bytes are moved to the drives, milliseconds.
+    pub stage_age_ms: u64,
+    /// A rule left out.
+    pub broken: Option<Broken>,
     /// How messages travel.
     pub net: Net,
     /// What goes wrong.
@@ -137,6 +144,9 @@ impl SimConfig {
             clients: 2,
             hands: 1,
             ops: 150,
+            stage_cap_bytes: 64 << 20,
+            stage_age_ms: 10_000,
+            broken: None,
             net: Net::CALM,
             faults: FaultPlan::none(),
         }
@@ -166,7 +176,10 @@ impl SimConfig {
             log_soft_bytes: *pick(rng, &[8 << 20, 16 << 20, 64 << 20]),
             clients,
             hands: if clients == 2 && rng.chance(1, 2) { 2 } else { 1 },
-            ops: 60 + rng.below(120) as u32,
+            ops: 60 + rng.below(240) as u32,
+            stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
+            stage_age_ms: *pick(rng, &[300, 3_000, 10_000]),
+            broken: None,
             net: net(rng),
             faults: faults(seed, rng),
         }

@@ -194,7 +194,11 @@ fn offset(rng: &mut Rng, size: u64) -> u64 {
         13 => size.min(3 << 20) + rng.below(100_000),
         14 => rng.below(1 << 17),
         _ => {
-            if rng.chance(1, 8) { (1 << 40) + rng.below(10_000) } else { rng.below(40_000) }
+            if rng.chance(1, 8) {
+                (1 << 40) + rng.below(10_000)
+            } else {
+                rng.below(40_000)
+            }
         }
     }
 }

@@ -16,7 +16,11 @@
 //! Tests: `tests/sim.rs` runs many seeds and asks for every crash point; `tests/seeds.rs` keeps what was found;
 //! `tests/broken.rs` shows that broken rules are caught; `tests/paths.rs` counts the steps of the paths.
 
+// Fields here mirror those of the messages and cores they stand for, which are documented there.
+#![allow(missing_docs)]
+
 pub mod board;
+pub mod broken;
 pub mod compare;
 pub mod config;
 pub mod contest;

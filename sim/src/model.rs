@@ -189,13 +189,11 @@ impl Model {
     fn expect_xattr(&self, action: &Action) -> Result<Expect, Refusals> {
         let missing = || vec![ErrorKind::NoAttribute];
         match action {
-            Action::SetXattr { ino, name, mode, .. } => {
-                match (mode, self.get(*ino)?.xattrs.contains_key(name)) {
-                    (XattrMode::Create, true) => Err(vec![ErrorKind::Exists]),
-                    (XattrMode::Replace, false) => Err(missing()),
-                    _ => Ok(Expect::Done),
-                }
-            }
+            Action::SetXattr { ino, name, mode, .. } => match (mode, self.get(*ino)?.xattrs.contains_key(name)) {
+                (XattrMode::Create, true) => Err(vec![ErrorKind::Exists]),
+                (XattrMode::Replace, false) => Err(missing()),
+                _ => Ok(Expect::Done),
+            },
             Action::GetXattr { ino, name } => {
                 self.get(*ino)?.xattrs.get(name).cloned().map(Expect::Bytes).ok_or_else(missing)
             }

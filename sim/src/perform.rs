@@ -116,7 +116,8 @@ pub fn judge(model: &Model, action: &Action, answer: &Result<Answer>, scarce: bo
 }
 
 fn fits(expect: &Expect, answer: &Answer) -> std::result::Result<Ino, String> {
-    let same = |yes: bool| if yes { Ok(Ino(0)) } else { Err(format!("expected {}, found {}", brief(expect), brief(answer))) };
+    let same =
+        |yes: bool| if yes { Ok(Ino(0)) } else { Err(format!("expected {}, found {}", brief(expect), brief(answer))) };
     match (expect, answer) {
         (Expect::Done, Answer::Done) => Ok(Ino(0)),
         (Expect::Ino(a), Answer::Ino(b)) => same(a == b),

@@ -205,9 +205,9 @@ impl Run {
         loop {
             let clients = self.world.config.clients;
             let left = end.saturating_sub(self.world.now_us());
-            let done = self.world.run(left, |world| {
-                !world.fallen.is_empty() || (0..clients).all(|client| world.client_is_done(client))
-            });
+            let done = self
+                .world
+                .run(left, |world| !world.fallen.is_empty() || (0..clients).all(|client| world.client_is_done(client)));
             self.broken()?;
             for client in std::mem::take(&mut self.world.fallen) {
                 self.start_client(client, true);

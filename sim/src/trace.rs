@@ -109,7 +109,9 @@ pub fn drive_op(op: &DriveOp) -> String {
 /// A name as people read it.
 pub fn text(name: &[u8]) -> String {
     match name {
-        [start @ .., _] if start.len() >= 32 => format!("{}... ({} bytes)", String::from_utf8_lossy(&start[..8]), name.len()),
+        [start @ .., _] if start.len() >= 32 => {
+            format!("{}... ({} bytes)", String::from_utf8_lossy(&start[..8]), name.len())
+        }
         _ => String::from_utf8_lossy(name).into_owned(),
     }
 }

@@ -37,6 +37,13 @@ second=/dev/shm
 [[ $(stat -c %d "$second") != $(stat -c %d "$DIR") ]] || die "$second is on the file system under test"
 chmod 755 "$DIR"
 
+# The suite remounts with mount(8), which would look for a helper program of this file system type to do it.
+# A remount is the kernel's own affair here: -i leaves the helper out.
+mkdir -p "$SCRATCH/shim"
+printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" >"$SCRATCH/shim/mount"
+chmod 755 "$SCRATCH/shim/mount"
+export PATH=$SCRATCH/shim:$PATH
+
 run() { # config, patterns
   local code=0 out=$SCRATCH/pjdfstest.out
   "$BRAID_TOOLS/bin/pjdfstest" -c "$@" -p "$DIR" -s "$second" >"$out" 2>&1 || code=$?

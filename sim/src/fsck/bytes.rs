@@ -99,7 +99,8 @@ fn merged(tables: &Tables, findings: &mut Vec<Finding>) {
             Place::Flash { .. } => Index(0),
         };
         if base.extents.iter().map(newest).max().is_some_and(|at| at > base.upto) {
-            findings.push(Finding { rule: "I5", what: format!("{ino} {chunk}: a merged extent is newer than its base") });
+            findings
+                .push(Finding { rule: "I5", what: format!("{ino} {chunk}: a merged extent is newer than its base") });
         }
     }
 }

@@ -91,7 +91,11 @@ fn dentries(part: &Tables, names: &Names<'_>, findings: &mut Vec<Finding>) {
         match names.inodes.get(&dentry.ino) {
             None => add(findings, "I17", format!("{dir}/{name} names {}, which does not exist", dentry.ino)),
             Some(rec) if rec.attr.kind != dentry.kind => {
-                add(findings, "I17", format!("{dir}/{name} says {:?}, {} is {:?}", dentry.kind, dentry.ino, rec.attr.kind));
+                add(
+                    findings,
+                    "I17",
+                    format!("{dir}/{name} says {:?}, {} is {:?}", dentry.kind, dentry.ino, rec.attr.kind),
+                );
             }
             Some(rec) if rec.flags & (InodeRec::PENDING | InodeRec::DYING) != 0 => {
                 add(findings, "I17", format!("{dir}/{name} names {} with flags {:#x}", dentry.ino, rec.flags));
@@ -118,7 +122,8 @@ fn links(ino: Ino, rec: &InodeRec, names: &Names<'_>, findings: &mut Vec<Finding
         return;
     }
     let is_child_dir = |rec: &&InodeRec| rec.attr.kind == FileType::Directory && rec.parent == ino;
-    let children = names.inodes.values().filter(|rec| is_child_dir(*rec) && rec.attr.nlink > 0 && rec.attr.ino != ino).count();
+    let children =
+        names.inodes.values().filter(|rec| is_child_dir(rec) && rec.attr.nlink > 0 && rec.attr.ino != ino).count();
     if found > 0 && found as usize != children + 2 {
         add(findings, "I18", format!("directory {ino}: expected {} links, found {found}", children + 2));
     }

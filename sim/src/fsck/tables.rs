@@ -4,9 +4,14 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{Chunk, FsId, Index, Ino, PackId, PartitionId};
 use braid_base::keys::{self, Table};
-use braid_base::record::{BaseRec, DentryRec, Extent, InodeRec, PackRec, PunchRec, Record, SliceRec, StripeRec, UsageRec};
+use braid_base::record::{
+    BaseRec, DentryRec, Extent, InodeRec, PackRec, PunchRec, Record, SliceRec, StripeRec, UsageRec,
+};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
+
+/// The slices of a chunk: log position, number within the entry, what they hold.
+pub type Slices = Vec<(Index, u16, Extent)>;
 
 /// All of a partition that belongs to one file system, and its packs.
 pub struct Tables {
@@ -21,7 +26,7 @@ pub struct Tables {
     /// Table 13.
     pub bases: BTreeMap<(Ino, Chunk), BaseRec>,
     /// Table 14.
-    pub slices: BTreeMap<(Ino, Chunk), Vec<(Index, u16, Extent)>>,
+    pub slices: BTreeMap<(Ino, Chunk), Slices>,
     /// Table 15.
     pub punches: BTreeMap<Ino, Vec<(Index, PunchRec)>>,
     /// Table 20.
@@ -175,9 +180,10 @@ impl Tables {
     /// Every extent of a chunk, merged or not: (inode, chunk, extent).
     pub fn extents(&self) -> impl Iterator<Item = (Ino, Chunk, &Extent)> {
         let merged = self.bases.iter().flat_map(|((ino, chunk), base)| base.extents.iter().map(|e| (*ino, *chunk, e)));
-        let fresh = self.slices.iter().flat_map(|((ino, chunk), slices)| {
-            slices.iter().map(|(_, _, extent)| (*ino, *chunk, extent))
-        });
+        let fresh = self
+            .slices
+            .iter()
+            .flat_map(|((ino, chunk), slices)| slices.iter().map(|(_, _, extent)| (*ino, *chunk, extent)));
         merged.chain(fresh)
     }
 }

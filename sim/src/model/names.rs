@@ -115,7 +115,11 @@ impl Model {
         if other.is_some_and(|other| self.is_within(from_dir, other)) {
             against.push(if mode == RenameMode::Exchange { ErrorKind::Invalid } else { ErrorKind::NotEmpty });
         }
-        if against.is_empty() { Ok(Expect::Renamed(moved, other.filter(|other| *other != moved))) } else { Err(against) }
+        if against.is_empty() {
+            Ok(Expect::Renamed(moved, other.filter(|other| *other != moved)))
+        } else {
+            Err(against)
+        }
     }
 
     fn against_replacing(&self, moved: Ino, other: Ino) -> Option<ErrorKind> {

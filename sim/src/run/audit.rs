@@ -40,11 +40,15 @@ impl Run {
     fn compare(&mut self, when: &str) -> Result<(), String> {
         self.world.note(|| format!("compare {when}"));
         let fs = self.mount(Node::Auditor);
-        let models: Vec<Model> = self.hands.iter().map(|hand| {
-            let mut hand = hand::lock(hand);
-            hand.model.forget_nameless();
-            hand.model.clone()
-        }).collect();
+        let models: Vec<Model> = self
+            .hands
+            .iter()
+            .map(|hand| {
+                let mut hand = hand::lock(hand);
+                hand.model.forget_nameless();
+                hand.model.clone()
+            })
+            .collect();
         let rng = Rng::new(self.world.config.seed ^ 0xA0D1);
         let task = compare_all(fs, models, rng);
         let result = self.wait("the comparison", Node::Auditor, PEACE_MAX_US, task)?;

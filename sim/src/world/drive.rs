@@ -13,6 +13,7 @@ use braid_io::sim::{Faults, SimDisk};
 
 use super::{CLUSTER, World};
 use crate::board::Node;
+use crate::broken::{Aliases, Broken, lazy_zero};
 use crate::points::Point;
 use crate::queue::{Back, Event};
 use crate::trace;
@@ -36,6 +37,7 @@ pub struct DriveNode {
     busy: bool,
     tick_ms: Option<u64>,
     waiting: BTreeMap<OpToken, (DriveOp, Back)>,
+    aliases: Aliases,
     next: u64,
 }
 
@@ -72,7 +74,19 @@ impl World {
             disk.write_now(file, off, &data);
         }
         let (target, dead, life, busy, tick_ms) = (None, false, 0, false, None);
-        Ok(DriveNode { disk, file, host, target, dead, life, busy, tick_ms, waiting: BTreeMap::new(), next: 0 })
+        Ok(DriveNode {
+            disk,
+            file,
+            host,
+            target,
+            dead,
+            life,
+            busy,
+            tick_ms,
+            waiting: BTreeMap::new(),
+            aliases: Aliases::default(),
+            next: 0,
+        })
     }
 
     fn drive_now(&mut self, drive: u32) -> Now {
@@ -126,6 +140,7 @@ impl World {
             }
             return;
         }
+        let op = if self.config.broken == Some(Broken::SlotAddress) { d.aliases.of(op) } else { op };
         d.next += 1;
         let token = OpToken(d.next);
         d.waiting.insert(token, (gist(&op), back));
@@ -179,6 +194,8 @@ impl World {
             (DriveOp::Put { .. }, Ok(_)) => Some(Point::StripePartlyWritten),
             _ => None,
         };
+        let lazy = self.config.broken == Some(Broken::LazyZero);
+        let result = if lazy { lazy_zero(&op, result) } else { result };
         if matches!((&op, &result), (DriveOp::Put { .. }, Ok(_))) && self.pass(Point::DriveWriteNotAcked, host) {
             return true;
         }

@@ -17,15 +17,17 @@ use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 use braid_io::file::{Create, OpenMode, ReadAt};
 use braid_io::reactor::{FileId, IoDone, IoOp, Token as IoToken};
 use braid_io::sim::{Faults, SimDisk};
-use braid_meta::{Config, Now, Token};
-use braid_replica::kv::map::MapKv;
+use braid_meta::{Config, Now, StageLimits, Token};
 use braid_replica::config::Config as Members;
+use braid_replica::kv::Kv;
+use braid_replica::kv::map::MapKv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
 use super::store::{SimLog, SimStore, member, parse_segment, segment_name};
 use super::{CLUSTER, World};
 use crate::board::{Node, Sent, Slot};
+use crate::broken::Broken;
 use crate::points::Point;
 use crate::queue::{Back, Event};
 use crate::trace;
@@ -179,7 +181,22 @@ impl World {
         let register = self.registers.entry(p).or_insert_with(|| Members { members: vec![me], ..Members::default() });
         let mut store = SimStore { disk: &mut h.disk, files, p, register, steps_left };
         let opened = Seat::open(config, h.kv.clone(), &mut store, now_ms);
-        opened.map_err(|error| error.within(format!("{p} cannot start")))
+        let mut seat = opened.map_err(|error| error.within(format!("{p} cannot start")))?;
+        self.adjust(&mut seat);
+        Ok(seat)
+    }
+
+    /// Limits of this run, and the rule that it leaves out.
+    fn adjust(&self, seat: &mut Seat) {
+        let (cap_bytes, age_ms) = (self.config.stage_cap_bytes, self.config.stage_age_ms);
+        let state = seat.partition().state_mut();
+        state.set_stage_limits(StageLimits { cap_bytes, start_bytes: cap_bytes / 2, age_ms });
+        match self.config.broken {
+            #[cfg(feature = "broken")]
+            Some(Broken::Names(variant)) => state.leave_out(Some(variant)),
+            Some(Broken::Data(mutation)) => state.break_rule(mutation),
+            _ => {}
+        }
     }
 
     /// After how many steps of its election a partition loses power, if that is planned.
@@ -283,9 +300,15 @@ impl World {
         let (_, Some(node)) = self.seat(p) else { return true };
         let reader = node.reader.clone();
         let stage = WireStage { session: node.session.clone(), fs: crate::FS, partition: p };
+        let early = self.config.broken == Some(Broken::EarlyAck);
         let task = async move {
+            if early {
+                board.send(Sent::JobDone(p, life, job.id, Ok(())));
+            }
             let result = mover::run(&reader, &stage, &job).await;
-            board.send(Sent::JobDone(p, life, job.id, result));
+            if !early {
+                board.send(Sent::JobDone(p, life, job.id, result));
+            }
         };
         self.spawn(Node::Host(host), Box::pin(task));
         false
@@ -309,6 +332,9 @@ impl World {
         let op = IoOp::Write { file, off, data: vec![data], durable: true };
         self.hosts[host as usize].disk.submit(token, op);
         let point = if off == 0 { Point::SegmentOpened } else { Point::LogWriteSubmitted };
+        if self.config.broken == Some(Broken::ReplyEarly) {
+            self.step(p, SeatEvent::LogWritten(id, Ok(())));
+        }
         self.pass(point, host)
     }
 
@@ -407,7 +433,9 @@ impl World {
                 if result.is_ok() && self.pass(Point::LogDurableNotApplied, host) {
                     return;
                 }
-                self.step(p, SeatEvent::LogWritten(id, result.map(drop)));
+                if self.config.broken != Some(Broken::ReplyEarly) {
+                    self.step(p, SeatEvent::LogWritten(id, result.map(drop)));
+                }
             }
             Some((p, Flight::Read { id })) => {
                 let bytes = result.and_then(|done| match done {
@@ -489,9 +517,12 @@ impl World {
     pub(super) fn flush(&mut self, host: u32, life: u64) {
         let h = &mut self.hosts[host as usize];
         if h.life == life {
-            let applied: Vec<(PartitionId, Index)> = h.seats.iter().map(|(p, node)| (*p, node.seat.applied())).collect();
-            let flushed = braid_replica::kv::Kv::flush(&*h.kv);
-            self.note(|| format!("h{host} flushes its view: {applied:?} {flushed:?}"));
+            let applied: Vec<(PartitionId, Index)> =
+                h.seats.iter().map(|(p, node)| (*p, node.seat.applied())).collect();
+            if self.config.broken != Some(Broken::FlushUntrue) {
+                h.kv.flush().expect("a view in memory does not fail");
+            }
+            self.note(|| format!("h{host} flushes its view: {applied:?}"));
             if self.pass(Point::KvFlushedLogNotTrimmed, host) {
                 return;
             }

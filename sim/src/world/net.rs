@@ -25,7 +25,8 @@ impl World {
             return Vec::new();
         }
         let copies = if rng.chance(net.doubled, 10_000) { 2 } else { 1 };
-        let late = |rng: &mut braid_io::chance::Rng| if rng.chance(net.late, 10_000) { rng.below(net.late_us) } else { 0 };
+        let late =
+            |rng: &mut braid_io::chance::Rng| if rng.chance(net.late, 10_000) { rng.below(net.late_us) } else { 0 };
         (0..copies).map(|_| now + net.min_us + rng.below(net.max_us - net.min_us) + late(rng)).collect()
     }
 

@@ -6,9 +6,9 @@ use braid_base::Result;
 use braid_base::ids::{Index, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_replica::kv::map::MapKv;
-use braid_replica::{Applied, Kv};
 use braid_replica::log::LogIdent;
 use braid_replica::log::recover::{Expect, recover};
+use braid_replica::{Applied, Kv};
 
 use super::{CLUSTER, DriveNode, World};
 use crate::board::Node;
@@ -31,9 +31,10 @@ impl World {
 
     /// True if no staged byte is left anywhere.
     pub fn is_destaged(&mut self) -> bool {
-        self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()).all(|node| {
-            node.seat.partition().oldest_stage().is_none()
-        })
+        self.hosts
+            .iter_mut()
+            .flat_map(|host| host.seats.values_mut())
+            .all(|node| node.seat.partition().oldest_stage().is_none())
     }
 
     /// The oldest staged position of each partition that has one.

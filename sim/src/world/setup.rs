@@ -21,8 +21,7 @@ impl World {
         let hosts = config.hosts;
         let drives =
             (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
-        let homes: BTreeMap<_, _> =
-            (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
+        let homes: BTreeMap<_, _> = (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
         let mut world = Self {
             rng: Rng::new(config.seed),
             config,

@@ -3,7 +3,8 @@
 use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, Ino, OpId};
 use braid_base::keys::Table;
-use braid_base::msg::fs::{Op, RenameMode, Reply};
+use braid_base::msg::fs::{Cred, Op, RenameMode, Reply, Request};
+use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind};
 
 use super::check;
@@ -73,33 +74,78 @@ fn answered_operations_are_forgotten_and_never_run_again() {
     assert!(left <= 2, "{left} results are left of a client that is gone (the other client has one)");
 }
 
+/// Three partitions, and two directories that are neither at home nor in one partition.
+struct Away {
+    world: World,
+    seq: u64,
+    from: Ino,
+    to: Ino,
+}
+
+impl Away {
+    fn new() -> Self {
+        let (root, home) = (Ino::root(FS), Ino::root(FS).partition(3));
+        let mut away = Self { world: world(3), seq: 0, from: root, to: root };
+        let dirs: Vec<Ino> = (b'a'..=b'y').map(|name| away.mkdir(root, &[name])).collect();
+        let others: Vec<Ino> = dirs.into_iter().filter(|dir| dir.partition(3) != home).collect();
+        away.from = others[0];
+        away.to = *others.iter().find(|dir| dir.partition(3) != away.from.partition(3)).expect("they are spread");
+        away
+    }
+
+    fn run(&mut self, body: &Op) -> Result<Reply, ErrorKind> {
+        self.seq += 1;
+        answer(&mut self.world, self.seq, 0, body).map_err(|error| error.kind())
+    }
+
+    fn mkdir(&mut self, dir: Ino, name: &[u8]) -> Ino {
+        let entry = self.run(&create(dir, name, FileType::Directory));
+        let Ok(Reply::Entry { ino, .. }) = entry else { panic!("a directory can be made, not {entry:?}") };
+        ino
+    }
+
+    fn rename(&self, from: &[u8], to: &[u8]) -> Op {
+        let (from, to, mode) = (from.to_vec(), to.to_vec(), RenameMode::Replace);
+        Op::Rename { from_dir: self.from, from, to_dir: self.to, to, mode }
+    }
+
+    fn whole_tree(&mut self) -> check::Tree {
+        assert!(self.world.settle());
+        let tree = check::read(&self.world);
+        assert_eq!(check::complaints(&tree), Vec::<String>::new());
+        tree
+    }
+}
+
 #[test]
 fn a_directory_move_that_was_passed_on_is_repeated_at_home() {
-    let mut world = world(3);
-    let root = Ino::root(FS);
-    let mut seq = 0;
-    let mut made = |world: &mut World, dir, name: &[u8]| {
-        seq += 1;
-        let entry = answer(world, seq, 0, &create(dir, name, FileType::Directory)).expect("it can be made");
-        let Reply::Entry { ino, .. } = entry else { panic!("create answers with an entry") };
-        ino
-    };
-    let dirs: Vec<Ino> = (0..6u8).map(|i| made(&mut world, root, &[b'a' + i])).collect();
-    let home = root.partition(3);
-    let away: Vec<Ino> = dirs.into_iter().filter(|dir| dir.partition(3) != home).collect();
-    assert!(away.len() >= 2, "directories are spread");
-    let child = made(&mut world, away[0], b"child");
-    let mode = RenameMode::Replace;
-    let body = Op::Rename { from_dir: away[0], from: b"child".to_vec(), to_dir: away[1], to: b"moved".to_vec(), mode };
+    let mut away = Away::new();
+    let child = away.mkdir(away.from, b"child");
+    let body = away.rename(b"child", b"moved");
     for _ in 0..3 {
-        let Ok(Reply::Renamed { moved, other: None }) = answer(&mut world, 100, 0, &body) else {
+        let Ok(Reply::Renamed { moved, other: None }) = answer(&mut away.world, 100, 0, &body) else {
             panic!("the same operation succeeds each time");
         };
         assert_eq!(moved, child);
-        world.restart_all();
+        away.world.restart_all();
     }
-    assert!(world.settle());
-    let tree = check::read(&world);
-    assert_eq!(check::complaints(&tree), Vec::<String>::new());
-    assert_eq!(tree.names[&(away[1], b"moved".to_vec())].0, child);
+    let tree = away.whole_tree();
+    assert_eq!(tree.names[&(away.to, b"moved".to_vec())].0, child);
+}
+
+#[test]
+fn a_late_double_of_a_refused_move_finds_nobody_who_waits() {
+    let mut away = Away::new();
+    let child = away.mkdir(away.from, b"child");
+    let full = away.mkdir(away.to, b"full");
+    away.mkdir(full, b"inside");
+    let body = away.rename(b"child", b"full");
+    assert_eq!(away.run(&body).map(drop), Err(ErrorKind::NotEmpty));
+    let op = OpId { client: ME, seq: away.seq };
+    away.run(&Op::Rmdir { dir: full, name: b"inside".to_vec() }).expect("now it would be possible");
+    let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), body };
+    let (from, home) = (away.to.partition(3), Ino::root(FS).partition(3));
+    away.world.inject(from, home, PeerMsg::Forward { request: Box::new(request) });
+    let tree = away.whole_tree();
+    assert_eq!(tree.names[&(away.from, b"child".to_vec())].0, child);
 }

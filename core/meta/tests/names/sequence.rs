@@ -171,7 +171,7 @@ impl Sequence {
         let (mut names, mut cookie, mut at_end) = (BTreeMap::new(), 0, false);
         while !at_end {
             let limit = 1 + self.rng.below(4) as u32;
-            let real = self.run(Op::Readdir { dir, cookie, limit, plus: self.seq % 2 == 0 });
+            let real = self.run(Op::Readdir { dir, cookie, limit, plus: self.seq.is_multiple_of(2) });
             let Ok(Reply::Entries { entries, end }) = real else { return Err(format!("readdir: {real:?}")) };
             at_end = end;
             for entry in entries {
@@ -294,9 +294,9 @@ fn each_rule_left_out_is_noticed() {
     let all = 3_000..3_060;
     rough(all.clone());
     for variant in [Variant::NoAbortLog, Variant::NoLock, Variant::UnlockOnTimeout] {
-        let mut differences = all.clone().filter_map(|seed| {
-            play(2 + (seed % 3) as u16, seed, 120, Faults::of(seed), Some(variant)).err()
-        });
+        let mut differences = all
+            .clone()
+            .filter_map(|seed| play(2 + (seed % 3) as u16, seed, 120, Faults::of(seed), Some(variant)).err());
         assert!(differences.next().is_some(), "{variant:?}: 60 seeds show nothing");
     }
 }

@@ -193,6 +193,11 @@ impl World {
         self.step(usize::from(to.0), Event::Peer(from, message));
     }
 
+    /// A message comes that nobody sent now.
+    pub fn inject(&mut self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.net.push((from, to, message));
+    }
+
     /// Something happens somewhere.
     pub fn turn(&mut self) {
         let at = self.rng.below(self.nodes.len());
