@@ -107,8 +107,7 @@ mod tests {
             }
             gate.fill(());
             exec.run_ready(&mut rng);
-            let out = log.lock().expect("one thread").clone();
-            out
+            log.lock().expect("one thread").clone()
         };
         assert_eq!(run(2), run(2));
         assert_ne!(run(2), run(4));

@@ -1,7 +1,7 @@
 //! The plain reference: a tree in memory that says what every call must give.
 
-pub mod action;
-pub mod content;
+mod action;
+mod content;
 mod names;
 
 use std::collections::BTreeMap;
