@@ -232,10 +232,10 @@ impl World {
     fn answered(&mut self, token: Token, result: FsResult) -> Result<(), String> {
         let op = OpId { client: CLIENT, seq: token.0 };
         let act = self.acts.remove(&op);
-        if let (Some(off), Ok(Reply::Wrote { off: found, .. })) = (self.landed.remove(&op), &result) {
-            if off != *found {
-                return Err(format!("{act:?} landed at {found}, expected {off}"));
-            }
+        if let (Some(off), Ok(Reply::Wrote { off: found, .. })) = (self.landed.remove(&op), &result)
+            && off != *found
+        {
+            return Err(format!("{act:?} landed at {found}, expected {off}"));
         }
         if let (Some(act), Err(error)) = (&act, &result) {
             // Only a file that went away meanwhile, or a full stage, may refuse.
@@ -293,10 +293,10 @@ impl World {
             }
             bytes += len;
             for part in &stripe.parts {
-                if let Source::At(Place::Stage { at, .. }, _) = part.from {
-                    if at > self.committed {
-                        return Err(format!("a move reads {at}, which is not committed"));
-                    }
+                if let Source::At(Place::Stage { at, .. }, _) = part.from
+                    && at > self.committed
+                {
+                    return Err(format!("a move reads {at}, which is not committed"));
                 }
             }
         }

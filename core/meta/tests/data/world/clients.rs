@@ -213,10 +213,10 @@ impl World {
                 return Err(format!("layout: {extent:?} at {off} is out of order or out of the file"));
             }
             end = off + u64::from(extent.len);
-            if let Place::Flash { stripe, .. } = extent.place {
-                if !layout.packs.iter().any(|(pack, _)| *pack == stripe.pack) {
-                    return Err(format!("layout: {} is not placed", stripe.pack));
-                }
+            if let Place::Flash { stripe, .. } = extent.place
+                && !layout.packs.iter().any(|(pack, _)| *pack == stripe.pack)
+            {
+                return Err(format!("layout: {} is not placed", stripe.pack));
             }
             for (i, byte) in self.bytes_at(&extent.place, extent.len)?.into_iter().enumerate() {
                 let at = off + i as u64;
