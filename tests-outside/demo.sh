@@ -78,6 +78,8 @@ kept=$("$BENCH" oracle check --dir "$MOUNT/load" --log "$demo/load-log")
 row "every fsynced byte, every acknowledged name" "$kept" "$(since "$begin")"
 
 step "Take two of the six drives away"
+# What is read without them must come from the other four, not from the logs.
+wait_destaged
 mapfile -t drives < <(drive_paths)
 cluster_down
 mv "${drives[1]}" "$demo/away-1"

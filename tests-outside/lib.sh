@@ -57,6 +57,18 @@ server_kill() {
 
 unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }
 
+# Waits until everything written lies in packs on the drives, and no longer only in the logs.
+wait_destaged() {
+  local staged begin
+  begin=$(now)
+  while true; do
+    staged=$(status_field 'partitions.*.staged_bytes' | awk '{ sum += $1 } END { print sum + 0 }')
+    ((staged > 0)) || return 0
+    awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 120) }' || { echo "$staged bytes are still staged after 120 s" >&2; return 1; }
+    sleep 1
+  done
+}
+
 # Drive files of the cluster, sorted by number.
 drive_paths() { status_json | "$BENCH" field drives.*.path; }
 

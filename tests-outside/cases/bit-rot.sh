@@ -18,6 +18,7 @@ for pair in "${pairs[@]}"; do
   cluster_new "rot-$a-$b" --drive-size 1GiB
   cp -a "$source" "$MOUNT/tree"
   sync -f "$MOUNT/tree"
+  wait_destaged
   mapfile -t drives < <(drive_paths)
   cluster_down
   for number in "$a" "$b"; do

@@ -11,6 +11,7 @@ real_tree "$source" "$(pick 1000 5000)"
 head -c 64M /dev/urandom >"$source/large"
 cp -a "$source" "$MOUNT/tree"
 sync -f "$MOUNT/tree"
+wait_destaged
 (cd "$source" && find . -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum) >"$SCRATCH/lost-sums"
 mapfile -t drives < <(drive_paths)
 ((${#drives[@]} == 6)) || die "six drives expected, status has ${#drives[@]}"
