@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::attr::FileType;
 use braid_base::ids::{Ino, PartitionId};
 use braid_base::keys::{self, Table};
-use braid_base::record::{DentryRec, InodeRec, Record};
+use braid_base::record::{DentryRec, InodeRec, Record, UsageRec};
 use braid_replica::kv::Kv;
 
 use super::world::{FS, World};
@@ -58,6 +58,32 @@ pub fn rows(world: &World, table: Table) -> usize {
         counted.expect("a map can be read");
     }
     count
+}
+
+/// What is left where nothing should be, or counted wrong, once nothing is under way.
+pub fn leftovers(world: &World, tree: &Tree) -> Option<String> {
+    let tables = [Table::Pending, Table::Outcome, Table::Outbox, Table::Orphan];
+    if let Some(table) = tables.into_iter().find(|table| rows(world, *table) > 0) {
+        return Some(format!("rows are left in {table:?}"));
+    }
+    let mut inodes = 0;
+    for (number, node) in world.nodes.iter().enumerate() {
+        let partition = PartitionId(number as u16);
+        let usage = node.kv.get(&keys::usage(partition, FS, 0)).expect("a map can be read");
+        inodes += usage.map_or(0, |bytes| UsageRec::decode(&bytes).expect("usage decodes").inodes);
+        let xattrs = keys::table(partition, Table::Xattr);
+        let mut stray = None;
+        node.kv
+            .scan(&xattrs, &keys::prefix_end(&xattrs), &mut |key, _| {
+                stray = keys::ino_of(key).map(|(_, ino)| ino).filter(|ino| !tree.inodes.contains_key(ino));
+                stray.is_none()
+            })
+            .expect("a map can be read");
+        if let Some(ino) = stray {
+            return Some(format!("{ino} is gone but has attributes"));
+        }
+    }
+    (inodes != tree.inodes.len() as u64).then(|| format!("{inodes} inodes are counted, {} there", tree.inodes.len()))
 }
 
 /// Every complaint about the tree; empty if all is well.
