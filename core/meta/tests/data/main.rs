@@ -5,42 +5,56 @@ mod check;
 mod model;
 mod world;
 
+use std::collections::BTreeSet;
+
 use braid_meta::Mutation;
 use world::{Wish, World};
 
+/// Rare things that happened in a run.
+type Met = BTreeSet<&'static str>;
+
 /// Runs `steps` random steps from `seed`; the end is calm and everything is checked.
-fn run(seed: u64, wish: Wish) -> Result<(), String> {
+fn run(seed: u64, wish: Wish) -> Result<Met, String> {
     let mut world = World::new(seed, wish)?;
     for step in 0..wish.steps {
         world.step().map_err(|e| format!("seed {seed}, step {step}: {e}"))?;
     }
-    world.calm().map_err(|e| format!("seed {seed}, at the end: {e}"))
+    world.calm().map_err(|e| format!("seed {seed}, at the end: {e}"))?;
+    Ok(world.met)
 }
 
 /// `BRAID_DATA_RUNS` times as many seeds as the gate runs.
-fn run_all(seeds: std::ops::Range<u64>, wish: Wish) {
+fn run_all(seeds: std::ops::Range<u64>, wish: Wish) -> Met {
     let times: u64 = std::env::var("BRAID_DATA_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let count = (seeds.end - seeds.start) * times;
+    let mut met = Met::new();
     for seed in seeds.start * 1_000_000..seeds.start * 1_000_000 + count {
-        if let Err(message) = run(seed, wish) {
-            panic!("{message}");
+        match run(seed, wish) {
+            Ok(more) => met.extend(more),
+            Err(message) => panic!("{message}"),
         }
     }
+    met
 }
 
 #[test]
 fn short_runs_with_failures_and_restarts() {
-    run_all(0..400, Wish::default());
+    let met = run_all(0..400, Wish::default());
+    for what in ["a failed move", "a narrow pack", "a pack closed by a lost drive", "a cut too wide to count"] {
+        assert!(met.contains(what), "{what} never happened");
+    }
 }
 
 #[test]
 fn long_runs_collect_garbage_on_small_drives() {
-    run_all(1..13, Wish { steps: 900, slots: 14, ..Wish::default() });
+    let met = run_all(1..13, Wish { steps: 900, slots: 14, ..Wish::default() });
+    assert!(met.contains("garbage collected"), "{met:?}");
 }
 
 #[test]
 fn a_small_stage_holds_writes_back_and_never_stops() {
-    run_all(2..82, Wish { steps: 150, cap_bytes: 24 << 10, ..Wish::default() });
+    let met = run_all(2..82, Wish { steps: 150, cap_bytes: 24 << 10, ..Wish::default() });
+    assert!(met.contains("a write held back"), "{met:?}");
 }
 
 #[test]
@@ -56,7 +70,7 @@ fn every_broken_rule_is_noticed() {
         let wish = Wish { broken: Some(rule), ..Wish::default() };
         let noticed = (40_000..40_400).any(|seed| {
             let outcome = std::panic::catch_unwind(|| run(seed, wish));
-            !matches!(outcome, Ok(Ok(())))
+            !matches!(outcome, Ok(Ok(_)))
         });
         assert!(noticed, "{rule:?} went unnoticed");
     }

@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
+use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Op, Reply};
 use braid_base::msg::job::{MoveJob, Source};
-use braid_base::record::{Place, Placement};
+use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
-use braid_replica::{Kv, MapKv};
+use braid_replica::{Change, Kv, MapKv};
 
 use crate::model::{Act, Model};
 
@@ -87,6 +88,8 @@ pub struct World {
     /// How many shards each pack has.
     shards: HashMap<PackId, usize>,
     seq: u64,
+    /// Rare things that happened, so that a test can ask for them.
+    pub met: BTreeSet<&'static str>,
 }
 
 fn config(term: u64, drives: Vec<DriveId>) -> Config {
@@ -135,6 +138,7 @@ impl World {
             lent: HashMap::new(),
             shards: HashMap::new(),
             seq: 0,
+            met: BTreeSet::new(),
         };
         world.settings();
         world.sync(Op::MakeRoot { ino: root(), mode: 0o755 }, Act::Other)?.map_err(|e| e.to_string())?;
@@ -256,6 +260,11 @@ impl World {
         if entry.batch.encoded_len() > RECORD_META_MAX {
             return Err(format!("{}: effects of {} bytes", entry.index, entry.batch.encoded_len()));
         }
+        for change in entry.batch.changes() {
+            if let Change::Put(key, value) = change {
+                self.note(key, value).map_err(|e| e.to_string())?;
+            }
+        }
         self.before.push_back(self.model.clone());
         for op in &entry.ops {
             if let Some(act) = self.acts.get(op) {
@@ -267,6 +276,26 @@ impl World {
         let payload = entry.payload.iter().flat_map(|bytes| bytes.to_vec()).collect();
         self.log.insert(entry.index, payload);
         self.pending.push_back(entry);
+        Ok(())
+    }
+
+    /// Notes rare records.
+    fn note(&mut self, key: &[u8], value: &[u8]) -> braid_base::Result<()> {
+        if key[2] == Table::Pack as u8 {
+            let pack = PackRec::decode(value)?;
+            if pack.class == PackClass::Gc && pack.live_upper > 0 {
+                self.met.insert("garbage collected");
+            }
+            if pack.place.data == 1 {
+                self.met.insert("a narrow pack");
+            }
+            if pack.place.epoch.0 > 1 {
+                self.met.insert("a pack closed by a lost drive");
+            }
+        }
+        if key[2] == Table::Punch as u8 && PunchRec::decode(value)?.owed {
+            self.met.insert("a cut too wide to count");
+        }
         Ok(())
     }
 
@@ -309,6 +338,9 @@ impl World {
 
     fn commit_some(&mut self) -> Result<(), String> {
         let count = self.chance.below(self.pending.len() as u64 + 1) as usize;
+        if self.part.state().data_status().held > 0 {
+            self.met.insert("a write held back");
+        }
         self.commit(count)
     }
 
@@ -430,6 +462,9 @@ impl World {
             return Ok(());
         }
         let (id, good) = self.done.remove(self.chance.below(self.done.len() as u64) as usize);
+        if !good {
+            self.met.insert("a failed move");
+        }
         let result = if good { Ok(()) } else { Err(Error::new(ErrorKind::Io, "the move failed")) };
         self.feed(Event::JobDone(id, result))
     }
