@@ -37,11 +37,17 @@ fn cost(request: &Request) -> u64 {
 }
 
 /// Puts a write aside if there is no room for it now; true if it waits. `Busy` if too many wait already.
-pub(crate) fn hold(t: &Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<bool> {
+pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<bool> {
     let held = &mut s.data.held;
     let full = s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes;
     if held.turn == Some(token) || (!full && held.queue.is_empty()) {
         return Ok(false);
+    }
+    if let Some((waiting, ..)) = held.queue.iter_mut().find(|(_, waiting, _)| waiting.op == request.op) {
+        // Its client asks again, and listens to the newest question only: the place and the time in the queue stay.
+        let before = std::mem::replace(waiting, token);
+        t.reply(before, Err(Error::new(ErrorKind::Busy, "the same write was asked again and waits")));
+        return Ok(true);
     }
     if held.queue.len() >= HELD_MAX {
         return Err(Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"));
