@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use braid_base::ErrorKind;
 use braid_base::ids::Ino;
+use braid_base::limits::HELD_MS_MAX;
 use braid_client::Fs;
 use braid_io::chance::Rng;
 
@@ -18,8 +19,8 @@ use crate::model::{Action, Model};
 use crate::perform::{Verdict, judge, perform};
 
 /// Between the death of a process and the look at what it did, milliseconds: longer than any message and any
-/// unfinished operation lives once nothing new goes wrong.
-const AFTERMATH_MS: u64 = 20_000;
+/// unfinished operation or write held back lives once nothing new goes wrong.
+const AFTERMATH_MS: u64 = HELD_MS_MAX + 25_000;
 
 /// What survives the process.
 pub struct Hand {
@@ -92,7 +93,9 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
             board.note(|| format!("hand {number}: {} -> {}", action.line(), brief(&verdict)));
             match verdict {
                 Verdict::Right(new) => hand.model.apply(&action, new),
-                Verdict::Refused | Verdict::Hindered => {}
+                Verdict::Refused => {}
+                // On a full cluster each refusal takes long, and more of them tell nothing new.
+                Verdict::Hindered => hand.left = hand.left.saturating_sub(10),
                 Verdict::Wrong(_) if moot => {}
                 Verdict::Wrong(what) => return board.violation(format!("hand {number}: {what}")),
             }

@@ -233,12 +233,13 @@ impl Run {
         }
     }
 
-    fn unfinished(&self) -> String {
+    fn unfinished(&mut self) -> String {
         let what = |hand: &HandRef| {
             let hand = hand::lock(hand);
             let action = hand.in_flight.as_ref()?;
             Some(format!("hand {} waits for {}", hand.number, action.line()))
         };
-        self.hands.iter().filter_map(what).collect::<Vec<_>>().join("; ")
+        let hands = self.hands.iter().filter_map(what).collect::<Vec<_>>().join("; ");
+        format!("{hands}; {}", self.world.status())
     }
 }

@@ -46,6 +46,15 @@ impl World {
         lines.join(", ")
     }
 
+    /// Packs, moves and free slots, for people.
+    pub fn status(&mut self) -> String {
+        let seats = self.hosts.iter_mut().flat_map(|host| &mut host.seats);
+        let mut lines: Vec<String> =
+            seats.map(|(p, node)| format!("{p}: {:?}", node.seat.partition().state_mut().data_status())).collect();
+        lines.extend(self.drives.iter().filter_map(|drive| Some(format!("{:?}", drive.target.as_ref()?.stat()))));
+        lines.join("; ")
+    }
+
     /// True if no operation that spans partitions is under way and no note is owed.
     pub fn is_finished(&mut self) -> bool {
         let open = |p: PartitionId, table: Table| {
