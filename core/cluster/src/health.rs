@@ -12,7 +12,7 @@ use crate::view::{DriveView, PartitionView};
 pub enum State {
     /// Everything works and everything is protected.
     Ok,
-    /// All data can be read and written, but less protected than it should be.
+    /// All data can be read and written, but less protected than it should be: drives are lost or make errors.
     Degraded,
     /// Some data cannot be read or written.
     Unavailable,
@@ -33,7 +33,10 @@ impl State {
 pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[PartitionView]) -> (State, Vec<String>) {
     let lost: Vec<&DriveView> = drives.iter().filter(|drive| drive.is_lost()).collect();
     let silent: Vec<&PartitionView> = partitions.iter().filter(|partition| !partition.is_serving()).collect();
+    // A drive that lied or failed here and there: what it held there is rebuilt from the others with each read.
+    let erring = drives.iter().filter(|drive| !drive.is_lost() && drive.errors > 0);
     let mut problems: Vec<String> = lost.iter().map(|drive| lost_sentence(drive)).collect();
+    problems.extend(erring.clone().map(erring_sentence));
     problems.extend(silent.iter().map(|partition| format!("partition p{} is {}", partition.id, partition.state)));
     let parity = usize::from(protection.parity);
     if lost.len() > parity {
@@ -44,11 +47,16 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
         ));
     }
     let state = match (lost.len(), silent.len()) {
-        (0, 0) => State::Ok,
+        (0, 0) if erring.count() == 0 => State::Ok,
         (lost, 0) if lost <= parity => State::Degraded,
         _ => State::Unavailable,
     };
     (state, problems)
+}
+
+fn erring_sentence(drive: &DriveView) -> String {
+    let what = drive.problem.clone().unwrap_or_else(|| format!("{} errors since start", drive.errors));
+    format!("drive d{} ({}): {what}: replace it if they go on", drive.id, drive.path)
 }
 
 fn lost_sentence(drive: &DriveView) -> String {

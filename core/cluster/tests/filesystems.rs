@@ -180,3 +180,11 @@ fn the_state_word() {
     let (state, problems) = judge([a; 6], [s, "recovering"]);
     assert_eq!((state, problems), (State::Unavailable, vec!["partition p1 is recovering".to_owned()]));
 }
+
+#[test]
+fn a_drive_that_makes_errors_is_named() {
+    let liar = DriveView { errors: 3, problem: Some("3 checksum errors since start".to_owned()), ..drive(5, "active") };
+    let (state, problems) = judge(Protection { data: 4, parity: 2 }, &[drive(1, "active"), liar], &[]);
+    assert_eq!(state, State::Degraded);
+    assert_eq!(problems, ["drive d5 (/d/5): 3 checksum errors since start: replace it if they go on"]);
+}

@@ -18,6 +18,8 @@ pub(crate) const REPORT_MS: u64 = 600_000;
 const GC_SLOTS_PERCENT: u32 = 5;
 /// Questions that wait for an answer, at most; the oldest are given up.
 const CALLS_MAX: usize = 4_096;
+/// 2^64 divided by the golden ratio, odd: multiples of it fall evenly, whatever step the numbers take.
+const ODD_GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A question to a drive.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +115,9 @@ impl Drives {
     /// Distinct drives for pack number `seq` of at most `data` + `parity` shards and how many of them hold data;
     /// narrower if there are fewer drives; `None` if there are not even `1 + parity`.
     ///
-    /// Emptier drives first (in steps of an eighth), then in turns, so that packs spread evenly.
+    /// Emptier drives first (in steps of an eighth), then in turns, so that packs spread evenly. Which of them hold
+    /// data and which parity is drawn from `seq`: with just as many drives as shards, the same two would else hold
+    /// all parity and never be read.
     ///
     /// Only garbage collection may take the last slots of a drive: without them it could not free any.
     pub fn choose(
@@ -140,6 +144,8 @@ impl Drives {
             _ => 0,
         });
         drives.truncate(data + usize::from(parity));
+        let width = drives.len() as u64;
+        drives.rotate_left(((seq.wrapping_mul(ODD_GOLDEN) >> 32) % width) as usize);
         Some((data as u8, drives))
     }
 
@@ -194,6 +200,19 @@ mod tests {
             on.into_iter().for_each(|drive| *times.entry(drive).or_insert(0) += 1);
         }
         assert!(times.values().all(|count| *count == 6), "{times:?}");
+    }
+
+    #[test]
+    fn each_drive_holds_parity_in_its_turn() {
+        // The numbers of one class are every third: that must not keep the roles apart.
+        for step in 1..5 {
+            let mut times = BTreeMap::new();
+            for seq in 0..600 {
+                let (data, on) = drives(6).choose((seq * step, USER), 4, 2, 0).expect("six drives are enough");
+                on[usize::from(data)..].iter().for_each(|drive| *times.entry(*drive).or_insert(0) += 1);
+            }
+            assert!(times.len() == 6 && times.values().all(|count| (150..250).contains(count)), "{step}: {times:?}");
+        }
     }
 
     #[test]
