@@ -122,10 +122,10 @@ same_tree() {
 real_tree() {
   local into=$1 files=$2 source have
   mkdir -p "$into"
-  for source in /etc /usr/include /usr/share/doc /usr/share/perl /usr/share/man /usr/lib/python3 /usr/share/zoneinfo /usr/lib/git-core; do
+  for source in /etc /usr/include/* /usr/share/doc /usr/share/perl /usr/share/man /usr/lib/python3 /usr/share/zoneinfo /usr/lib/git-core; do
     have=$(find "$into" -type f | wc -l)
     ((have < files)) || return 0
-    [[ -d $source ]] && rsync -aR --no-specials --no-devices --exclude 'shadow*' "$source" "$into/" || true
+    [[ -e $source ]] && rsync -aR --no-specials --no-devices --exclude 'shadow*' "$source" "$into/" || true
   done
 }
 
