@@ -103,9 +103,9 @@ pub fn remember(dir: &Path, path: &Path) -> Result<()> {
 }
 
 /// Is `path` a mount whose process died? For a second the kernel may still know the attributes of a dead mount, but
-/// never how full it is.
+/// never how full it is. Aborted: it died while it was asked.
 pub fn is_dead(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_err_and(|error| error == Errno::NOTCONN)
+    rustix::fs::statfs(path).is_err_and(|error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Takes a mount out of the tree at once; what still holds it gets errors.

@@ -11,6 +11,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::thread;
 use std::time::Duration;
 
 use braid_admin::{Access, Control, Server, registry};
@@ -30,6 +31,9 @@ const STOP_MAX: Duration = Duration::from_millis(4_500);
 /// Time for answers under way when REST stops.
 const ANSWERS_MAX: Duration = Duration::from_millis(300);
 
+/// Most time to wait for a killed process of the same cluster to be gone, milliseconds.
+const END_MAX_MS: u64 = 5_000;
+
 /// What to run.
 pub struct Order {
     /// What to start.
@@ -45,6 +49,7 @@ pub struct Order {
 /// Step 1, as far as it leaves no trace; also for the parent of a detached process.
 pub fn check(order: &Order) -> Result<()> {
     let dir = &order.options.dir;
+    await_end(dir);
     if let Some(access) = Access::read(dir)? {
         let (pid, dir) = (access.pid, dir.display());
         let message = format!(
@@ -58,6 +63,14 @@ pub fn check(order: &Order) -> Result<()> {
     }
     // Taken again when it is used; here only to know early.
     Server::bind(order.port).map(|_| ())
+}
+
+/// A killed process holds its files for a moment longer; whoever starts the next one at once should not have to know.
+fn await_end(dir: &Path) {
+    let until_ms = braid_io::clock::mono_ms() + END_MAX_MS;
+    while Access::is_ending(dir) && braid_io::clock::mono_ms() < until_ms {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.

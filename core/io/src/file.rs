@@ -3,13 +3,14 @@
 
 use std::ffi::OsString;
 use std::io::IoSlice;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
-use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::fs::{Advice, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buf::{self, ALIGN, AlignedBuf};
@@ -150,6 +151,12 @@ impl File {
             }
         }
         Ok(())
+    }
+
+    /// Tells the system that this range is read next, so that it fetches it meanwhile. Only for files that are not
+    /// direct; a system that cannot do it reads later.
+    pub fn will_need(&self, off: u64, len: u64) {
+        let _ = rustix::fs::fadvise(&self.fd, off, NonZeroU64::new(len), Advice::WillNeed);
     }
 
     /// Makes everything written durable.

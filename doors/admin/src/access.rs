@@ -87,21 +87,62 @@ impl Access {
         Ok(Some(access).filter(Self::is_alive))
     }
 
-    /// Does the process still run?
+    /// Does the process still run? One that was killed does not, even if it is not gone yet.
     pub fn is_alive(&self) -> bool {
-        started_ticks(self.pid).is_some_and(|ticks| ticks == self.pid_started_ticks)
+        look_at(self.pid) == Life::Runs(self.pid_started_ticks)
+    }
+
+    /// True while the last process in `dir` was killed and still holds its files and locks: a moment, in which a
+    /// successor has to wait.
+    pub fn is_ending(dir: &Path) -> bool {
+        let access = fs::read(Self::place(dir)).ok().and_then(|bytes| serde_json::from_slice::<Self>(&bytes).ok());
+        access.is_some_and(|access| look_at(access.pid) == Life::Ends(access.pid_started_ticks))
     }
 }
 
-/// When process `pid` started; none if there is no such process or it is only waiting to be reaped.
-fn started_ticks(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+/// What a process number stands for; with the moment the process started.
+#[derive(PartialEq, Eq)]
+enum Life {
+    Runs(u64),
+    /// Killed or leaving, and not all of its threads are gone.
+    Ends(u64),
+    /// There is none, or it is only waiting to be reaped.
+    Gone,
+}
+
+fn look_at(pid: u32) -> Life {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return Life::Gone };
     // The second field is the program's name in parentheses, which may itself contain blanks and parentheses.
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    // The start is field 22 of the line, so the 19th after the state (field 3).
-    let ticks = fields.nth(18)?.parse().ok()?;
-    Some(ticks).filter(|_| !matches!(state, "Z" | "X"))
+    let fields: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    // Counted from field 3 of the line, the state: 9 are the flags, 22 the start.
+    let ticks = fields.get(19).and_then(|field| field.parse().ok());
+    let (Some(state), Some(ticks)) = (fields.first(), ticks) else { return Life::Gone };
+    if matches!(*state, "Z" | "X") {
+        // The first thread ends before the others, and they share its files.
+        let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+        return if threads > 1 { Life::Ends(ticks) } else { Life::Gone };
+    }
+    let exiting = fields.get(6).and_then(|field| field.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0);
+    if exiting || is_killed(pid) { Life::Ends(ticks) } else { Life::Runs(ticks) }
+}
+
+/// The kernel's flag of a process on its way out.
+const PF_EXITING: u64 = 4;
+const SIGKILL: u32 = 9;
+
+/// Is a SIGKILL on its way to the process?
+fn is_killed(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().filter_map(|line| line.strip_prefix("SigPnd:").or(line.strip_prefix("ShdPnd:")));
+    pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask & 1 << (SIGKILL - 1) != 0)
+}
+
+/// When process `pid` started; none if it does not run.
+fn started_ticks(pid: u32) -> Option<u64> {
+    match look_at(pid) {
+        Life::Runs(ticks) => Some(ticks),
+        Life::Ends(_) | Life::Gone => None,
+    }
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
 /// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,
 /// but never how full it is.
 fn is_dead(point: &Path) -> bool {
-    rustix::fs::statfs(point).is_err_and(|error| error == Errno::NOTCONN)
+    rustix::fs::statfs(point).is_err_and(|error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Like `canonicalize`, but does not touch the last component, which may be a dead mount.

@@ -8,6 +8,7 @@
 //! A file that was never written costs a journal commit of the host's file system at every durable write;
 //! one that was written before costs none. So segments are made from spares, and go back to be spares.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,6 +21,10 @@ use braid_replica::log::{LogReader, Segment};
 /// Spares kept for reuse, at most.
 const SPARES_MAX: usize = 4;
 const FILL_BYTES: usize = 1 << 20;
+/// A read of a segment this long is one of many in a row: what follows is fetched meanwhile.
+const FETCH_FROM: usize = 1 << 20;
+/// How much of it.
+const FETCH_BYTES: u64 = 8 << 20;
 
 /// Segment files by number.
 pub(super) struct SegmentDir {
@@ -30,6 +35,8 @@ pub(super) struct SegmentDir {
     recycled: Vec<PathBuf>,
     bytes: u64,
     serial: u64,
+    /// The segment that was read last while recovering.
+    reading: RefCell<Option<(Segment, File)>>,
 }
 
 fn segment_path(dir: &Path, segment: Segment) -> PathBuf {
@@ -50,7 +57,7 @@ impl SegmentDir {
         for path in recycled.drain(..) {
             file::remove(&path)?;
         }
-        let mut this = Self { dir: dir.to_owned(), open: HashMap::new(), next: None, recycled, bytes, serial: 0 };
+        let mut this = Self { dir: dir.to_owned(), open: HashMap::new(), next: None, recycled, bytes, serial: 0, reading: RefCell::default() };
         this.order_spare()?;
         Ok(this)
     }
@@ -76,6 +83,7 @@ impl SegmentDir {
 
     /// The segment is not needed any more.
     pub(super) fn remove(&mut self, segment: Segment, turn: &mut Turn) -> Result<()> {
+        self.reading.take();
         if let Some(id) = self.open.remove(&segment) {
             turn.close(id);
         }
@@ -141,9 +149,16 @@ impl LogReader for SegmentDir {
     }
 
     fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
-        let file = File::open(&segment_path(&self.dir, segment), mode)?;
+        let mut reading = self.reading.borrow_mut();
+        if reading.as_ref().is_none_or(|(open, _)| *open != segment) {
+            let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
+            *reading = Some((segment, File::open(&segment_path(&self.dir, segment), mode)?));
+        }
+        let Some((_, file)) = reading.as_ref() else { return Ok(Vec::new()) };
         let len = len.min(file.size()?.saturating_sub(offset) as usize);
+        if len >= FETCH_FROM {
+            file.will_need(offset + len as u64, FETCH_BYTES);
+        }
         Ok(file.read_at(offset, len)?.to_vec())
     }
 }

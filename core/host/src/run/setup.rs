@@ -61,8 +61,10 @@ pub struct HostConfig {
 
 /// Bytes of staged data kept in memory by each partition.
 const STAGE_CACHE_BYTES: usize = 192 << 20;
-/// Log size of a partition above which old staged data is moved to packs.
-const LOG_SOFT_BYTES: u64 = 12 * SEGMENT_BYTES;
+/// Log size of all partitions together above which old staged data is moved to packs: all of it is read at a start.
+const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
+/// But no partition is pressed below this.
+const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
 /// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
@@ -235,7 +237,7 @@ fn start_seat(
         me,
         segment_bytes: SEGMENT_BYTES,
         stage_cache_bytes: STAGE_CACHE_BYTES,
-        log_soft_bytes: LOG_SOFT_BYTES,
+        log_soft_bytes: (LOG_SOFT_BYTES / u64::from(config.partitions)).max(LOG_SOFT_BYTES_MIN),
     };
     let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(coordinator), Arc::clone(switch));
     let start = SeatStart { config: seat, kv, dir, coordinator, switch };
