@@ -16,6 +16,7 @@ pub enum Broken {
     #[cfg(feature = "broken")]
     Names(braid_meta::Variant),
     /// One of file data (uptonow, relocnocas, regrant, reusegrant).
+    #[cfg(feature = "broken")]
     Data(braid_meta::Mutation),
     /// A move is reported as done before the drives acknowledged (earlyack).
     EarlyAck,

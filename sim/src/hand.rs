@@ -95,7 +95,7 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
                 Verdict::Right(new) => hand.model.apply(&action, new),
                 Verdict::Refused => {}
                 // On a full cluster each refusal takes long, and more of them tell nothing new.
-                Verdict::Hindered => hand.left = hand.left.saturating_sub(10),
+                Verdict::Hindered => hand.left = hand.left.saturating_sub(30),
                 Verdict::Wrong(_) if moot => {}
                 Verdict::Wrong(what) => return board.violation(format!("hand {number}: {what}")),
             }

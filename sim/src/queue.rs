@@ -43,6 +43,8 @@ pub enum Event {
     Revive { client: u32 },
     /// A dead drive comes back.
     DriveBack { drive: u32 },
+    /// Partitions are told which drives to use.
+    DrivesChange { usable: Vec<DriveId> },
     /// A metadata disk has room again.
     LogRoom { host: u32 },
     /// Something goes wrong.

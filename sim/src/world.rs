@@ -69,6 +69,8 @@ pub struct World {
     pub(crate) registers: BTreeMap<PartitionId, braid_replica::config::Config>,
     /// The host of each partition.
     pub(crate) homes: BTreeMap<PartitionId, u32>,
+    /// The drives that partitions are told to use.
+    pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
     /// Nothing goes wrong any more.
     pub(crate) calm: bool,
@@ -175,6 +177,7 @@ impl World {
                 self.fallen.push(client);
             }
             Event::DriveBack { drive } => self.drive_back(drive),
+            Event::DrivesChange { usable } => self.drives_change(usable),
             Event::LogRoom { host } => self.hosts[host as usize].disk.set_capacity(None),
             Event::Trouble(trouble) => self.trouble(trouble),
         }
@@ -211,7 +214,4 @@ impl World {
         self.now_us() + 1 + self.rng.below(max_us)
     }
 
-    pub(crate) fn drive_ids(&self) -> Vec<DriveId> {
-        (0..self.config.drives).map(DriveId).collect()
-    }
 }

@@ -256,8 +256,27 @@ impl World {
         }
     }
 
+    /// In a while the administrator tells all partitions which drives are there now; not always.
+    pub(super) fn tell_usable(&mut self) {
+        if self.rng.chance(1, 2) {
+            let at = self.soon(3_000_000);
+            let there = |id: &u32| !self.drives[*id as usize].dead;
+            let usable = (0..self.config.drives).filter(there).map(DriveId).collect();
+            self.queue.put(at, Event::DrivesChange { usable });
+        }
+    }
+
+    pub(super) fn drives_change(&mut self, usable: Vec<DriveId>) {
+        self.note(|| format!("the drives to use are {usable:?}"));
+        for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
+            node.seat.partition().state_mut().set_drives(usable.clone());
+        }
+        self.usable = usable;
+    }
+
     pub(super) fn drive_back(&mut self, drive: u32) {
         self.drives[drive as usize].dead = false;
+        self.tell_usable();
         if self.hosts[self.drives[drive as usize].host as usize].is_up() {
             self.note(|| format!("d{drive} is back"));
             self.start_drive(drive);

@@ -1,6 +1,7 @@
 //! What goes wrong: power, processes, drives, clocks.
 
 use braid_base::ErrorKind;
+use braid_base::ids::DriveId;
 
 use super::World;
 use crate::board::Node;
@@ -41,6 +42,7 @@ impl World {
         for drive in 0..self.config.drives {
             self.drive_back(drive);
         }
+        self.drives_change((0..self.config.drives).map(DriveId).collect());
     }
 
     fn schedule_trouble(&mut self, trouble: Trouble, mean_us: u64) {
@@ -74,6 +76,7 @@ impl World {
             Trouble::DriveDeath => {
                 if let Some(drive) = self.some_bad_drive().filter(|drive| !self.drives[*drive as usize].dead) {
                     self.kill_drive(drive);
+                    self.tell_usable();
                     let at = self.soon(10_000_000);
                     self.queue.put(at, Event::DriveBack { drive });
                 }

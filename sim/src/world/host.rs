@@ -154,7 +154,7 @@ impl World {
     }
 
     fn open_seat(&mut self, host: u32, p: PartitionId) -> Result<Seat> {
-        let drives = self.drive_ids();
+        let drives = self.usable.clone();
         let now_ms = self.host_now(host).mono_ms;
         let steps_left = self.election_steps();
         let (c, h) = (&self.config, &mut self.hosts[host as usize]);
@@ -194,6 +194,7 @@ impl World {
         match self.config.broken {
             #[cfg(feature = "broken")]
             Some(Broken::Names(variant)) => state.leave_out(Some(variant)),
+            #[cfg(feature = "broken")]
             Some(Broken::Data(mutation)) => state.break_rule(mutation),
             _ => {}
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use braid_base::Result;
-use braid_base::ids::PartitionId;
+use braid_base::ids::{DriveId, PartitionId};
 use braid_io::chance::Rng;
 
 use super::{Counts, Host, World};
@@ -21,6 +21,7 @@ impl World {
         let hosts = config.hosts;
         let drives =
             (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
+        let usable = (0..config.drives).map(DriveId).collect();
         let homes: BTreeMap<_, _> = (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
         let mut world = Self {
             rng: Rng::new(config.seed),
@@ -33,6 +34,7 @@ impl World {
             net: Net::CALM,
             hosts: (0..hosts).map(Host::new).collect(),
             drives,
+            usable,
             homes,
             registers: BTreeMap::new(),
             clocks: BTreeMap::new(),
