@@ -213,5 +213,4 @@ impl World {
     pub(crate) fn soon(&mut self, max_us: u64) -> u64 {
         self.now_us() + 1 + self.rng.below(max_us)
     }
-
 }

@@ -122,7 +122,8 @@ fn look_at(pid: u32) -> Life {
         let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
         return if threads > 1 { Life::Ends(ticks) } else { Life::Gone };
     }
-    let exiting = fields.get(6).and_then(|field| field.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0);
+    let exiting =
+        fields.get(6).and_then(|field| field.parse::<u64>().ok()).is_some_and(|flags| flags & PF_EXITING != 0);
     if exiting || is_killed(pid) { Life::Ends(ticks) } else { Life::Runs(ticks) }
 }
 

@@ -57,7 +57,15 @@ impl SegmentDir {
         for path in recycled.drain(..) {
             file::remove(&path)?;
         }
-        let mut this = Self { dir: dir.to_owned(), open: HashMap::new(), next: None, recycled, bytes, serial: 0, reading: RefCell::default() };
+        let mut this = Self {
+            dir: dir.to_owned(),
+            open: HashMap::new(),
+            next: None,
+            recycled,
+            bytes,
+            serial: 0,
+            reading: RefCell::default(),
+        };
         this.order_spare()?;
         Ok(this)
     }
