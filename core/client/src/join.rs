@@ -38,6 +38,16 @@ pub(crate) async fn join_bounded<F: Future>(limit: usize, futures: Vec<F>) -> Ve
     done.into_iter().map(|slot| slot.expect("every future was polled until it was ready")).collect()
 }
 
+/// `future`'s value, or `None` if `end` comes first.
+pub(crate) async fn until<F: Future>(end: impl Future<Output = ()>, future: F) -> Option<F::Output> {
+    let (mut end, mut future) = (pin!(end), pin!(future));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
 /// `future`'s value, or `None` if `ms` milliseconds pass first. The timer is made only if `future` has to wait.
 pub(crate) async fn within<F: Future>(wire: &dyn Wire, ms: u64, future: F) -> Option<F::Output> {
     let mut future = pin!(future);

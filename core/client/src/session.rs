@@ -7,7 +7,7 @@ use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::join::within;
+use crate::join::{until, within};
 use crate::wire::Wire;
 
 /// How long a session waits, milliseconds.
@@ -157,8 +157,9 @@ impl Session {
             let op = OpId { client: self.client, seq: ticket.seq };
             let request = Request { op, done_upto: self.done_upto(), fs, cred, body: body.clone() };
             let left = give_up.saturating_sub(self.wire.now_ms());
-            let asked = self.wire.partition(p, request);
-            let answer = within(&*self.wire, left.min(attempt_ms), asked).await;
+            let mut asked = self.wire.partition(p, request);
+            let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await;
+            let silent = answer.is_none();
             let error = match answer {
                 Some(Err(error)) if is_passing(error.kind()) => error,
                 Some(answer) => return answer,
@@ -172,7 +173,17 @@ impl Session {
             let longest = if error.kind() == ErrorKind::Busy { BACKOFF_BUSY_MAX_MS } else { BACKOFF_GONE_MAX_MS };
             // Two that collide would collide again after equal pauses: the number of the operation tells them apart.
             let spread = (ticket.seq ^ self.client.0) % pause;
-            self.wire.sleep_ms((pause + spread).min(give_up - now)).await;
+            let rest = self.wire.sleep_ms((pause + spread).min(give_up - now));
+            if silent {
+                // It may be answered late: an answer that comes into the pause counts.
+                match until(rest, asked).await {
+                    Some(Err(error)) if is_passing(error.kind()) => {}
+                    Some(answer) => return answer,
+                    None => {}
+                }
+            } else {
+                rest.await;
+            }
             pause = (pause * 2).min(longest);
         }
     }
