@@ -8,6 +8,8 @@ set -euo pipefail
 
 # Cases that Braid does not pass, each with its reason in docs/semantics.md.
 expected=()
+# Cases that the suite itself leaves out here, likewise (a regular expression).
+unrun=link::link_count_max
 
 quoted=$(printf '"%s",' "${expected[@]}")
 config() { # allow_remount
@@ -44,17 +46,23 @@ printf '#!/bin/sh\nexec %s -i "$@"\n' "$(command -v mount)" >"$SCRATCH/shim/moun
 chmod 755 "$SCRATCH/shim/mount"
 export PATH=$SCRATCH/shim:$PATH
 
-run() { # config, patterns
-  local code=0 out=$SCRATCH/pjdfstest.out
+run() { # regular expression of cases that may be left out, config, patterns
+  local code=0 out=$SCRATCH/pjdfstest.out may=$1
+  shift
   "$BRAID_TOOLS/bin/pjdfstest" -c "$@" -p "$DIR" -s "$second" >"$out" 2>&1 || code=$?
   grep -a -A 2 FAILED "$out" || true
+  # A case that does not run passes nothing.
+  if grep -a ' skipped$' "$out" | grep -vE "^($may) "; then
+    echo "cases were left out that docs/semantics.md does not name"
+    code=1
+  fi
   grep -a '^Summary:' "$out" || tail -n 5 "$out"
   return "$code"
 }
 
 # The read-only cases remount the file system and need it idle, so they run by themselves. A remount changes
 # the whole mount, so it is left out where the folder is not the root of a mount of ours.
-run "$SCRATCH/pjdfstest.toml"
+run "$unrun|.*::erofs_.*" "$SCRATCH/pjdfstest.toml"
 if [[ -n ${MOUNT:-} && $DIR == "$MOUNT"/* ]]; then
-  run "$SCRATCH/pjdfstest-remount.toml" erofs
+  run none "$SCRATCH/pjdfstest-remount.toml" erofs
 fi
