@@ -69,7 +69,7 @@ pub fn check(order: &Order) -> Result<()> {
 fn await_end(dir: &Path) {
     let until_ms = braid_io::clock::mono_ms() + END_MAX_MS;
     while Access::is_ending(dir) && braid_io::clock::mono_ms() < until_ms {
-        thread::sleep(Duration::from_millis(10));
+        thread::park_timeout(Duration::from_millis(10));
     }
 }
 
