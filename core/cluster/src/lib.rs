@@ -18,6 +18,10 @@
 mod backup;
 pub mod capacity;
 pub mod coordinator;
+/// The layouts of `docs/formats.md`, for tests.
+#[cfg(test)]
+#[path = "../../base/tests/layout/mod.rs"]
+mod drawn;
 pub mod embedded;
 pub mod facts;
 pub mod filesystems;

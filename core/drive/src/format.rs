@@ -3,6 +3,8 @@
 pub mod header;
 pub mod page;
 pub mod superblock;
+#[cfg(test)]
+mod tests;
 
 use braid_base::crc::crc32c_parts;
 use braid_base::limits::BLOCK;

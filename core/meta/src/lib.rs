@@ -14,6 +14,10 @@
 //! Tests: one `Op` stream on a partition and on a plain in-memory reference; views against a byte array;
 //! cross-partition protocols exhaustively on small cases.
 
+/// The layouts of `docs/formats.md`, for tests.
+#[cfg(test)]
+#[path = "../../base/tests/layout/mod.rs"]
+mod drawn;
 pub mod event;
 pub mod overlay;
 pub mod partition;

@@ -326,3 +326,17 @@ fn decode(key: &str, bytes: &[u8]) -> Result<Stored> {
     let item = Item { key: key.to_owned(), value, created, modified };
     Ok(Stored { item, session })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Item, Revision, encode};
+    use crate::drawn::{b, bytes, n};
+
+    #[test]
+    fn an_item_is_as_drawn() {
+        let (key, value) = ("key".to_owned(), b"value".to_vec());
+        let item = Item { key, value, created: Revision(1), modified: Revision(2) };
+        let fields = [n("created", 1u8), n("modified", 2u8), n("session", 3u8), b("value", b"value")];
+        assert_eq!(bytes("item", &fields), encode(&item, 3));
+    }
+}

@@ -97,10 +97,12 @@ fn kind(r: &mut Reader<'_>) -> Result<FileType> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stored, encode};
+    use super::{Stored, encode, encode_forwarded};
+    use crate::drawn::{b, bytes, n};
     use braid_base::attr::{Attr, FileType, Time};
     use braid_base::ids::Ino;
     use braid_base::msg::fs::Reply;
+    use braid_base::record::{InodeRec, Record};
 
     #[test]
     fn answers_round_trip() {
@@ -121,5 +123,27 @@ mod tests {
             assert_eq!(format!("{back:?}"), format!("{reply:?}"));
             assert!(Stored::decode(&bytes[..bytes.len() - 1]).is_err());
         }
+    }
+
+    #[test]
+    fn answers_are_as_drawn() {
+        let attr = Attr { ino: Ino(7), mode: 0o640, size: 9, ..Attr::default() };
+        let inode = InodeRec { attr: attr.clone(), ..InodeRec::default() }.encode();
+        let known = [n("attr_ino", 7u8), b("inode", &inode)];
+        let entry = |known: u8| vec![n("ino", 8u8), n("type", 2u8), n("known", known)];
+        let (ino, kind) = (Ino(8), FileType::Directory);
+        let drawn = [
+            ("reply-done", vec![], Reply::Done),
+            ("reply-attr", known.to_vec(), Reply::Attr(attr.clone())),
+            ("reply-entry", [entry(1), known.to_vec()].concat(), Reply::Entry { ino, kind, attr: Some(attr.clone()) }),
+            ("reply-entry", entry(0), Reply::Entry { ino, kind, attr: None }),
+            ("reply-unlinked", vec![n("ino", 8u8)], Reply::Unlinked { ino }),
+            ("reply-renamed", vec![n("moved", 8u8), n("other", 0u8)], Reply::Renamed { moved: ino, other: None }),
+            ("reply-wrote", [vec![n("off", 77u8)], known.to_vec()].concat(), Reply::Wrote { off: 77, attr }),
+        ];
+        for (name, fields, reply) in drawn {
+            assert_eq!(Some(bytes(name, &fields)), encode(&reply), "{name}");
+        }
+        assert_eq!(bytes("reply-forwarded", &[]), encode_forwarded());
     }
 }

@@ -189,6 +189,7 @@ fn unknown(what: &str, found: u8) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawn::{Value, b, bytes, n};
 
     fn round_trip<R: Record + PartialEq + std::fmt::Debug>(record: &R) {
         let bytes = record.encode();
@@ -220,5 +221,50 @@ mod tests {
         let op = OpId { client: ClientId(8), seq: 9 };
         round_trip(&NoteRec { op, fs: FsId(1), note: Note::Unlinked { ino: Ino(4), at } });
         round_trip(&NoteRec { op, fs: FsId(1), note: Note::Renamed { ino: Ino(4), at } });
+    }
+
+    fn intents() -> Vec<(&'static str, Vec<(String, Value)>, Intent)> {
+        let (dir, name, kind) = (Ino(3), b"name".to_vec(), FileType::Symlink);
+        let attr = Attr { ino: Ino(4), mode: 0o755, ..Attr::default() };
+        let inode = InodeRec { attr: attr.clone(), parent: dir, quota: 6, ..InodeRec::default() }.encode();
+        let xattrs = vec![(b"user.a".to_vec(), b"1".to_vec())];
+        let (d, f, i, t) = (n("dir", 3u8), b("name", b"name"), n("ino", 4u8), n("type", 3u8));
+        let set = |old: Option<(Ino, FileType)>| Intent::Set { dir, name: name.clone(), old, ino: Ino(4), kind };
+        let mut replacing = vec![d.clone(), f.clone(), n("replaces", 1u8), n("old_ino", 5u8), n("old_type", 1u8)];
+        replacing.extend([i.clone(), t.clone()]);
+        let made = vec![i.clone(), b("inode", &inode), n("count", 1u8), b("xattr", b"user.a"), b("value", b"1")];
+        let make_dir = Intent::MakeDir(Box::new(NewDir { ino: Ino(4), attr, parent: dir, quota: 6, xattrs }));
+        let reparent = Intent::Reparent { ino: Ino(4), from: Ino(5), to: Ino(6) };
+        let wanted = Intent::Wanted { op: OpId { client: ClientId(8), seq: 9 } };
+        let clear = Intent::Clear { dir, name: name.clone(), ino: Ino(4), kind };
+        vec![
+            ("intent-clear", vec![d.clone(), f.clone(), i.clone(), t.clone()], clear),
+            ("intent-set", vec![d, f, n("replaces", 0u8), i.clone(), t], set(None)),
+            ("intent-set", replacing, set(Some((Ino(5), FileType::File)))),
+            ("intent-make-dir", made, make_dir),
+            ("intent-link", vec![i.clone(), n("quota", 7u8)], Intent::Link { ino: Ino(4), quota: 7 }),
+            ("intent-remove-dir", vec![i.clone()], Intent::RemoveDir { ino: Ino(4) }),
+            ("intent-reparent", vec![i, n("from", 5u8), n("to", 6u8)], reparent),
+            ("intent-wanted", vec![n("client", 8u8), n("seq", 9u8)], wanted),
+        ]
+    }
+
+    #[test]
+    fn stored_forms_are_as_drawn() {
+        for (name, fields, intent) in intents() {
+            let fields = [n("fs", 1u8), n("count", 1u8), b("intents", &bytes(name, &fields))];
+            let record = PendingRec { fs: FsId(1), intents: vec![intent] };
+            assert_eq!(bytes("pending", &fields), record.encode(), "{name}");
+        }
+        let participants = vec![PartitionId(1), PartitionId(7)];
+        let fields = [n("commit", 0u8), n("moves", 1u8), n("count", 2u8), n("participant", 1u8), n("participant", 7u8)];
+        assert_eq!(bytes("outcome", &fields), OutcomeRec { commit: false, moves: true, participants }.encode());
+        let (at, op) = (Time { sec: -5, nsec: 6 }, OpId { client: ClientId(8), seq: 9 });
+        let ino = Ino(4);
+        for (tag, note) in [(1u8, Note::Unlinked { ino, at }), (2, Note::Renamed { ino, at })] {
+            let mut fields = vec![n("client", 8u8), n("seq", 9u8), n("fs", 1u8), n("tag", tag), n("ino", 4u8)];
+            fields.extend([n("at_s", -5i64 as u64), n("at_ns", 6u8)]);
+            assert_eq!(bytes("note", &fields), NoteRec { op, fs: FsId(1), note }.encode());
+        }
     }
 }

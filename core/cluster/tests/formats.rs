@@ -1,0 +1,73 @@
+//! Records of the coordinator are as `docs/formats.md` shows them, and nothing there is missing.
+
+use std::collections::BTreeMap;
+
+use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
+use braid_cluster::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Member, Partition, Protection};
+use braid_cluster::records::{Record, encode};
+use serde_json::Value;
+
+/// Key and record of each line of the page's block of records.
+fn drawn() -> BTreeMap<String, Value> {
+    let page = include_str!("../../../docs/formats.md");
+    let block = page.split("```records\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block");
+    let line = |line: &str| {
+        let (key, json) = line.split_once(' ').expect("key and record");
+        (key.to_owned(), serde_json::from_str(json).expect("JSON"))
+    };
+    block.lines().map(line).collect()
+}
+
+fn written<T: Record>(record: &T) -> (String, Value) {
+    let bytes = encode(record).expect("encodes");
+    (record.key(), serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+#[test]
+fn records_are_as_drawn() {
+    let cluster = Cluster {
+        guid: Guid([1; 16]),
+        name: "n".to_owned(),
+        created_s: 1,
+        protection: Protection { data: 4, parity: 2 },
+        shard_bytes: 8 << 20,
+        partitions: 2,
+        feature_level: 1,
+    };
+    let drive = Drive {
+        id: DriveId(2),
+        uuid: Guid([2; 16]),
+        host: HostId(1),
+        path: "/d".into(),
+        size_bytes: 4,
+        domain: DomainId(3),
+        state: DriveState::Active,
+    };
+    let partition = Partition {
+        id: PartitionId(3),
+        term: Term(5),
+        primary: Some(HostId(1)),
+        members: vec![Member { host: HostId(1), store: Guid([3; 16]) }],
+        learners: vec![],
+    };
+    let fs = Filesystem {
+        id: FsId(4),
+        uuid: Guid([4; 16]),
+        name: "default".to_owned(),
+        group: "default".to_owned(),
+        total_bytes: None,
+        root_vp: Vp(4),
+        created_s: 6,
+        removing: false,
+    };
+    let group = Group { name: "default".to_owned(), target_ssd_retention_s: 7, start_demote_s: 8 };
+    let code = BTreeMap::from([
+        written(&cluster),
+        written(&Host { id: HostId(1), name: "h".to_owned(), joined_s: 2 }),
+        written(&drive),
+        written(&partition),
+        written(&fs),
+        written(&group),
+    ]);
+    assert_eq!(drawn(), code);
+}
