@@ -70,7 +70,12 @@ impl Node {
     async fn summary(&self) -> Result<Status> {
         let (drives, partitions) = (self.drive_views().await?, self.partition_views()?);
         let cluster = &self.plan.cluster;
-        let (state, problems) = health::judge(cluster.protection, &drives, &partitions);
+        let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
+        if let Some(damage) = self.host()?.view_damage() {
+            // What lies there cannot be read, everything else can.
+            state = state.max(health::State::Degraded);
+            problems.push(damage.message().to_owned());
+        }
         let used_bytes = self.host()?.partitions().iter().map(|report| report.data.used_bytes).sum();
         Ok(Status {
             state,

@@ -5,11 +5,12 @@
 
 pub mod applied;
 pub mod batch;
+pub mod cached;
 pub mod map;
 #[cfg(feature = "rocks")]
 pub mod rocks;
 
-use braid_base::Result;
+use braid_base::{Error, Result};
 
 use self::batch::Batch;
 
@@ -27,4 +28,9 @@ pub trait Kv: Send + Sync {
 
     /// When it returns, everything applied before the call is durable. A failure poisons the engine.
     fn flush(&self) -> Result<()>;
+
+    /// The first damage that was met, if any: what is read elsewhere may still be right.
+    fn damage(&self) -> Option<Error> {
+        None
+    }
 }

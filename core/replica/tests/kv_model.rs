@@ -1,8 +1,9 @@
 //! The engines against a plain map, and against each other: random batches, scans, flushes, crashes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use braid_replica::{Batch, Change, Kv, MapKv};
+use braid_replica::{Batch, CachedKv, Change, Kv, MapKv};
 
 type Plain = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -98,6 +99,40 @@ fn map_engine_equals_a_map_and_returns_to_its_last_flush() {
             let key = chance.key();
             assert_eq!(kv.get(&key).expect("memory"), plain.get(&key).cloned());
             assert_eq!(kv.len(), plain.len());
+        }
+    }
+}
+
+#[test]
+fn an_engine_with_a_cache_equals_a_map_over_crashes() {
+    for seed in 1..40 {
+        let (mut chance, mut plain) = (Chance(seed * 104_729), Plain::new());
+        let engine = Arc::new(MapKv::new());
+        // Room for a handful of rows: they come and go all the time.
+        let cached = || CachedKv::new(engine.clone(), 3_000);
+        let (mut kv, mut flushed) = (cached(), plain.clone());
+        for _ in 0..600 {
+            match chance.below(24) {
+                0 => {
+                    kv.flush().expect("memory");
+                    flushed = plain.clone();
+                }
+                1 => {
+                    engine.crash();
+                    kv = cached();
+                    plain = flushed.clone();
+                }
+                2..5 => check_scans(&kv, &plain, &mut chance),
+                6..12 => {
+                    let batch = chance.batch();
+                    kv.apply(&batch).expect("memory");
+                    apply_plain(&mut plain, &batch);
+                }
+                _ => {
+                    let key = chance.key();
+                    assert_eq!(kv.get(&key).expect("memory"), plain.get(&key).cloned());
+                }
+            }
         }
     }
 }
@@ -207,6 +242,59 @@ mod rocks {
         let lost = scratch.open().err().expect("a table file is gone");
         assert_eq!(lost.kind(), ErrorKind::Corrupt, "{lost}");
         let path = scratch.0.display().to_string();
-        assert!(lost.message().contains(&path) && lost.message().contains("fsck"), "{lost}");
+        assert!(lost.message().contains(&format!("mv {path} {path}.damaged")), "{lost}");
+        assert!(!lost.message().contains('\n'), "one line: {lost}");
+    }
+
+    #[test]
+    fn nothing_begins_anew_over_the_remains_of_a_database() {
+        let scratch = Scratch::new("remains");
+        let kv = scratch.open().expect("a fresh directory");
+        let mut batch = Batch::new();
+        batch.put(b"k".to_vec(), vec![1; 5000]);
+        kv.apply(&batch).expect("writable");
+        kv.flush().expect("writable");
+        drop(kv);
+        let names = || {
+            let files = std::fs::read_dir(&scratch.0).expect("there").flatten();
+            let mut names: Vec<_> = files.filter_map(|f| f.file_name().into_string().ok()).collect();
+            names.retain(|name| name.ends_with(".sst") || name.starts_with("MANIFEST"));
+            names.sort();
+            names
+        };
+        std::fs::remove_file(scratch.0.join("CURRENT")).expect("there");
+        let before = names();
+        let lost = scratch.open().err().expect("the file that names the others is gone");
+        assert_eq!(lost.kind(), ErrorKind::Corrupt, "{lost}");
+        assert!(lost.message().contains(".damaged"), "{lost}");
+        assert_eq!(names(), before, "nothing was deleted");
+    }
+
+    #[test]
+    fn damage_met_while_reading_is_kept_for_status() {
+        let scratch = Scratch::new("damage");
+        let kv = scratch.open().expect("a fresh directory");
+        let mut batch = Batch::new();
+        for i in 0..2000u32 {
+            batch.put(i.to_be_bytes().to_vec(), i.to_le_bytes().repeat(64));
+        }
+        kv.apply(&batch).expect("writable");
+        kv.flush().expect("writable");
+        drop(kv);
+        for file in std::fs::read_dir(&scratch.0).expect("there").flatten() {
+            if file.path().extension().is_some_and(|e| e == "sst") {
+                let mut bytes = std::fs::read(file.path()).expect("readable");
+                bytes[100..200].fill(0x5A);
+                std::fs::write(file.path(), bytes).expect("writable");
+            }
+        }
+        let kv = scratch.open().expect("sizes and the ends of the files are as they were");
+        assert!(kv.damage().is_none(), "nothing met yet");
+        let met = kv.get(&0u32.to_be_bytes()).expect_err("the first block is bad");
+        assert_eq!(met.kind(), ErrorKind::Corrupt);
+        let kept = kv.damage().expect("kept");
+        assert_eq!(kept.message(), met.message());
+        assert!(kept.message().contains(".damaged"), "{kept}");
+        assert!(kv.get(&1999u32.to_be_bytes()).expect("another block").is_some());
     }
 }

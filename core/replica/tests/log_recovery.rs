@@ -313,8 +313,15 @@ fn retention_keeps_what_any_rule_still_needs() {
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     let applied = Expect { applied: (Term(1), Index(60)), ..Expect::default() };
     assert_eq!(recovered_with(&files, applied).expect("whole").1.first, log.first_index());
-    let error = recovered(&files).err().expect("a view that never applied 1 needs it");
+    let mut shown = 0;
+    let refused = recover(&files, &ident(), Expect::default(), &mut |_| {
+        shown += 1;
+        Ok(())
+    });
+    let error = refused.err().expect("a view that never applied 1 needs it");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("the view cannot be rebuilt"), "{error}");
+    assert_eq!(shown, 0, "refused before anything is acted upon");
 }
 
 #[test]

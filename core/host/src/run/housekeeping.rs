@@ -30,7 +30,7 @@ pub(super) struct Housekeeper {
 impl Housekeeper {
     pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let mut rounds = Rounds { seats, kv, capacity, flushed: Vec::new(), since_flush: 0 };
+        let mut rounds = Rounds { seats, kv, capacity, flushed: Vec::new(), since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
@@ -55,10 +55,18 @@ struct Rounds {
     capacity: u64,
     flushed: Vec<Index>,
     since_flush: u32,
+    /// The damage of the view was told.
+    told: bool,
 }
 
 impl Rounds {
     fn run(&mut self) {
+        if !self.told
+            && let Some(damage) = self.kv.damage()
+        {
+            self.told = true;
+            tracing::error!("{damage}");
+        }
         let reports = self.reports();
         self.share_capacity(&reports);
         let applied: Vec<Index> = reports.iter().map(|report| report.stat.applied).collect();

@@ -124,6 +124,11 @@ impl Host {
         reports
     }
 
+    /// The first damage met in the key-value view, if any.
+    pub fn view_damage(&self) -> Option<Error> {
+        self.kv.damage()
+    }
+
     /// What each running drive says of itself; an error in place of the numbers if it cannot.
     pub async fn drives(&self) -> Vec<(DriveId, Result<DriveStat>)> {
         let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };

@@ -1,6 +1,7 @@
 //! RocksDB as the engine of a host: no write-ahead log, because the partitions' logs are one.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_base::{Error, ErrorKind, Result, keys};
@@ -41,16 +42,21 @@ pub struct RocksKv {
     write: WriteOptions,
     /// Set by the first failed write or flush: what the engine holds is unknown from then on.
     poisoned: AtomicBool,
+    /// The first damage that was met.
+    damage: OnceLock<Error>,
 }
 
 impl RocksKv {
     /// Opens the database in `path`, creates it if the directory is empty or absent. Checks every
     /// table file it knows of for presence and size; the message of an error says what to do.
     pub fn open(path: &Path, options: RocksOptions) -> Result<Self> {
-        let db = DB::open(&database_options(&options), path).map_err(|e| open_error(path, &e))?;
+        let mut database = database_options(&options);
+        // The library would begin anew over the remains of a damaged one, and delete them.
+        database.create_if_missing(!has_tables(path)?);
+        let db = DB::open(&database, path).map_err(|e| open_error(path, &e))?;
         let mut write = WriteOptions::default();
         write.disable_wal(true);
-        Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false) })
+        Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false), damage: OnceLock::new() })
     }
 
     fn guarded(&self, doing: &str, result: std::result::Result<(), rocksdb::Error>) -> Result<()> {
@@ -74,7 +80,13 @@ impl RocksKv {
     }
 
     fn error(&self, doing: &str, error: &rocksdb::Error) -> Error {
-        Error::new(kind(error), format!("metadata store {}: {doing}: {error}", self.path.display()))
+        let what = format!("metadata store {}: {doing}: {error}", self.path.display());
+        if kind(error) != ErrorKind::Corrupt {
+            return Error::new(kind(error), what);
+        }
+        let damage = Error::new(ErrorKind::Corrupt, format!("{what}; {}", way_out(&self.path)));
+        self.damage.get_or_init(|| damage.clone());
+        damage
     }
 }
 
@@ -122,11 +134,14 @@ impl Kv for RocksKv {
         flush.set_wait(true);
         self.guarded("flushing", self.db.flush_opt(&flush))
     }
+
+    fn damage(&self) -> Option<Error> {
+        self.damage.get().cloned()
+    }
 }
 
 fn database_options(options: &RocksOptions) -> Options {
     let mut out = Options::default();
-    out.create_if_missing(true);
     out.set_paranoid_checks(true);
     out.set_atomic_flush(true);
     out.set_compression_type(DBCompressionType::Lz4);
@@ -154,14 +169,31 @@ fn database_options(options: &RocksOptions) -> Options {
     out
 }
 
+/// True if table files lie there: everything that was ever flushed is in some. `Io` if it cannot be looked at.
+fn has_tables(path: &Path) -> Result<bool> {
+    match std::fs::read_dir(path) {
+        Ok(mut entries) => {
+            Ok(entries.any(|entry| entry.is_ok_and(|e| e.path().extension().is_some_and(|x| x == "sst"))))
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(Error::os(format_args!("metadata store {}", path.display()), &error)),
+    }
+}
+
+/// What to do about a damaged database: the logs say the same, as far back as they go.
+fn way_out(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "put a whole copy of {path} back, or stop, move it aside (mv {path} {path}.damaged) and start again: it is \
+         rebuilt if the logs still have their first entries, and refused without harm if not"
+    )
+}
+
 fn open_error(path: &Path, error: &rocksdb::Error) -> Error {
     let way_out = match kind(error) {
-        ErrorKind::Corrupt => {
-            "files are missing or damaged: run `braid fsck`, or remove this host's stores so that they are rebuilt \
-             from the other members (a partition with one member has no other copy)"
-        }
-        ErrorKind::Refused => "another process holds it: stop that one first",
-        _ => "check that the volume is mounted, writable and not full",
+        ErrorKind::Corrupt => format!("files are missing or damaged: {}", way_out(path)),
+        ErrorKind::Refused => "another process holds it: stop that one first".to_owned(),
+        _ => "check that the volume is mounted, writable and not full".to_owned(),
     };
     Error::new(kind(error), format!("metadata store {}: cannot open: {error}; {way_out}", path.display()))
 }
@@ -169,6 +201,8 @@ fn open_error(path: &Path, error: &rocksdb::Error) -> Error {
 fn kind(error: &rocksdb::Error) -> ErrorKind {
     match error.kind() {
         rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
+        // Table files without the file that names them.
+        rocksdb::ErrorKind::InvalidArgument if error.as_ref().contains("does not exist") => ErrorKind::Corrupt,
         // The lock file of a running process shows up as an I/O error; only its text tells.
         rocksdb::ErrorKind::IOError if error.as_ref().contains("lock") => ErrorKind::Refused,
         // A file named by the manifest that is not there.

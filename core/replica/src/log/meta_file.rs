@@ -60,8 +60,8 @@ impl ReplicaMeta {
         if best.is_none() && bytes.iter().any(|b| *b != 0) {
             return Err(Error::new(
                 ErrorKind::Corrupt,
-                "replica.meta: neither of its two blocks can be read; the replica must not serve: rebuild it as a \
-                 new store from the other members",
+                "replica.meta: neither of its two blocks can be read: put the right file back, or rebuild the replica as \
+                 a new store from the other members if there are any",
             ));
         }
         Ok(best)

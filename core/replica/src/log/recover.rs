@@ -156,6 +156,10 @@ fn read_segment(
     if begun && first != found.last_index.next() {
         return Err(gap(ident, Some(header.segment), found.last_index.next(), first));
     }
+    let needed = found.last_index.max(applied.1).next();
+    if !begun && first > needed {
+        return Err(gap(ident, Some(header.segment), needed, first));
+    }
     let mut scan = SegmentScan::new(reader, ident, header.segment);
     let (mut next, mut offset) = (first, BLOCK as u64);
     while counts(next) {
@@ -246,6 +250,16 @@ fn too_short(ident: &LogIdent, found: &Found, floor: Index) -> Error {
 
 fn gap(ident: &LogIdent, segment: Option<Segment>, expected: Index, next: Index) -> Error {
     let segment = segment.map_or("the log".to_owned(), |s| s.to_string());
+    if expected == Index(1) {
+        return Error::new(
+            ErrorKind::Corrupt,
+            format!(
+                "log of {} (store {}): the log goes back only to record {next} ({segment}) and the key-value view \
+                 holds nothing, so the view cannot be rebuilt: put the directory of the view back as it was",
+                ident.partition, ident.store
+            ),
+        );
+    }
     Error::new(
         ErrorKind::Corrupt,
         format!(

@@ -8,7 +8,8 @@ use super::format::{LAST_OF_GROUP, RECORD_HEADER, RecordHeader, RecordView, Segm
 use super::{LogIdent, LogReader, Segment};
 
 /// What to do about a log that lost data (R9).
-pub(super) const QUARANTINE: &str = "the replica must not serve: rebuild it as a new store from the other members";
+pub(super) const QUARANTINE: &str = "it must not serve so: put the right file back, or rebuild the replica as a new \
+                                     store from the other members if there are any";
 
 /// Bytes of the first read, for those who want a few records.
 const WINDOW_FIRST: usize = 64 << 10;
