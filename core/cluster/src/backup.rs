@@ -3,9 +3,10 @@
 //! ```text
 //! <file>.backup: {"version":1, "crc32c":<of items>, "items":[{"key":..,"text":..} | {"key":..,"hex":..}, ..]}
 //! ```
-//! It is written anew at every start and when a lasting record changes, not for every counter or term. So what
-//! moves on without it is made safe when it is read: counters jump ahead of every number that may have been
-//! given, and a partition's next term is chosen above the one its replica has seen (`partitions::claim`).
+//! It is written anew at every start, when a lasting record changes and when a counter begins, not for every
+//! number or term. So what moves on without it is made safe when it is read: counters jump ahead of every number
+//! that may have been given, and a partition's next term is chosen above the one its replica has seen
+//! (`partitions::claim`).
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -40,6 +41,11 @@ struct Entry {
 /// Must the backup follow a change of `key` at once?
 pub(crate) fn covers(key: &str) -> bool {
     !["ctr/", "partition/", "live/"].iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Is this the first number of a counter? The backup must know that there is one, or it could not jump ahead.
+pub(crate) fn begins_counter(put: &Put) -> bool {
+    put.key.starts_with("ctr/") && put.value == b"1"
 }
 
 /// Is there a backup of the file at `path`?

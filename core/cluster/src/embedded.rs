@@ -149,7 +149,7 @@ impl Coordinator for Embedded {
             return Ok(Outcome::Conflict);
         }
         let revision = state.write(&txn.puts, &txn.deletes, &self.shared.changed)?;
-        if txn.touches(backup::covers) {
+        if txn.touches(backup::covers) || txn.puts.iter().any(backup::begins_counter) {
             state.store.back_up()?;
         }
         Ok(Outcome::Done(revision))

@@ -155,6 +155,7 @@ fn recovery_restores_records_and_leaps_counters() {
     put(&first, "cluster", "{\"name\":\"x\"}");
     first.txn(&Txn::new().put("host/1", vec![0xFF, 0x00, 0x80])).expect("put");
     assert_eq!(first.counter("client").expect("not in the backup"), 2);
+    assert_eq!(first.counter("drive").expect("a counter begun last of all"), 1);
     drop(first);
     let still = Embedded::recover(&path, clock().0).err().expect("the file is still there");
     assert_eq!(still.kind(), ErrorKind::Refused);
@@ -164,7 +165,9 @@ fn recovery_restores_records_and_leaps_counters() {
     let second = Embedded::recover(&path, clock().0).expect("recover");
     assert_eq!(value(&second, "cluster").as_deref(), Some(&b"{\"name\":\"x\"}"[..]));
     assert_eq!(value(&second, "host/1"), Some(vec![0xFF, 0x00, 0x80]));
-    assert!(second.counter("client").expect("counter") > 1_000);
+    for name in ["client", "drive"] {
+        assert!(second.counter(name).expect("counter") > 1_000, "{name}");
+    }
 }
 
 #[test]
