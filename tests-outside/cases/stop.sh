@@ -65,6 +65,13 @@ exec 9<&-
 within 10 "$BRAID" umount "$MOUNT"
 cluster_up
 [[ $(cat "$MOUNT/file") == after ]] || die "the file is gone"
+
+# 5. A start at once after a kill waits for what the killed process still holds.
+for _ in 1 2 3; do
+  kill -KILL "$PID"
+  cluster_up || die "an up right after a kill failed"
+done
+[[ $(cat "$MOUNT/file") == after ]] || die "the file is gone"
 within 15 "$BRAID" down "$STATE"
 ! mountpoint -q "$MOUNT" || die "still mounted after down"
 echo "second mount, busy mount, SIGTERM in $took s, dead server: all in order"
