@@ -5,7 +5,6 @@
 
 pub mod applied;
 pub mod batch;
-pub mod cached;
 pub mod map;
 #[cfg(feature = "rocks")]
 pub mod rocks;
