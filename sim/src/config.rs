@@ -201,13 +201,13 @@ impl SimConfig {
 }
 
 fn net(rng: &mut Rng) -> Net {
-    let rough = rng.below(3);
+    let rough = rng.below(4);
     Net {
         min_us: 20,
         max_us: *pick(rng, &[200, 2_000, 20_000]),
-        lost: [0, 50, 300][rough as usize],
-        doubled: [0, 100, 500][rough as usize],
-        late: [0, 100, 300][rough as usize],
+        lost: [0, 50, 300, 1500][rough as usize],
+        doubled: [0, 100, 500, 1500][rough as usize],
+        late: [0, 100, 300, 1000][rough as usize],
         late_us: *pick(rng, &[100_000, 3_000_000]),
     }
 }
@@ -225,7 +225,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
     bad_drives.truncate(rng.index(3));
     FaultPlan {
         at_points,
-        crash_every_us: *pick(rng, &[0, 2_000_000, 10_000_000]),
+        crash_every_us: *pick(rng, &[0, 400_000, 2_000_000, 10_000_000]),
         down_max_us: *pick(rng, &[50_000, 3_000_000]),
         kill_every_us: *pick(rng, &[0, 10_000_000]),
         flush_every_us: *pick(rng, &[300_000, 3_000_000, 20_000_000]),
