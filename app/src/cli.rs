@@ -2,13 +2,13 @@
 
 use std::ffi::OsString;
 use std::io::{Write, stderr};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::cmd;
 use crate::exit::{self, Outcome};
+use crate::whole::Whole;
 
 /// The tree of commands.
 #[derive(Parser)]
@@ -19,17 +19,6 @@ pub struct Cli {
     pub whole: Whole,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// Options of every command.
-#[derive(Args, Clone, Debug)]
-pub struct Whole {
-    /// Directory of the cluster to talk to
-    #[arg(long, global = true, value_name = "DIR", help_heading = "Global options")]
-    pub dir: Option<PathBuf>,
-    /// Print JSON
-    #[arg(long, short = 'J', global = true, help_heading = "Global options")]
-    pub json: bool,
 }
 
 #[derive(Subcommand)]
@@ -123,11 +112,6 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// The command tree, for completion and manual pages.
-pub fn tree() -> clap::Command {
-    Cli::command()
-}
-
 /// `-v` alone means the version, as people try it.
 fn abbreviated(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let words: Vec<OsString> = words.collect();
@@ -157,7 +141,7 @@ fn dispatch(cli: Cli) -> Outcome {
         },
         Command::Mount(command) => cmd::mount::run(whole, &command),
         Command::Umount(command) => cmd::umount::run(whole, &command),
-        Command::Completion(command) => cmd::completion::run(&command),
-        Command::Man(command) => cmd::man::run(&command),
+        Command::Completion(command) => cmd::completion::run(&command, Cli::command()),
+        Command::Man(command) => cmd::man::run(&command, Cli::command()),
     }
 }

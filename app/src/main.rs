@@ -17,6 +17,7 @@ mod node;
 mod out;
 mod progress;
 mod serve;
+mod whole;
 
 fn main() -> std::process::ExitCode {
     cli::run()

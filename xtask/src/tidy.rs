@@ -2,6 +2,7 @@
 //! each can be tested on a made-up file.
 
 mod cards;
+mod cycles;
 mod decisions;
 mod edges;
 mod places;
@@ -43,6 +44,7 @@ pub fn run(root: &Path) -> Result<(), String> {
         files.iter().filter(|(path, _)| path.ends_with(".rs")).map(|(path, text)| Source::parse(path, text)).collect();
     let mut findings = edges::check(&edges::read(root)?);
     findings.extend(cards::check(&files));
+    findings.extend(cycles::check(&sources));
     findings.extend(shape::check(&sources));
     findings.extend(words::check(&sources));
     findings.extend(places::check(&files));

@@ -1,9 +1,8 @@
 //! `braid completion`: the completion script for a shell.
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli;
 use crate::exit::Outcome;
 use crate::out;
 
@@ -13,8 +12,9 @@ pub struct Completion {
     shell: Shell,
 }
 
-pub fn run(completion: &Completion) -> Outcome {
+/// `tree` is the whole command line.
+pub fn run(completion: &Completion, mut tree: Command) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(completion.shell, &mut cli::tree(), "braid", &mut script);
+    clap_complete::generate(completion.shell, &mut tree, "braid", &mut script);
     out::lines(&[String::from_utf8_lossy(&script).trim_end().to_owned()])
 }

@@ -8,9 +8,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use serde_json::json;
 
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::{FAILURE, Failure, Outcome};
+use crate::whole::Whole;
 use crate::{out, progress};
 
 /// A clean stop takes 5 s at most; after twice that something is wrong.

@@ -4,10 +4,10 @@ use braid_cluster::view::{FilesystemView, FsSpec};
 use clap::Args;
 
 use super::fs_list;
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::Outcome;
 use crate::measure::parse_size;
+use crate::whole::Whole;
 use crate::{out, progress};
 
 #[derive(Args, Debug)]

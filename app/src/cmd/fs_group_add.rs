@@ -4,11 +4,11 @@ use braid_cluster::view::{GroupSpec, GroupView};
 use clap::Args;
 
 use super::fs_group_list;
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::Outcome;
 use crate::measure::parse_duration_s;
 use crate::out;
+use crate::whole::Whole;
 
 #[derive(Args, Debug)]
 pub struct Add {

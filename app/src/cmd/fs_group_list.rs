@@ -2,11 +2,11 @@
 
 use braid_cluster::view::GroupView;
 
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::Outcome;
 use crate::measure::duration;
 use crate::out;
+use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
     let groups: Vec<GroupView> = Client::find(whole.dir.as_deref())?.get("/groups")?;

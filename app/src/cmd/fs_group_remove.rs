@@ -3,10 +3,10 @@
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::Whole;
 use crate::client::{Client, escape};
 use crate::exit::Outcome;
 use crate::out;
+use crate::whole::Whole;
 
 #[derive(Args, Debug)]
 pub struct Remove {

@@ -2,11 +2,11 @@
 
 use braid_cluster::view::FilesystemView;
 
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::Outcome;
 use crate::measure::size;
 use crate::out::{self, Field, tone_of, toned};
+use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
     let filesystems: Vec<FilesystemView> = Client::find(whole.dir.as_deref())?.get("/filesystems")?;

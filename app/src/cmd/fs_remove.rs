@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write, stderr, stdin};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::Whole;
 use crate::client::{Client, escape};
 use crate::exit::{Failure, Outcome, REFUSED};
+use crate::whole::Whole;
 use crate::{out, progress};
 
 #[derive(Args, Debug)]

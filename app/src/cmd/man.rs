@@ -4,9 +4,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, Command};
 
-use crate::cli;
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::out;
 
@@ -17,18 +16,19 @@ pub struct Man {
     pages: Option<PathBuf>,
 }
 
-pub fn run(man: &Man) -> Outcome {
+/// `tree` is the whole command line.
+pub fn run(man: &Man, tree: Command) -> Outcome {
     let place = man.pages.as_deref().unwrap_or(Path::new("stdout"));
     let written = match &man.pages {
-        None => print(),
-        Some(dir) => fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(cli::tree(), dir)),
+        None => print(tree),
+        Some(dir) => fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(tree, dir)),
     };
     written.map_err(|error| Failure { code: FAILURE, message: format!("{}: {error}", place.display()) })
 }
 
-fn print() -> io::Result<()> {
+fn print(tree: Command) -> io::Result<()> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(cli::tree()).render(&mut page)?;
+    clap_mangen::Man::new(tree).render(&mut page)?;
     out::lines(&[String::from_utf8_lossy(&page).trim_end().to_owned()])
         .map_err(|failure| io::Error::other(failure.message))
 }

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use braid_cluster::view::{MountSpec, MountView};
 use clap::Args;
 
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::Outcome;
+use crate::whole::Whole;
 use crate::{mountpoint, out, progress};
 
 #[derive(Args, Debug)]

@@ -3,11 +3,11 @@
 use braid_cluster::view::Status;
 use serde_json::json;
 
-use crate::cli::Whole;
 use crate::client::Client;
 use crate::exit::{NOT_RUNNING, Outcome};
 use crate::measure::{duration, size};
 use crate::out::{self, paint, tone_of};
+use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
     let client = match Client::find(whole.dir.as_deref()) {

@@ -7,9 +7,9 @@ use braid_cluster::view::MountView;
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::Whole;
 use crate::client::{Client, escape};
 use crate::exit::{FAILURE, Failure, Outcome};
+use crate::whole::Whole;
 use crate::{mountpoint, out, progress};
 
 #[derive(Args, Debug)]

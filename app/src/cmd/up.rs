@@ -11,7 +11,6 @@ use braid_cluster::setup::Wish;
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use crate::cli::Whole;
 use crate::detach::{self, Line, Ready};
 use crate::exit::{Failure, Outcome};
 use crate::measure::{parse_protection, parse_size};
@@ -19,6 +18,7 @@ use crate::node::{Options, Say};
 use crate::out::{self, paint, tone_of};
 use crate::progress::Progress;
 use crate::serve::{self, Order};
+use crate::whole::Whole;
 
 #[derive(Args, Debug)]
 pub struct Up {

@@ -11,7 +11,7 @@ use braid_cluster::facts::{Drive, Filesystem};
 use braid_cluster::setup::Plan;
 use braid_cluster::view::{
     Capacity, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView,
-    Status,
+    State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
 use braid_host::run::Host;
@@ -73,7 +73,7 @@ impl Node {
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         if let Some(damage) = self.host()?.view_damage() {
             // What lies there cannot be read, everything else can.
-            state = state.max(health::State::Degraded);
+            state = state.max(State::Degraded);
             problems.push(damage.message().to_owned());
         }
         let used_bytes = self.host()?.partitions().iter().map(|report| report.data.used_bytes).sum();

@@ -7,11 +7,10 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::coordinator::{Check, Coordinator, Outcome, Txn};
 use crate::facts::Filesystem;
 use crate::groups;
+use crate::names::check_name;
 use crate::records::{self, Record, Stored};
 use crate::view::{FsChange, FsSpec};
 
-/// Longest name of a file system or a group, characters.
-pub const NAME_CHARS_MAX: usize = 32;
 /// Most file systems.
 pub const FILESYSTEMS_MAX: usize = 1024;
 /// Smallest limit of a file system, bytes: room for one stripe.
@@ -125,22 +124,6 @@ pub fn forget(coordinator: &dyn Coordinator, fs: &Filesystem) -> Result<()> {
             Err(Error::new(ErrorKind::Stale, format!("file system {} changed meanwhile: look again", fs.name)))
         }
     }
-}
-
-/// Refuses names that could not be typed, shown or used as a path component. `what` is the noun for the message.
-pub(crate) fn check_name(what: &str, name: &str) -> Result<()> {
-    let chars = name.chars().count();
-    let bad = |c: char| c == '/' || c == '\\' || c.is_control() || c.is_whitespace();
-    let fault = match name {
-        "" => "it is empty".to_owned(),
-        "." | ".." => "it means a directory".to_owned(),
-        _ if chars > NAME_CHARS_MAX => format!("it has {chars} characters"),
-        _ if name.starts_with('-') => "it starts like an option".to_owned(),
-        _ if name.contains(bad) => "it contains a slash, backslash, blank or control character".to_owned(),
-        _ => return Ok(()),
-    };
-    let message = format!("{what} name {name:?}: {fault}; 1 to {NAME_CHARS_MAX} characters expected");
-    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 fn check_total(total_bytes: Option<u64>) -> Result<()> {

@@ -4,7 +4,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Check, Coordinator, Outcome, Txn};
 use crate::facts::{Filesystem, Group};
-use crate::filesystems::check_name;
+use crate::names::check_name;
 use crate::records::{self, Record};
 use crate::view::{GroupSpec, GroupView};
 

@@ -1,33 +1,7 @@
 //! The state of a cluster in one word, and the sentences that explain it.
 
-use serde::{Deserialize, Serialize};
-
 use crate::facts::Protection;
-use crate::view::{DriveView, PartitionView};
-
-/// The word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Everything works and everything is protected.
-    Ok,
-    /// All data can be read and written, but less protected than it should be: drives are lost or make errors.
-    Degraded,
-    /// Some data cannot be read or written.
-    Unavailable,
-}
-
-impl State {
-    /// The word for tables and JSON.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Degraded => "degraded",
-            Self::Unavailable => "unavailable",
-        }
-    }
-}
+use crate::view::{DriveView, PartitionView, State};
 
 /// The state of a cluster with `protection`, judged by its drives and partitions, and one sentence per problem.
 pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[PartitionView]) -> (State, Vec<String>) {

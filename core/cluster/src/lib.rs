@@ -27,6 +27,7 @@ pub mod facts;
 pub mod filesystems;
 pub mod groups;
 pub mod health;
+mod names;
 pub mod partitions;
 pub mod records;
 pub mod setup;

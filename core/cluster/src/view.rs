@@ -3,8 +3,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::health::State;
-
 macro_rules! views {
     ($($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* })*) => { $(
         $(#[$meta])*
@@ -201,5 +199,29 @@ impl PartitionView {
     /// Does it answer requests?
     pub fn is_serving(&self) -> bool {
         self.state == "serving"
+    }
+}
+
+/// The state of a cluster in one word; `health` says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Everything works and everything is protected.
+    Ok,
+    /// All data can be read and written, but less protected than it should be: drives are lost or make errors.
+    Degraded,
+    /// Some data cannot be read or written.
+    Unavailable,
+}
+
+impl State {
+    /// The word for tables and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
+        }
     }
 }

@@ -7,8 +7,8 @@ use braid_base::ErrorKind;
 use braid_base::ids::{FsId, Guid};
 use braid_cluster::coordinator::{Coordinator, Txn};
 use braid_cluster::facts::{Cluster, Filesystem, Group, Protection};
-use braid_cluster::health::{State, judge};
-use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, PartitionView};
+use braid_cluster::health::judge;
+use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, PartitionView, State};
 use braid_cluster::{Embedded, filesystems, groups, records};
 
 fn coordinator() -> Embedded {

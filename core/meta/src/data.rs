@@ -9,8 +9,8 @@ use braid_base::record::InodeRec;
 use braid_base::{Error, Result};
 use braid_replica::kv::Kv;
 
+use crate::config::Config;
 use crate::event::Token;
-use crate::partition::Config;
 use crate::state::State;
 use crate::txn::Txn;
 

@@ -16,7 +16,7 @@ use braid_base::msg::fs::{Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
-use crate::partition::Config;
+use crate::config::Config;
 use crate::txn::Txn;
 use reply::Stored;
 

@@ -24,6 +24,7 @@ pub mod partition;
 pub mod state;
 pub mod txn;
 
+mod config;
 mod data;
 mod dedup;
 mod locks;
@@ -31,10 +32,11 @@ mod opens;
 mod ops;
 mod peers;
 
+pub use config::Config;
 #[doc(hidden)]
 pub use data::Mutation;
 pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Now, Token};
-pub use partition::{Config, Partition};
+pub use partition::Partition;
 pub use peers::Variant;
 pub use txn::Txn;

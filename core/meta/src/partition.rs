@@ -4,35 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::Result;
-use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::ids::Index;
 use braid_replica::kv::Kv;
 
+use crate::config::Config;
 use crate::event::{Effect, Entry, Event, Now};
 use crate::ops;
 use crate::overlay::Overlay;
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
-
-/// What a partition must know about its place in the cluster.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// This partition.
-    pub partition: PartitionId,
-    /// Number of partitions in the cluster.
-    pub partitions: u16,
-    /// The term in which this primary serves.
-    pub term: Term,
-    /// Data shards of new packs (narrowed when fewer drives are there).
-    pub data: u8,
-    /// Parity shards of new packs.
-    pub parity: u8,
-    /// Data bytes of one shard.
-    pub shard_bytes: u64,
-    /// Drives that may take new packs.
-    pub drives: Vec<braid_base::ids::DriveId>,
-    /// Flash bytes that users may fill in this partition (its share of the cluster's net capacity).
-    pub capacity_bytes: u64,
-}
 
 /// One partition, as its primary runs it.
 pub struct Partition {

@@ -36,8 +36,8 @@ use braid_base::msg::fs::FsResult;
 use braid_base::msg::peer::PeerMsg;
 use braid_replica::kv::Kv;
 
+use crate::config::Config;
 use crate::event::{Effect, Token};
-use crate::partition::Config;
 use crate::state::State;
 use crate::txn::Txn;
 use flight::Flight;

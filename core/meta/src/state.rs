@@ -4,11 +4,11 @@ use braid_base::Result;
 use braid_base::ids::Index;
 use braid_replica::kv::Kv;
 
+use crate::config::Config;
 use crate::data::Data;
 use crate::dedup::Dedup;
 use crate::locks::Locks;
 use crate::opens::Opens;
-use crate::partition::Config;
 use crate::peers::Peers;
 #[cfg(any(test, feature = "broken"))]
 use crate::peers::Variant;

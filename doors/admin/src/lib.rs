@@ -18,6 +18,7 @@
 
 pub mod access;
 pub mod control;
+mod desk;
 pub mod failure;
 mod metrics;
 pub mod registry;

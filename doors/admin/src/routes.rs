@@ -19,8 +19,8 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
-use crate::server::Desk;
 
 /// Where all but metrics lives.
 const ROOT: &str = "/api/v1";

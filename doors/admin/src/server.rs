@@ -13,6 +13,7 @@ use braid_base::{Error, ErrorKind, Result};
 use tokio::sync::{Notify, Semaphore};
 
 use crate::control::Control;
+use crate::desk::Desk;
 use crate::failure::Failure;
 use crate::routes;
 
@@ -24,14 +25,6 @@ pub struct Server {
     listener: TcpListener,
     port: u16,
     stop: Arc<Notify>,
-}
-
-/// What every handler sees.
-pub(crate) struct Desk {
-    pub control: Arc<dyn Control>,
-    pub stop: Arc<Notify>,
-    token: String,
-    slots: Semaphore,
 }
 
 impl Server {

@@ -7,7 +7,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::{Found, Label, Plan, ToFormat, Wish, World, bounds};
 use crate::facts::{Cluster, Drive, DriveState, FEATURE_LEVEL, Host};
-use crate::filesystems::check_name;
+use crate::names::check_name;
 
 /// A plan that creates everything.
 pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Plan> {

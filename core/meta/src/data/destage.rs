@@ -18,6 +18,7 @@ use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BY
 use braid_base::msg::job::{MoveJob, StripePlan};
 use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
 
+use crate::config::Config;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::gc;
 use crate::data::plan::{Filled, Moves, Moving, fill};
@@ -26,7 +27,6 @@ use crate::data::view::Cuts;
 use crate::data::{Mutation, care};
 use crate::event::Effect;
 use crate::ops::inode;
-use crate::partition::Config;
 use crate::state::State;
 use crate::txn::Txn;
 

@@ -6,7 +6,7 @@ use braid_base::ids::{DriveId, PackId};
 use braid_base::msg::drive::DriveStat;
 use braid_base::record::PackClass;
 
-use crate::partition::Config;
+use crate::config::Config;
 
 /// A drive that failed a request is not chosen for so long, milliseconds.
 const SUSPECT_MS: u64 = 10_000;

@@ -18,8 +18,8 @@ use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
+use crate::config::Config;
 use crate::data::drives::Drives;
-use crate::partition::Config;
 use crate::txn::Txn;
 
 /// Where a pack stands, in memory.

@@ -6,8 +6,8 @@ use axum::Json;
 use axum::extract::State;
 use braid_cluster::view::{DriveView, PartitionView, Status};
 
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
-use crate::server::Desk;
 
 /// Everything at a glance.
 #[utoipa::path(get, path = "/status", tag = "cluster",

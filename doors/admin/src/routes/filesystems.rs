@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use braid_cluster::view::{FilesystemView, FsChange, FsSpec};
 
 use super::Body;
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
-use crate::server::Desk;
 
 /// The file systems.
 #[utoipa::path(get, path = "/filesystems", tag = "filesystems",

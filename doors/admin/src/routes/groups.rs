@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use braid_cluster::view::{GroupSpec, GroupView};
 
 use super::Body;
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
-use crate::server::Desk;
 
 /// The groups.
 #[utoipa::path(get, path = "/groups", tag = "groups",

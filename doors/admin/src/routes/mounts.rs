@@ -10,8 +10,8 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::Body;
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
-use crate::server::Desk;
 
 /// Which mount.
 #[derive(Deserialize, IntoParams)]

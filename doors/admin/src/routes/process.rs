@@ -6,9 +6,9 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 
+use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 use crate::metrics;
-use crate::server::Desk;
 
 /// Asks the process to stop cleanly; it does so after the answer. Watch its pid for the end.
 #[utoipa::path(post, path = "/shutdown", tag = "process",
