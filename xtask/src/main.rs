@@ -1,6 +1,6 @@
 //! The house keeper: `cargo xtask tidy | ci | fix | help`.
 //!
-//! `tidy` holds what the compiler cannot see (cards, dependency edges, sizes, words), `gate` runs the
+//! `tidy` holds what the compiler cannot see (cards, dependency edges, licences, sizes, words), `gate` runs the
 //! one read-only gate and its rewriting twin.
 
 mod gate;
@@ -10,8 +10,8 @@ mod tidy;
 use std::process::ExitCode;
 
 const HELP: &str = "\
-cargo xtask tidy    check cards, dependency edges, sizes, words, decision pages (read-only)
-cargo xtask ci      the gate: format, clippy, tidy, licences, tests (read-only)
+cargo xtask tidy    check cards, edges and circles, licences, sizes, words, decision pages (read-only)
+cargo xtask ci      the gate: format, tidy, clippy, advisories, tests (read-only)
 cargo xtask fix     rewrite what can be rewritten: clippy suggestions and format
 cargo xtask help    this page
 ";

@@ -7,6 +7,7 @@ mod decisions;
 mod edges;
 mod places;
 mod shape;
+mod supply;
 mod words;
 
 use crate::source::Source;
@@ -43,6 +44,7 @@ pub fn run(root: &Path) -> Result<(), String> {
     let sources: Vec<Source> =
         files.iter().filter(|(path, _)| path.ends_with(".rs")).map(|(path, text)| Source::parse(path, text)).collect();
     let mut findings = edges::check(&edges::read(root)?);
+    findings.extend(supply::check(root)?);
     findings.extend(cards::check(&files));
     findings.extend(cycles::check(&sources));
     findings.extend(shape::check(&sources));
