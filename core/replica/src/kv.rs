@@ -5,6 +5,7 @@
 
 pub mod applied;
 pub mod batch;
+pub mod cached;
 pub mod map;
 #[cfg(feature = "rocks")]
 pub mod rocks;

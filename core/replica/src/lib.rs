@@ -31,6 +31,7 @@ pub use entry::{Entry, Record};
 pub use kv::Kv;
 pub use kv::applied::Applied;
 pub use kv::batch::{Batch, Change};
+pub use kv::cached::CachedKv;
 pub use kv::map::MapKv;
 #[cfg(feature = "rocks")]
 pub use kv::rocks::{RocksKv, RocksOptions};

@@ -123,7 +123,7 @@ fn an_engine_with_a_cache_equals_a_map_over_crashes() {
                     plain = flushed.clone();
                 }
                 2..5 => check_scans(&kv, &plain, &mut chance),
-                6..12 => {
+                5..12 => {
                     let batch = chance.batch();
                     kv.apply(&batch).expect("memory");
                     apply_plain(&mut plain, &batch);
