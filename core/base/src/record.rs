@@ -100,20 +100,22 @@ pub struct DentryRec {
     pub kind: FileType,
     /// The name, 1..=255 bytes without `/` and NUL.
     pub name: Vec<u8>,
+    /// Names of the same hash may stand behind this one (said at the first place of a hash only).
+    pub crowded: bool,
 }
 
 impl Record for DentryRec {
     fn encode(&self) -> Vec<u8> {
         let mut w = Writer::with_capacity(16 + self.name.len());
-        w.put_u8(1).put_u8(self.kind as u8).put_u64(self.ino.0).put_bytes(&self.name);
+        w.put_u8(2).put_u8(self.kind as u8).put_u64(self.ino.0).put_bytes(&self.name).put_u8(u8::from(self.crowded));
         w.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
-        r.version(1, "directory entry")?;
+        r.version(2, "directory entry")?;
         let kind = file_type(r)?;
-        Ok(Self { kind, ino: Ino(r.u64()?), name: r.bytes()?.to_vec() })
+        Ok(Self { kind, ino: Ino(r.u64()?), name: r.bytes()?.to_vec(), crowded: r.u8()? != 0 })
     }
 }
 
@@ -422,7 +424,7 @@ mod tests {
         let stage = Extent { off: 1, len: 3, place: Place::Stage { at: Index(9), poff: 5 } };
         let attr = Attr { mode: 0o644, nlink: 2, size: 5, mtime: Time { sec: -1, nsec: 999 }, ..Attr::default() };
         round_trip(&InodeRec { attr, parent: Ino(4), quota: 3, flags: 1, target: b"to".to_vec() });
-        round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec() });
+        round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec(), crowded: true });
         round_trip(&BaseRec { upto: Index(8), extents: vec![stage, flash] });
         round_trip(&SliceRec(flash));
         round_trip(&PunchRec { from: 3, to: u64::MAX, owed: true });

@@ -97,9 +97,12 @@ fn inodes_and_entries_are_as_drawn() {
     let kinds = [FileType::File, FileType::Directory, FileType::Symlink, FileType::Fifo, FileType::CharDevice];
     assert_eq!(kinds.map(|kind| kind as u8), [1, 2, 3, 4, 5]);
     assert_eq!((FileType::BlockDevice as u8, FileType::Socket as u8), (6, 7));
-    let drawn = bytes("dentry", &[n("type", 3u8), n("ino", INO.0), b("name", b"name")]);
+    let drawn = bytes("dentry", &[n("type", 3u8), n("ino", INO.0), b("name", b"name"), n("crowded", 1u8)]);
     let entry = DentryRec::decode(&drawn).expect("the page draws an entry");
-    assert_eq!((entry.ino, entry.kind, entry.name.as_slice()), (INO, FileType::Symlink, &b"name"[..]));
+    assert_eq!(
+        (entry.ino, entry.kind, entry.name.as_slice(), entry.crowded),
+        (INO, FileType::Symlink, &b"name"[..], true)
+    );
     assert_eq!(entry.encode(), drawn);
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::ids::{DriveId, Index};
 use braid_base::{Error, ErrorKind, Result};
 
+#[cfg(feature = "broken")]
 use crate::data::Mutation;
 use crate::data::packs::Life;
 use crate::data::stage::StageLimits;

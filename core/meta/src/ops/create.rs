@@ -33,7 +33,7 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     let mut made = InodeRec { parent: if kind == FileType::Directory { *dir } else { Ino(0) }, ..fresh.inode };
     made.attr.ino = ino;
     put_xattrs(t, fs, ino, &fresh.xattrs);
-    dentry::insert(t, fs, *dir, &DentryRec { ino, kind, name: name.clone() })?;
+    dentry::insert(t, fs, *dir, &DentryRec { ino, kind, name: name.clone(), crowded: false })?;
     if kind == FileType::Directory {
         parent.attr.nlink += 1;
     }

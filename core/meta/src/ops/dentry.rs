@@ -3,7 +3,8 @@
 //! A name's key is its cookie: 55 bits of hash and 8 bits `disc` that tell colliding names apart. A cookie
 //! never changes while its name stays, so a listing can go on after it. The first name of a hash has disc 0;
 //! while others of that hash exist, disc 0 is never empty: a name removed from it leaves a marker (no name, no
-//! inode), so one read of disc 0 says that a name is not there.
+//! inode), so one read of disc 0 says that a name is not there. What stands at disc 0 also says whether there may be
+//! others (`crowded`), so that a name without any, which is nearly every one, is removed without looking for them.
 
 use braid_base::attr::FileType;
 use braid_base::ids::{FsId, Ino, Layer};
@@ -62,21 +63,28 @@ pub(crate) fn find(t: &Txn<'_>, fs: FsId, dir: Ino, name: &[u8]) -> Result<Optio
 pub(crate) fn insert(t: &mut Txn<'_>, fs: FsId, dir: Ino, entry: &DentryRec) -> Result<()> {
     let first = keys::name_cookie(&entry.name);
     let at_first = t.read::<DentryRec>(&key(t, fs, dir, first))?;
-    let cookie = if at_first.is_none_or(|old| is_marker(&old)) {
-        first
-    } else {
-        let mut free = first + 1;
-        visit(t, fs, dir, first + 1, first + DISCS, &mut |cookie, _| {
-            let gap = cookie > free;
-            free += u64::from(!gap);
-            !gap
-        })?;
-        free
+    let Some(mut at_first) = at_first else {
+        t.write(key(t, fs, dir, first), entry);
+        return Ok(());
     };
-    if cookie == first + DISCS {
+    if is_marker(&at_first) {
+        t.write(key(t, fs, dir, first), &DentryRec { crowded: true, ..entry.clone() });
+        return Ok(());
+    }
+    let mut free = first + 1;
+    visit(t, fs, dir, first + 1, first + DISCS, &mut |cookie, _| {
+        let gap = cookie > free;
+        free += u64::from(!gap);
+        !gap
+    })?;
+    if free == first + DISCS {
         return Err(Error::new(ErrorKind::NoSpace, "256 names of one hash are in this directory; choose another name"));
     }
-    t.write(key(t, fs, dir, cookie), entry);
+    t.write(key(t, fs, dir, free), entry);
+    if !at_first.crowded {
+        at_first.crowded = true;
+        t.write(key(t, fs, dir, first), &at_first);
+    }
     Ok(())
 }
 
@@ -89,6 +97,10 @@ pub(crate) fn replace(t: &mut Txn<'_>, fs: FsId, dir: Ino, mut found: Found, ino
 /// Removes the found name.
 pub(crate) fn remove(t: &mut Txn<'_>, fs: FsId, dir: Ino, found: &Found) -> Result<()> {
     let first = found.cookie & !(DISCS - 1);
+    if found.cookie == first && !found.entry.crowded {
+        t.delete(key(t, fs, dir, first));
+        return Ok(());
+    }
     let mut others = 0;
     visit(t, fs, dir, first + 1, first + DISCS, &mut |cookie, _| {
         others += u32::from(cookie != found.cookie);
@@ -100,7 +112,7 @@ pub(crate) fn remove(t: &mut Txn<'_>, fs: FsId, dir: Ino, found: &Found) -> Resu
     if others == 0 && (found.cookie == first || at_marker(t, fs, dir, first)?) {
         t.delete(key(t, fs, dir, first));
     } else if found.cookie == first {
-        t.write(key(t, fs, dir, first), &DentryRec { ino: Ino(0), kind: FileType::File, name: Vec::new() });
+        t.write(key(t, fs, dir, first), &marker());
     }
     Ok(())
 }
@@ -129,6 +141,10 @@ pub(crate) fn list(
 
 fn key(t: &Txn<'_>, fs: FsId, dir: Ino, cookie: u64) -> Vec<u8> {
     keys::dentry(t.partition, fs, dir, cookie, Layer::FIRST)
+}
+
+fn marker() -> DentryRec {
+    DentryRec { ino: Ino(0), kind: FileType::File, name: Vec::new(), crowded: true }
 }
 
 fn is_marker(entry: &DentryRec) -> bool {

@@ -171,7 +171,7 @@ fn set(
     let found = dentry::find(t, fs, dir, name)?;
     match (found, old) {
         (Some(found), Some((old, _))) if found.entry.ino == old => dentry::replace(t, fs, dir, found, ino, kind),
-        (None, None) => dentry::insert(t, fs, dir, &DentryRec { ino, kind, name: name.to_vec() })?,
+        (None, None) => dentry::insert(t, fs, dir, &DentryRec { ino, kind, name: name.to_vec(), crowded: false })?,
         _ => return Err(broken_promise()),
     }
     renamed_in(t, fs, dir, old.map(|(_, kind)| kind), Some(kind))

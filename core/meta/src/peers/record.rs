@@ -223,7 +223,10 @@ mod tests {
         round_trip(&NoteRec { op, fs: FsId(1), note: Note::Renamed { ino: Ino(4), at } });
     }
 
-    fn intents() -> Vec<(&'static str, Vec<(String, Value)>, Intent)> {
+    /// Name of the drawn layout, its fields, and the intent they draw.
+    type Drawn = (&'static str, Vec<(String, Value)>, Intent);
+
+    fn intents() -> Vec<Drawn> {
         let (dir, name, kind) = (Ino(3), b"name".to_vec(), FileType::Symlink);
         let attr = Attr { ino: Ino(4), mode: 0o755, ..Attr::default() };
         let inode = InodeRec { attr: attr.clone(), parent: dir, quota: 6, ..InodeRec::default() }.encode();
