@@ -24,10 +24,13 @@ use tokio::runtime::Handle;
 use crate::attrs::{BLOCK_BYTES, TTL, kind, kind_of_mode, permissions, set_time};
 use crate::calls::{Answer, Calls};
 use crate::listing::{self, Listing};
-use crate::locks;
+use crate::{locks, task};
 
 /// Requests that the kernel keeps in flight for readahead and asynchronous direct I/O.
 const BACKGROUND_MAX: u16 = 64;
+/// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
+/// a switch to another thread.
+const STEP_BYTES: u32 = 64 << 10;
 /// No state is kept per open file: all that a request needs comes with it.
 const NO_HANDLE: FileHandle = FileHandle(0);
 
@@ -98,12 +101,22 @@ impl Door {
         F: Future<Output = Answer<T>> + Send + 'static,
     {
         let work = work(Arc::clone(&self.calls));
-        self.runtime.spawn(async move {
-            match work.await {
-                Ok(value) => done(reply, value),
-                Err(errno) => reply.fail(errno),
-            }
-        });
+        task::start(&self.runtime, answer(reply, work, done));
+    }
+
+    /// As [`Self::start`], for work on more than `STEP_BYTES`.
+    fn start_large<R, T, F>(
+        &self,
+        reply: R,
+        work: impl FnOnce(Arc<Calls>) -> F,
+        done: impl FnOnce(R, T) + Send + 'static,
+    ) where
+        R: Reply,
+        T: Send + 'static,
+        F: Future<Output = Answer<T>> + Send + 'static,
+    {
+        let work = work(Arc::clone(&self.calls));
+        self.runtime.spawn(answer(reply, work, done));
     }
 
     /// Starts `work` that ends in an entry.
@@ -301,13 +314,18 @@ impl Filesystem for Door {
         reply: ReplyData,
     ) {
         let (ino, calls) = (self.calls.numbers.inode(ino), Arc::clone(&self.calls));
-        self.runtime.spawn(async move {
+        let work = async move {
             match calls.read(ino, offset, size.into()).await {
                 Ok(data) => reply.data(&data),
                 Err(errno) => return reply.error(errno),
             }
             calls.after_read(ino).await;
-        });
+        };
+        if size <= STEP_BYTES {
+            task::start(&self.runtime, work);
+        } else {
+            self.runtime.spawn(work);
+        }
     }
 
     fn write(
@@ -512,7 +530,15 @@ impl Filesystem for Door {
         let (numbers, uid) = (self.calls.numbers, req.uid());
         let (from, to) = ((numbers.inode(ino_in), offset_in), (numbers.inode(ino_out), offset_out));
         let work = |calls: Arc<Calls>| async move { calls.copy(from, to, len, uid).await };
-        self.start(reply, work, |reply, len| reply.written(len));
+        self.start_large(reply, work, |reply, len| reply.written(len));
+    }
+}
+
+/// Waits for `work`; `done` shapes its result into `reply`.
+async fn answer<R: Reply, T>(reply: R, work: impl Future<Output = Answer<T>>, done: impl FnOnce(R, T)) {
+    match work.await {
+        Ok(value) => done(reply, value),
+        Err(errno) => reply.fail(errno),
     }
 }
 

@@ -27,5 +27,6 @@ mod locks;
 mod mount;
 mod remembered;
 mod table;
+mod task;
 
 pub use mount::{Mount, Mounts, Options};
