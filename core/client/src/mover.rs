@@ -13,7 +13,7 @@ use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, ShardId};
 use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
 use braid_base::{Error, ErrorKind, Result};
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
 use crate::join::{join_bounded, within};
 use crate::reader::{Reader, StageSource, code_of};
@@ -40,7 +40,8 @@ async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePla
     let unit = usize::from(plan.at.ul) * BLOCK;
     let logical = gather(reader, stage, &plan.parts, code.data() * unit).await?;
     let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
-    let mut parity = BytesMut::zeroed(code.parity() * unit);
+    let mut parity = aligned(code.parity() * unit);
+    parity.resize(code.parity() * unit, 0);
     code.encode(&data, &mut parity.chunks_exact_mut(unit).collect::<Vec<_>>());
     let parity = parity.freeze();
     let shards = (0..code.shards()).map(|shard| match shard.checked_sub(code.data()) {
@@ -69,7 +70,7 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
         }
     });
     let found = join_bounded(PARTS_AT_ONCE, reads.collect()).await;
-    let mut logical = BytesMut::with_capacity(total);
+    let mut logical = aligned(total);
     for (part, bytes) in parts.iter().zip(found) {
         match bytes? {
             Some(bytes) => logical.extend_from_slice(&bytes),
@@ -78,6 +79,15 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
     }
     logical.resize(total, 0);
     Ok(logical.freeze())
+}
+
+/// An empty buffer for `len` bytes that begins at a block: drives write from such memory without a copy.
+fn aligned(len: usize) -> BytesMut {
+    let mut buffer = BytesMut::with_capacity(len + BLOCK);
+    let pad = buffer.as_ptr().align_offset(BLOCK);
+    buffer.resize(pad, 0);
+    buffer.advance(pad);
+    buffer
 }
 
 async fn put(wire: &Arc<dyn Wire>, drive: DriveId, id: ShardId, block: u16, data: Bytes) -> Result<()> {
