@@ -28,6 +28,8 @@ pub enum Broken {
     ReplyEarly,
     /// Partitions hear of a flush of the view that never happened.
     FlushUntrue,
+    /// A start acts upon what it finds in its log without making it durable.
+    Unsettled,
 }
 
 /// What a drive without the rule [`Broken::LazyZero`] answers.

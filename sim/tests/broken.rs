@@ -75,3 +75,8 @@ fn replies_leave_before_the_log_is_durable() {
 fn segments_go_before_the_view_is_durable() {
     caught(Broken::FlushUntrue, 400);
 }
+
+#[test]
+fn what_a_killed_process_left_in_a_cache_is_not_made_durable() {
+    caught(Broken::Unsettled, 400);
+}

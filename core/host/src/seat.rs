@@ -24,7 +24,7 @@ use braid_replica::config::{Config as Members, Member};
 use braid_replica::log::{LogIdent, LogReader, Segment};
 use braid_replica::replica::Replica;
 use braid_replica::replica::event::{Effect as ReplicaEffect, Event as ReplicaEvent};
-use braid_replica::{Applied, Batch, Kv};
+use braid_replica::{Applied, Batch, CachedKv, Expect, Kv};
 use bytes::Bytes;
 
 use journal::Journal;
@@ -49,6 +49,10 @@ pub struct SeatConfig {
 
 /// What a starting seat needs of its store and of the coordinator, blocking.
 pub trait Outside: LogReader {
+    /// Makes durable what an earlier process left of log and `replica.meta` in volatile caches: what is read from
+    /// here on is acted upon, so it must last. Called before anything is read.
+    fn settle(&mut self) -> Result<()>;
+
     /// The file `replica.meta`: at most 8 KiB, empty if it was never written.
     fn read_meta(&self) -> Result<Vec<u8>>;
 
@@ -61,6 +65,9 @@ pub trait Outside: LogReader {
     /// Replaces the configuration if it still is `expect`; then reads it.
     fn compare_and_set(&mut self, expect: &Members, new: &Members) -> Result<Members>;
 }
+
+/// Memory of a seat for rows of the view that are used often, bytes.
+const VIEW_CACHE_BYTES: usize = 16 << 20;
 
 /// One partition at work.
 pub struct Seat {
@@ -99,9 +106,13 @@ impl Seat {
     pub fn open(config: SeatConfig, kv: Arc<dyn Kv>, outside: &mut dyn Outside, now_ms: u64) -> Result<Self> {
         let id = config.partition.partition;
         let ident = LogIdent { cluster: config.cluster, partition: id, store: config.me.store };
+        let kv: Arc<dyn Kv> = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
+        outside.settle()?;
+        let meta = elect::read_meta(ident, outside)?;
         let flushed = Applied::read(kv.as_ref(), id)?;
-        let (journal, tail) = Journal::recover(ident, config.segment_bytes, flushed, outside)?;
-        let elected = elect::elect(ident, config.me, tail, outside, now_ms)?;
+        let expect = Expect { start: meta.log_start, applied: (flushed.term, flushed.index), clean: meta.clean };
+        let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, flushed, outside)?;
+        let elected = elect::elect(meta, config.me, tail, outside, now_ms)?;
         let applied = journal.replay(id, kv.as_ref(), flushed, elected.committed, outside)?;
         let partition = Config { term: elected.replica.term(), ..config.partition };
         let partition = Partition::open(partition, Arc::clone(&kv), applied.index)?;
@@ -139,6 +150,8 @@ impl Seat {
             SeatEvent::Drive(id, result) => self.tell(now, Event::Drive(id, result), out),
             SeatEvent::LogWritten(id, Ok(())) => {
                 if let Some(ticket) = self.journal.written(id) {
+                    // First the next group, then what follows from this one: the disk works meanwhile.
+                    self.journal.flush(out);
                     self.replicate(now, ReplicaEvent::LogDurable { ticket }, out);
                 }
             }
@@ -165,6 +178,12 @@ impl Seat {
         if self.failed.is_none() {
             self.journal.flush(out);
         }
+    }
+
+    /// The last entry of the log, if the seat may be closed in order now: all of it is durable and nothing is on its
+    /// way to the log.
+    pub fn closed_at(&self) -> Option<Index> {
+        self.journal.closed_at().filter(|_| self.failed.is_none())
     }
 
     /// The last entry in the view.

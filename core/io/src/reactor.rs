@@ -229,6 +229,13 @@ impl Turn {
         }
     }
 
+    /// Hands over at once what was submitted, for an actor that has much else to do in this round.
+    pub fn hand_over(&mut self) {
+        if let Engine::Uring(ring) = &mut self.engine {
+            ring.flush();
+        }
+    }
+
     /// Opens a file (blocks the actor for a moment).
     pub fn open(&mut self, path: &Path, mode: OpenMode) -> Result<FileId> {
         Ok(self.adopt(File::open(path, mode)?))

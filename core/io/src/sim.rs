@@ -147,11 +147,31 @@ impl SimDisk {
         rng.shuffle(&mut pending);
         for (_, op) in pending {
             if let IoOp::Write { file, off, data, .. } = op {
-                self.tear(rng, file, off, &data);
+                self.tear(rng, file, off, &data, true);
             }
         }
         for file in &mut self.files {
             file.forget_cache();
+        }
+    }
+
+    /// The process ends, power stays: what was in flight is there in part, in the cache; reads see it, and only
+    /// [`SimDisk::settle`] makes it last.
+    pub fn kill(&mut self, rng: &mut Rng) {
+        let mut pending = std::mem::take(&mut self.pending);
+        rng.shuffle(&mut pending);
+        for (_, op) in pending {
+            if let IoOp::Write { file, off, data, .. } = op {
+                self.tear(rng, file, off, &data, false);
+            }
+        }
+    }
+
+    /// Makes durable at once what reads of a file see: the sync of start-up.
+    pub fn settle(&mut self, id: FileId) {
+        let file = &mut self.files[id.0 as usize];
+        for sector in std::mem::take(&mut file.dirty) {
+            file.write_back(sector);
         }
     }
 
@@ -182,7 +202,7 @@ impl SimDisk {
         let errors = if matches!(op, IoOp::Read { .. }) { self.faults.read_errors } else { self.faults.write_errors };
         if rng.chance(errors, 10_000) {
             if let IoOp::Write { file, off, data, .. } = &op {
-                self.tear(rng, *file, *off, data);
+                self.tear(rng, *file, *off, data, true);
             }
             return (token, Err(Error::new(ErrorKind::Io, "simulated device error")));
         }
@@ -212,10 +232,7 @@ impl SimDisk {
             }
             IoOp::Sync { .. } => {
                 self.counts.syncs += 1;
-                let file = &mut self.files[index];
-                for sector in std::mem::take(&mut file.dirty) {
-                    file.write_back(sector);
-                }
+                self.settle(id);
                 Ok(IoDone::Done)
             }
             IoOp::Discard { off, len, .. } => {
@@ -239,8 +256,8 @@ impl SimDisk {
         }
     }
 
-    /// Some, all or none of a write's sectors land on the medium.
-    fn tear(&mut self, rng: &mut Rng, id: FileId, off: u64, data: &[Bytes]) {
+    /// Some, all or none of a write's sectors land: on the medium, or in its cache.
+    fn tear(&mut self, rng: &mut Rng, id: FileId, off: u64, data: &[Bytes], durable: bool) {
         let mode = rng.below(3);
         let file = &mut self.files[id.0 as usize];
         let whole: Vec<u8> = data.concat();
@@ -250,9 +267,7 @@ impl SimDisk {
             let step = SECTOR - ((off as usize + at) % SECTOR);
             let end = (at + step).min(whole.len());
             if mode == 0 || (mode == 1 && rng.chance(1, 2)) {
-                file.len = file.len.max(off + end as u64);
-                put(&mut file.live, off + at as u64, &whole[at..end]);
-                put(&mut file.durable, off + at as u64, &whole[at..end]);
+                file.write(off + at as u64, &[Bytes::copy_from_slice(&whole[at..end])], durable);
             }
             at = end;
         }

@@ -101,6 +101,7 @@ impl World {
         if d.dead || d.target.is_some() {
             return;
         }
+        d.disk.settle(d.file);
         match braid_drive::open(&d.disk.view(d.file), Some(CLUSTER), true, now) {
             Ok(opened) => {
                 for (off, data) in opened.repairs {
@@ -116,14 +117,19 @@ impl World {
         }
     }
 
-    /// The target and all its work in flight are gone; the medium keeps what power loss leaves.
-    pub(super) fn stop_drive(&mut self, drive: u32) {
+    /// The target and all its work in flight are gone; the medium keeps what the loss of `power` leaves, or its
+    /// cache as well.
+    pub(super) fn stop_drive(&mut self, drive: u32, power: bool) {
         let d = &mut self.drives[drive as usize];
         d.life += 1;
         d.busy = false;
         d.target = None;
         d.tick_ms = None;
-        d.disk.crash(&mut self.rng);
+        if power {
+            d.disk.crash(&mut self.rng);
+        } else {
+            d.disk.kill(&mut self.rng);
+        }
         for (_, back) in std::mem::take(&mut d.waiting).into_values() {
             if self.rng.chance(1, 2) {
                 self.send_drive_answer(back, Err(ErrorKind::Stopped.into()));
@@ -287,6 +293,6 @@ impl World {
     pub(super) fn kill_drive(&mut self, drive: u32) {
         self.note(|| format!("d{drive} dies"));
         self.drives[drive as usize].dead = true;
-        self.stop_drive(drive);
+        self.stop_drive(drive, true);
     }
 }

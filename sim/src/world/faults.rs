@@ -103,21 +103,26 @@ impl World {
         self.schedule_trouble(trouble, mean_us);
     }
 
-    /// A host loses power.
+    /// A host loses power, or only its process dies: then caches keep what they hold, for a while.
     pub(super) fn crash(&mut self, host: u32) {
-        self.note(|| format!("h{host} is off"));
+        let power = self.rng.chance(2, 3);
+        self.note(|| format!("h{host} {}", if power { "is off" } else { "is killed" }));
         self.board.power_lost();
         self.life += 1;
         let h = &mut self.hosts[host as usize];
         h.life = self.life;
         h.set_up(false);
-        h.disk.crash(&mut self.rng);
+        if power {
+            h.disk.crash(&mut self.rng);
+        } else {
+            h.disk.kill(&mut self.rng);
+        }
         h.kv.crash();
         self.drop_seats(host);
         self.exec.kill(Node::Host(host));
         for drive in 0..self.config.drives {
             if self.drives[drive as usize].host == host {
-                self.stop_drive(drive);
+                self.stop_drive(drive, power);
             }
         }
         let at = self.soon(self.config.faults.down_max_us);

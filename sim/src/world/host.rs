@@ -157,6 +157,7 @@ impl World {
         let drives = self.usable.clone();
         let now_ms = self.host_now(host).mono_ms;
         let steps_left = self.election_steps();
+        let unsettled = self.config.broken == Some(Broken::Unsettled);
         let (c, h) = (&self.config, &mut self.hosts[host as usize]);
         let partition = Config {
             partition: p,
@@ -179,7 +180,7 @@ impl World {
         };
         let files = h.files.iter().filter(|((of, _), _)| *of == p).map(|((_, s), id)| (*s, *id)).collect();
         let register = self.registers.entry(p).or_insert_with(|| Members { members: vec![me], ..Members::default() });
-        let mut store = SimStore { disk: &mut h.disk, files, p, register, steps_left };
+        let mut store = SimStore { disk: &mut h.disk, files, p, register, unsettled, steps_left };
         let opened = Seat::open(config, h.kv.clone(), &mut store, now_ms);
         let mut seat = opened.map_err(|error| error.within(format!("{p} cannot start")))?;
         self.adjust(&mut seat);

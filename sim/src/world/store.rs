@@ -25,6 +25,8 @@ pub(super) struct SimStore<'a> {
     pub(super) p: PartitionId,
     /// The partition's record in the coordinator.
     pub(super) register: &'a mut Config,
+    /// The rule [`Broken::Unsettled`](crate::broken::Broken::Unsettled) is left out.
+    pub(super) unsettled: bool,
     /// Power fails when so many steps are done.
     pub(super) steps_left: Option<u64>,
 }
@@ -92,6 +94,13 @@ impl SimStore<'_> {
 }
 
 impl Outside for SimStore<'_> {
+    fn settle(&mut self) -> Result<()> {
+        if !self.unsettled {
+            self.files.iter().for_each(|(_, file)| self.disk.settle(*file));
+        }
+        Ok(())
+    }
+
     fn read_meta(&self) -> Result<Vec<u8>> {
         let name = meta_name(self.p);
         match self.disk.names().find(|(known, _)| *known == name) {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use braid_base::ids::{Guid, HostId, PartitionId};
+use braid_base::ids::{Guid, HostId, Index, PartitionId};
 use braid_base::limits::BLOCK;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
@@ -37,6 +37,11 @@ impl LogReader for Store<'_> {
 }
 
 impl Outside for Store<'_> {
+    fn settle(&mut self) -> Result<()> {
+        settle_meta(&self.dir)?;
+        self.segments.settle()
+    }
+
     fn read_meta(&self) -> Result<Vec<u8>> {
         read_meta(&self.dir)
     }
@@ -94,6 +99,7 @@ pub(super) fn identify(
 ) -> Result<Member> {
     file::make_dir(dir)?;
     let Stored { mut value, revision } = records::must::<Partition>(coordinator, &Partition::key_of(id))?;
+    settle_meta(dir)?;
     let found = ReplicaMeta::read(&read_meta(dir)?).map_err(|e| e.within(dir.join(META).display()))?;
     let store = match found {
         Some(meta) => meta.ident.store,
@@ -129,6 +135,23 @@ fn read_meta(dir: &Path) -> Result<Vec<u8>> {
     let file = File::open(&path, mode)?;
     let len = file.size()?.min(2 * BLOCK as u64) as usize;
     Ok(file.read_at(0, len)?.to_vec())
+}
+
+/// A process may have been killed between writing and syncing it.
+fn settle_meta(dir: &Path) -> Result<()> {
+    let path = dir.join(META);
+    if path.exists() {
+        File::open(&path, OpenMode { write: false, create: Create::No, direct: false, exclusive: false })?.sync()?;
+    }
+    file::sync_dir(dir)
+}
+
+/// Notes in `dir` that the log was closed in order and ends with the record `last`.
+pub(super) fn mark_clean(dir: &Path, last: Index) -> Result<()> {
+    let Some(mut meta) = ReplicaMeta::read(&read_meta(dir)?)? else { return Ok(()) };
+    meta.clean = Some(last);
+    let (off, block) = meta.write();
+    write_meta(dir, off, &block)
 }
 
 fn write_meta(dir: &Path, off: u64, block: &Bytes) -> Result<()> {

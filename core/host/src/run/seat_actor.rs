@@ -14,7 +14,7 @@ use braid_io::reactor::{Actor, IoDone, IoOp, Token as IoToken, Turn};
 use braid_meta::{DataStatus, Now, Token};
 use braid_replica::Kv;
 
-use super::outside::Store;
+use super::outside::{self, Store};
 use super::segments::SegmentDir;
 use super::wire::Switch;
 use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
@@ -38,7 +38,7 @@ pub enum SeatMsg {
     Report(Box<dyn FnOnce(SeatReport) + Send>),
     /// Run this on the seat, between two events (settings).
     With(Box<dyn FnOnce(&mut Seat) + Send>),
-    /// End the thread; the log needs no farewell.
+    /// Note where the log ends, once all that is on its way to it has come there, and end the thread.
     Stop,
 }
 
@@ -69,6 +69,9 @@ pub(super) struct SeatActor {
     id: PartitionId,
     seat: Seat,
     segments: SegmentDir,
+    dir: PathBuf,
+    /// Nothing new begins.
+    stopping: bool,
     switch: Arc<Switch>,
     waiting: HashMap<Token, Box<dyn FnOnce(FsResult) + Send>>,
     next_token: u64,
@@ -88,7 +91,8 @@ impl SeatActor {
     pub(super) fn open(start: SeatStart, turn: &mut Turn) -> Result<Self> {
         let id = start.config.partition.partition;
         let segments = SegmentDir::open(&start.dir, start.config.segment_bytes)?;
-        let mut store = Store { segments: &segments, dir: start.dir, coordinator: start.coordinator, id };
+        let dir = start.dir;
+        let mut store = Store { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
         let seat = Seat::open(start.config, start.kv, &mut store, turn.now().mono_ms)?;
         let switch = start.switch;
         turn.set_timer(TICK_MS);
@@ -96,6 +100,8 @@ impl SeatActor {
             id,
             seat,
             segments,
+            dir,
+            stopping: false,
             switch,
             waiting: HashMap::new(),
             next_token: 0,
@@ -115,7 +121,8 @@ impl SeatActor {
     }
 
     fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, turn: &mut Turn) {
-        for effect in effects.drain(..) {
+        let mut effects = effects.drain(..);
+        while let Some(effect) = effects.next() {
             match effect {
                 SeatEffect::Reply(token, result) => {
                     if let Some(answer) = self.waiting.remove(&token) {
@@ -129,6 +136,9 @@ impl SeatActor {
                     let file = self.segments.file(segment, off == 0, turn);
                     let op = file.map(|file| IoOp::Write { file, off, data: vec![data], durable: true });
                     self.start(Io::Write(id), op, turn);
+                    if effects.len() > 0 {
+                        turn.hand_over();
+                    }
                 }
                 SeatEffect::LogRead { id, segment, off, len } => {
                     let op = self.segments.file(segment, false, turn).map(|file| IoOp::Read { file, off, len });
@@ -162,6 +172,17 @@ impl SeatActor {
         }
     }
 
+    /// Ends the thread, unless something is on its way to the log.
+    fn close(&mut self, turn: &mut Turn) {
+        if self.failed.is_none() {
+            let Some(last) = self.seat.closed_at() else { return };
+            if let Err(error) = outside::mark_clean(&self.dir, last) {
+                tracing::warn!("{}: the clean end was not noted: {error}", self.id);
+            }
+        }
+        turn.stop();
+    }
+
     fn ended(&mut self, io: Io, result: Result<IoDone>, turn: &mut Turn) {
         let event = match io {
             Io::Write(id) => SeatEvent::LogWritten(id, result.map(drop)),
@@ -182,6 +203,9 @@ impl Actor for SeatActor {
     type Msg = SeatMsg;
 
     fn on_msg(&mut self, msg: SeatMsg, turn: &mut Turn) {
+        if self.stopping {
+            return; // who waits for an answer hears that the partition stopped
+        }
         match msg {
             SeatMsg::Request(request, answer) => {
                 self.next_token += 1;
@@ -198,7 +222,7 @@ impl Actor for SeatActor {
                 answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed: self.failed.clone() });
             }
             SeatMsg::With(run) => run(&mut self.seat),
-            SeatMsg::Stop => turn.stop(),
+            SeatMsg::Stop => self.stopping = true,
         }
     }
 
@@ -213,10 +237,15 @@ impl Actor for SeatActor {
         self.seat.batch_end(&mut out);
         self.carry_out(&mut out, turn);
         self.out = out;
+        if self.stopping {
+            self.close(turn);
+        }
     }
 
     fn on_timer(&mut self, turn: &mut Turn) {
-        self.step(SeatEvent::Tick, turn);
+        if !self.stopping {
+            self.step(SeatEvent::Tick, turn);
+        }
         turn.set_timer(TICK_MS);
     }
 }

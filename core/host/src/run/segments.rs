@@ -18,8 +18,8 @@ use braid_io::file::{self, Create, File, OpenMode, ReadAt};
 use braid_io::reactor::{FileId, Turn};
 use braid_replica::log::{LogReader, Segment};
 
-/// Spares kept for reuse, at most.
-const SPARES_MAX: usize = 4;
+/// Spares kept for reuse, at most: what a busy partition drops in one go.
+const SPARES_MAX: usize = 8;
 const FILL_BYTES: usize = 1 << 20;
 /// A read of a segment this long is one of many in a row: what follows is fetched meanwhile.
 const FETCH_FROM: usize = 1 << 20;
@@ -68,6 +68,15 @@ impl SegmentDir {
         };
         this.order_spare()?;
         Ok(this)
+    }
+
+    /// Makes durable what an earlier process left in caches of the segments' files.
+    pub(super) fn settle(&self) -> Result<()> {
+        for segment in self.segments()? {
+            let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
+            File::open(&segment_path(&self.dir, segment), mode)?.sync()?;
+        }
+        Ok(())
     }
 
     /// The file of `segment`; made from a spare if `create`.

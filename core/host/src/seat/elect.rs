@@ -24,21 +24,29 @@ pub(super) struct Elected {
     pub(super) ahead_ms: u64,
 }
 
+/// What the replica must never forget. `Refused` if it belongs to another one.
+pub(super) fn read_meta(ident: LogIdent, outside: &dyn Outside) -> Result<ReplicaMeta> {
+    match ReplicaMeta::read(&outside.read_meta()?)? {
+        None => Ok(ReplicaMeta::new(ident)),
+        Some(meta) if meta.ident == ident => Ok(meta),
+        Some(meta) => {
+            let words =
+                format!("replica.meta: expected {ident:?}, found {:?}; the directory belongs elsewhere", meta.ident);
+            Err(Error::new(ErrorKind::Refused, words))
+        }
+    }
+}
+
 /// Runs the replica until it leads. Time is turned ahead instead of waited for: a seat that is alone in its
 /// configuration has given its word to nobody else.
 pub(super) fn elect(
-    ident: LogIdent,
+    mut meta: ReplicaMeta,
     me: Member,
     tail: Tail,
     outside: &mut dyn Outside,
     now_ms: u64,
 ) -> Result<Elected> {
-    let mut meta = ReplicaMeta::read(&outside.read_meta()?)?.unwrap_or_else(|| ReplicaMeta::new(ident));
-    if meta.ident != ident {
-        let words =
-            format!("replica.meta: expected {ident:?}, found {:?}; the directory belongs elsewhere", meta.ident);
-        return Err(Error::new(ErrorKind::Refused, words));
-    }
+    let ident = meta.ident;
     let config = outside.config()?;
     if config.members.iter().any(|member| member.store != me.store) {
         let words = format!("{} has replicas on other hosts; a single host cannot lead it alone", ident.partition);
@@ -52,6 +60,7 @@ pub(super) fn elect(
     let mut ahead_ms = 0;
     for _ in 0..TICKS_MAX {
         if election.leads {
+            assert!(election.meta.clean.is_none(), "a leader took a new term, and noted it");
             return Ok(Elected { replica, committed: election.committed, ahead_ms });
         }
         ahead_ms += timing.heartbeat_ms;
@@ -74,7 +83,8 @@ impl Election<'_> {
             for effect in replica.step(now_ms, event) {
                 match effect {
                     Effect::PersistMeta { term, config } => {
-                        (self.meta.term, self.meta.config) = (term, config);
+                        // From the first note on, the log may grow: it is not closed any more.
+                        (self.meta.term, self.meta.config, self.meta.clean) = (term, config, None);
                         let (off, block) = self.meta.write();
                         self.outside.write_meta(off, block)?;
                     }

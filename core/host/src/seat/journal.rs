@@ -49,11 +49,11 @@ impl Journal {
     pub(super) fn recover(
         ident: LogIdent,
         segment_bytes: u64,
+        expect: Expect,
         flushed: Applied,
         reader: &dyn LogReader,
     ) -> Result<(Self, Tail)> {
         let mut tail = Tail::new(flushed);
-        let expect = Expect { applied: (flushed.term, flushed.index), ..Expect::default() };
         let recovered = recover(reader, &ident, expect, &mut |record| tail.recovered(record))?;
         let (_, last) = recovered.last;
         let journal = Self {
@@ -197,6 +197,12 @@ impl Journal {
         // Half of what is held: by then the log is well under the bound again.
         let (first, last) = (self.log.first_index().0, self.log.last().1.0);
         Index(first + (last.saturating_sub(first)) / 2 + 1)
+    }
+
+    /// Last entry of the log, if nothing is on its way to it.
+    pub(super) fn closed_at(&self) -> Option<Index> {
+        let idle = self.writing.is_none() && self.queue.is_empty() && self.appended.is_empty();
+        idle.then(|| self.log.last().1)
     }
 
     /// Last entry appended.

@@ -95,7 +95,7 @@ impl Uring {
     }
 
     /// Hands what was submitted to the kernel without waiting.
-    fn flush(&mut self) {
+    pub(super) fn flush(&mut self) {
         // Errors here (a full completion queue, a signal) leave the entries queued for the next call.
         let _ = self.ring.submit();
     }
