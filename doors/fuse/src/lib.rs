@@ -8,8 +8,9 @@
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
 //!
-//! Flow: `fuser` reads requests on a few threads; `door` turns each into a task on the host's tokio runtime that runs
-//! a function of `calls` and answers when it is done, so a slow request holds up nothing. Entries and attributes
+//! Flow: `fuser` reads requests on a few threads; `door` turns each into a `task` that runs a function of `calls`:
+//! its first step on the thread that read it, the next on the thread that answers it, down to the reply. So a slow
+//! request holds up nothing; what touches many bytes runs on the host's tokio runtime. Entries and attributes
 //! live one second in the kernel. What one mount changes, `hub` tells the other mounts of this process from a thread
 //! of its own, because the kernel may make such a notice wait for a request that the door still has to answer.
 //!
