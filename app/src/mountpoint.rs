@@ -1,4 +1,4 @@
-//! Mount points: may one be mounted on, is one dead. Who holds one is told by the FUSE door.
+//! Mount points: may one be mounted on, which are dead. Whether one is dead and who holds one is told by the FUSE door.
 //!
 //! When the process dies by SIGKILL its FUSE mounts stay as dead ones (every call answers ENOTCONN). They are
 //! told by the kernel's list of mounts and by `DIR/mounts.json`, where the process notes its own.
@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use braid_base::{Error, ErrorKind, Result};
+use braid_fuse::is_dead;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -100,12 +101,6 @@ pub fn detach_all(dir: &Path) -> Result<()> {
 pub fn remember(dir: &Path, path: &Path) -> Result<()> {
     let mut all = remembered(dir);
     if all.insert(path.to_path_buf()) { write(dir, &all) } else { Ok(()) }
-}
-
-/// Is `path` a mount whose process died? For a second the kernel may still know the attributes of a dead mount, but
-/// never how full it is. Aborted: it died while it was asked.
-pub fn is_dead(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_err_and(|error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED))
 }
 
 /// Takes a mount out of the tree at once; what still holds it gets errors.

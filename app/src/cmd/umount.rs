@@ -26,7 +26,7 @@ pub fn run(whole: &Whole, umount: &Umount) -> Outcome {
             let call = format!("/mounts?path={}", escape(&shown));
             progress::during("unmounting", || client.call("DELETE", &call))?;
         }
-        None if mountpoint::is_dead(&path) => mountpoint::detach(&path)?,
+        None if braid_fuse::is_dead(&path) => mountpoint::detach(&path)?,
         None => {
             let message = format!("{shown} is no mount of a running cluster: `braid status` lists mounts");
             return Err(Failure { code: FAILURE, message });

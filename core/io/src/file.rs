@@ -42,6 +42,8 @@ pub enum Create {
 impl OpenMode {
     /// An existing file, for reading, past the page cache.
     pub const READ: Self = Self { write: false, create: Create::No, direct: true, exclusive: false };
+    /// As [`Self::READ`], through the page cache.
+    pub const READ_CACHED: Self = Self { write: false, create: Create::No, direct: false, exclusive: false };
     /// An existing file, for reading and writing, past the page cache.
     pub const WRITE: Self = Self { write: true, create: Create::No, direct: true, exclusive: false };
 

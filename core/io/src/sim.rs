@@ -143,13 +143,7 @@ impl SimDisk {
     /// Power is lost and comes back: what was in flight or in the cache is there in part, or not.
     pub fn crash(&mut self, rng: &mut Rng) {
         self.write_back_some(rng);
-        let mut pending = std::mem::take(&mut self.pending);
-        rng.shuffle(&mut pending);
-        for (_, op) in pending {
-            if let IoOp::Write { file, off, data, .. } = op {
-                self.tear(rng, file, off, &data, true);
-            }
-        }
+        self.tear_pending(rng, true);
         for file in &mut self.files {
             file.forget_cache();
         }
@@ -158,11 +152,16 @@ impl SimDisk {
     /// The process ends, power stays: what was in flight is there in part, in the cache; reads see it, and only
     /// [`SimDisk::settle`] makes it last.
     pub fn kill(&mut self, rng: &mut Rng) {
+        self.tear_pending(rng, false);
+    }
+
+    /// Nothing is in flight any more: each write is there in part, in random order.
+    fn tear_pending(&mut self, rng: &mut Rng, durable: bool) {
         let mut pending = std::mem::take(&mut self.pending);
         rng.shuffle(&mut pending);
         for (_, op) in pending {
             if let IoOp::Write { file, off, data, .. } = op {
-                self.tear(rng, file, off, &data, false);
+                self.tear(rng, file, off, &data, durable);
             }
         }
     }

@@ -3,7 +3,8 @@
 //! Duty: makes a file system of `braid-client` a mount of this machine: translates the kernel's requests to client
 //! calls and their results to replies, and mounts and unmounts.
 //!
-//! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`].
+//! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`],
+//! [`is_dead`].
 //!
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
@@ -30,4 +31,4 @@ mod remembered;
 mod table;
 mod task;
 
-pub use mount::{Mount, Mounts, Options};
+pub use mount::{Mount, Mounts, Options, is_dead};

@@ -265,8 +265,8 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
 }
 
 /// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,
-/// but never how full it is.
-fn is_dead(point: &Path) -> bool {
+/// but never how full it is. Aborted: its process died while it was asked.
+pub fn is_dead(point: &Path) -> bool {
     rustix::fs::statfs(point).is_err_and(|error| matches!(error, Errno::NOTCONN | Errno::CONNABORTED))
 }
 

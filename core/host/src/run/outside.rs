@@ -131,8 +131,7 @@ fn read_meta(dir: &Path) -> Result<Vec<u8>> {
     if !path.exists() {
         return Ok(Vec::new());
     }
-    let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
-    let file = File::open(&path, mode)?;
+    let file = File::open(&path, OpenMode::READ_CACHED)?;
     let len = file.size()?.min(2 * BLOCK as u64) as usize;
     Ok(file.read_at(0, len)?.to_vec())
 }
@@ -141,7 +140,7 @@ fn read_meta(dir: &Path) -> Result<Vec<u8>> {
 fn settle_meta(dir: &Path) -> Result<()> {
     let path = dir.join(META);
     if path.exists() {
-        File::open(&path, OpenMode { write: false, create: Create::No, direct: false, exclusive: false })?.sync()?;
+        File::open(&path, OpenMode::READ_CACHED)?.sync()?;
     }
     file::sync_dir(dir)
 }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use braid_base::{Error, ErrorKind, Result};
-use braid_io::file::{self, Create, File, OpenMode, ReadAt};
+use braid_io::file::{self, File, OpenMode, ReadAt};
 use braid_io::reactor::{FileId, Turn};
 use braid_replica::log::{LogReader, Segment};
 
@@ -73,8 +73,7 @@ impl SegmentDir {
     /// Makes durable what an earlier process left in caches of the segments' files.
     pub(super) fn settle(&self) -> Result<()> {
         for segment in self.segments()? {
-            let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
-            File::open(&segment_path(&self.dir, segment), mode)?.sync()?;
+            File::open(&segment_path(&self.dir, segment), OpenMode::READ_CACHED)?.sync()?;
         }
         Ok(())
     }
@@ -92,8 +91,7 @@ impl SegmentDir {
                 self.order_spare()?;
             }
         }
-        let mode = OpenMode { write: true, create: Create::No, direct: true, exclusive: false };
-        let id = turn.open(&path, mode)?;
+        let id = turn.open(&path, OpenMode::WRITE)?;
         self.open.insert(segment, id);
         Ok(id)
     }
@@ -147,8 +145,7 @@ impl SegmentDir {
 
 /// Writes zeros over the whole file, so that no later write has to allocate.
 fn fill(path: &Path, bytes: u64) -> Result<()> {
-    let mode = OpenMode { write: true, create: Create::New(bytes), direct: true, exclusive: false };
-    let file = File::open(path, mode)?;
+    let file = File::open(path, OpenMode::new_file(bytes))?;
     let zeros = braid_io::buf::AlignedBuf::zeroed(FILL_BYTES).into_bytes();
     let mut off = 0;
     while off < bytes {
@@ -168,8 +165,7 @@ impl LogReader for SegmentDir {
     fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
         let mut reading = self.reading.borrow_mut();
         if reading.as_ref().is_none_or(|(open, _)| *open != segment) {
-            let mode = OpenMode { write: false, create: Create::No, direct: false, exclusive: false };
-            *reading = Some((segment, File::open(&segment_path(&self.dir, segment), mode)?));
+            *reading = Some((segment, File::open(&segment_path(&self.dir, segment), OpenMode::READ_CACHED)?));
         }
         let Some((_, file)) = reading.as_ref() else { return Ok(Vec::new()) };
         let len = len.min(file.size()?.saturating_sub(offset) as usize);
