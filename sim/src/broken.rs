@@ -12,7 +12,7 @@ use bytes::Bytes;
 /// A rule left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// One of operations that span partitions (noabortlog, nolock, unlockontimeout).
+    /// One of operations that span partitions (noabortlog, nolock, unlockontimeout) or that take effect once.
     #[cfg(feature = "broken")]
     Names(braid_meta::Variant),
     /// One of file data (uptonow, relocnocas, regrant, reusegrant).
@@ -28,6 +28,8 @@ pub enum Broken {
     ReplyEarly,
     /// Partitions hear of a flush of the view that never happened.
     FlushUntrue,
+    /// A request of an earlier term is taken like one of now.
+    AnyTerm,
     /// A start acts upon what it finds in its log without making it durable.
     Unsettled,
 }

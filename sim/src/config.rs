@@ -200,16 +200,14 @@ impl SimConfig {
     }
 }
 
-/// The roughest net loses much; it doubles and delays no more than the next one: a late double of a refused
-/// operation may still be carried out (tests/sim.rs, `a_late_double_of_a_refused_operation`).
 fn net(rng: &mut Rng) -> Net {
     let rough = rng.below(4);
     Net {
         min_us: 20,
         max_us: *pick(rng, &[200, 2_000, 20_000]),
         lost: [0, 50, 300, 1500][rough as usize],
-        doubled: [0, 100, 500, 500][rough as usize],
-        late: [0, 100, 300, 300][rough as usize],
+        doubled: [0, 100, 500, 1500][rough as usize],
+        late: [0, 100, 300, 1000][rough as usize],
         late_us: *pick(rng, &[100_000, 3_000_000]),
     }
 }

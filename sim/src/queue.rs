@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DriveId, Index, PartitionId};
+use braid_base::ids::{DriveId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
@@ -12,9 +12,9 @@ use crate::board::{Node, Slot};
 /// One thing that happens. A `life` names the run of a host that it belongs to: it is void in another one.
 pub enum Event {
     /// A request arrives at a partition.
-    Request { to: PartitionId, from: Node, request: Box<Request>, slot: Slot<FsResult> },
+    Request { to: PartitionId, term: Term, from: Node, request: Box<Request>, slot: Slot<FsResult> },
     /// An answer of a partition arrives.
-    Answer { from: PartitionId, slot: Slot<FsResult>, result: FsResult },
+    Answer { from: PartitionId, learn: Option<(Node, Term)>, slot: Slot<FsResult>, result: FsResult },
     /// A message of one partition arrives at another.
     Peer { from: PartitionId, to: PartitionId, message: Box<PeerMsg> },
     /// A request arrives at a drive.

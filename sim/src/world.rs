@@ -14,7 +14,7 @@ mod store;
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{ClientId, DriveId, PartitionId};
+use braid_base::ids::{ClientId, DriveId, PartitionId, Term};
 use braid_io::chance::Rng;
 
 use crate::board::{Board, Node, Sent};
@@ -69,6 +69,8 @@ pub struct World {
     pub(crate) registers: BTreeMap<PartitionId, braid_replica::config::Config>,
     /// The host of each partition.
     pub(crate) homes: BTreeMap<PartitionId, u32>,
+    /// The term in which each node knows each partition to be served: it learns it from answers.
+    pub(crate) terms: BTreeMap<(Node, PartitionId), Term>,
     /// The drives that partitions are told to use.
     pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
@@ -154,8 +156,12 @@ impl World {
 
     fn happen(&mut self, event: Event) {
         match event {
-            Event::Request { to, from, request, slot } => self.request(to, from, *request, slot),
-            Event::Answer { from, slot, result } => {
+            Event::Request { to, term, from, request, slot } => self.request(to, term, from, *request, slot),
+            Event::Answer { from, learn, slot, result } => {
+                if let Some((node, term)) = learn {
+                    let known = self.terms.entry((node, from)).or_default();
+                    *known = term.max(*known);
+                }
                 slot.fill(result);
                 self.settle();
                 self.pass(Point::ReplyReceived, self.homes[&from]);

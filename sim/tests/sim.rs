@@ -52,8 +52,6 @@ fn the_same_seed_runs_the_same() {
 }
 
 #[test]
-#[ignore = "known gap: dedup keeps no record of refused operations above the answered mark, so a double that comes \
-            seconds later is carried out; message passing within one process never doubles"]
 fn a_late_double_of_a_refused_operation() {
     let mut config = SimConfig::from_seed(1032);
     (config.net.doubled, config.net.late) = (1500, 1000);

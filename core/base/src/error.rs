@@ -61,6 +61,8 @@ pub enum ErrorKind {
     Stopped = 26,
     /// Something in the way of the administrator: in use, wrong device, wrong configuration.
     Refused = 27,
+    /// The request named an old term of the partition: its sender knows the new one by now and repeats it.
+    Moved = 28,
 }
 
 /// Braid's error: a kind for the program, a sentence for the person (expected, found, what to do).
@@ -122,6 +124,12 @@ impl From<ErrorKind> for Error {
 }
 
 impl ErrorKind {
+    /// True if the same request may well succeed a little later: the session repeats it, and no partition takes it
+    /// for the operation's answer.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::Busy | Self::TimedOut | Self::Stopped | Self::Moved)
+    }
+
     /// A short phrase for this kind.
     pub fn words(self) -> &'static str {
         match self {
@@ -152,6 +160,7 @@ impl ErrorKind {
             Self::ReadOnly => "read-only",
             Self::Stopped => "stopped",
             Self::Refused => "refused",
+            Self::Moved => "served in another term, try again",
         }
     }
 }

@@ -161,7 +161,7 @@ impl Session {
             let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await;
             let silent = answer.is_none();
             let error = match answer {
-                Some(Err(error)) if is_passing(error.kind()) => error,
+                Some(Err(error)) if error.kind().is_passing() => error,
                 Some(answer) => return answer,
                 None => ErrorKind::TimedOut.into(),
             };
@@ -177,7 +177,7 @@ impl Session {
             if silent {
                 // It may be answered late: an answer that comes into the pause counts.
                 match until(rest, asked).await {
-                    Some(Err(error)) if is_passing(error.kind()) => {}
+                    Some(Err(error)) if error.kind().is_passing() => {}
                     Some(answer) => return answer,
                     None => {}
                 }
@@ -209,10 +209,6 @@ impl Session {
 
 /// How often a wait for a lock looks whether its caller was interrupted.
 const LOCK_LOOK_MS: u64 = 100;
-
-fn is_passing(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Busy | ErrorKind::TimedOut | ErrorKind::Stopped)
-}
 
 /// An operation number in use, given back when dropped.
 struct Ticket<'a> {

@@ -11,7 +11,7 @@ mod stage;
 
 use std::sync::Arc;
 
-use braid_base::ids::{DriveId, Guid, Index, PartitionId};
+use braid_base::ids::{DriveId, Guid, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::job::MoveJob;
@@ -135,13 +135,17 @@ impl Seat {
     /// Takes one event; pushes what follows from it. After a batch of events call [`Seat::batch_end`].
     pub fn step(&mut self, now: Now, event: SeatEvent, out: &mut Vec<SeatEffect>) {
         if let Some(error) = &self.failed {
-            if let SeatEvent::Request(token, _) = event {
+            if let SeatEvent::Request(token, ..) = event {
                 out.push(SeatEffect::Reply(token, Err(error.clone())));
             }
             return;
         }
         match event {
-            SeatEvent::Request(token, request) => match request.body {
+            SeatEvent::Request(token, term, _) if term != self.term() => {
+                let message = format!("a request for term {term} of {}, which is in term {}", self.id, self.term());
+                out.push(SeatEffect::Reply(token, Err(Error::new(ErrorKind::Moved, message))));
+            }
+            SeatEvent::Request(token, _, request) => match request.body {
                 Op::ReadStage { at, poff, len } => self.read_stage(token, at, poff, len, out),
                 _ => self.tell(now, Event::Request(token, request), out),
             },
@@ -184,6 +188,12 @@ impl Seat {
     /// way to the log.
     pub fn closed_at(&self) -> Option<Index> {
         self.journal.closed_at().filter(|_| self.failed.is_none())
+    }
+
+    /// The term in which it serves: a request must name it (a double from before a restart does not, and what was
+    /// remembered of it is gone).
+    pub fn term(&self) -> Term {
+        self.replica.term()
     }
 
     /// The last entry in the view.
@@ -310,8 +320,8 @@ impl Seat {
 /// What a seat hears.
 #[derive(Debug)]
 pub enum SeatEvent {
-    /// A client's request (`ReadStage` included).
-    Request(Token, Request),
+    /// A client's request (`ReadStage` included), and the term of this seat that its sender knows.
+    Request(Token, Term, Request),
     /// Another partition's message.
     Peer(PartitionId, PeerMsg),
     /// A bulk move ended.

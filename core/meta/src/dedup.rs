@@ -3,16 +3,19 @@
 //! 1. An operation that changes something stores its answer in the same log entry.
 //! 2. The client says up to which number it has all answers; those records go, some at a time, and with
 //!    them goes a mark (number 0): a late double of an answered request is refused, not run again.
-//! 3. A client that fell silent or left is cleaned by background work.
+//! 3. An answer without a log entry (a refusal, an open, a lock, a change that changed nothing) is remembered in
+//!    memory as long. No restart can lose it too early: a double from before it names an old term and is refused
+//!    by the seat ([`ErrorKind::Moved`]).
+//! 4. A client that fell silent or left is cleaned by background work.
 
 mod reply;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::codec::{Reader, Writer};
-use braid_base::ids::{ClientId, OpId};
+use braid_base::ids::{ClientId, Index, OpId};
 use braid_base::keys::{self, Table};
-use braid_base::msg::fs::{Reply, Request};
+use braid_base::msg::fs::{FsResult, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
@@ -36,12 +39,16 @@ const LOOK_MS: u64 = 1_000;
 pub struct Dedup {
     clients: BTreeMap<ClientId, Kept>,
     looked_ms: u64,
+    /// For tests: the rule 3 is left out.
+    pub(crate) forgetful: bool,
 }
 
 #[derive(Default)]
 struct Kept {
     /// Numbers with a stored result.
     seqs: BTreeSet<u64>,
+    /// Answers of the others above `low`, and the entry that each had to wait for.
+    unlogged: BTreeMap<u64, (FsResult, Index)>,
     /// Everything up to here was answered.
     low: u64,
     /// The mark that is stored.
@@ -79,13 +86,18 @@ impl Dedup {
     /// Takes note of what the client says it has answers for.
     pub(crate) fn saw(&mut self, request: &Request) {
         let kept = self.clients.entry(request.op.client).or_default();
-        kept.low = kept.low.max(request.done_upto.min(request.op.seq.saturating_sub(1)));
+        kept.raise(request.done_upto.min(request.op.seq.saturating_sub(1)));
     }
 
-    /// The kept answer of `op`, if it took effect. `Stale` if the client said that it has the answer already.
-    pub(crate) fn find(&self, t: &Txn<'_>, op: OpId) -> Result<Option<Reply>> {
+    /// The answer of `op`, if it has one. `Stale` if the client said that it has the answer already.
+    pub(crate) fn find(&self, t: &Txn<'_>, op: OpId) -> Result<Option<FsResult>> {
+        let unlogged = self.clients.get(&op.client).and_then(|kept| kept.unlogged.get(&op.seq));
+        if let Some((answer, wait)) = unlogged {
+            t.saw(*wait);
+            return Ok(Some(answer.clone()));
+        }
         match self.stored(t, op)? {
-            Some(Stored::Reply(reply)) => Ok(Some(reply)),
+            Some(Stored::Reply(reply)) => Ok(Some(Ok(reply))),
             Some(Stored::Forwarded) | None => Ok(None),
         }
     }
@@ -109,11 +121,24 @@ impl Dedup {
         t.get(&keys::dedup(t.partition, op))?.map(|bytes| Stored::decode(&bytes)).transpose()
     }
 
-    /// Keeps the answer of an operation in the entry that carries its effects.
-    pub(crate) fn keep(&mut self, t: &mut Txn<'_>, request: &Request, reply: &Reply) {
+    /// Keeps the answer of an operation in the entry that carries its effects; false if it is of no kind to keep.
+    pub(crate) fn keep(&mut self, t: &mut Txn<'_>, request: &Request, reply: &Reply) -> bool {
         t.completes(request.op);
-        if let Some(bytes) = reply::encode(reply) {
+        let bytes = reply::encode(reply);
+        let is_kept = bytes.is_some();
+        if let Some(bytes) = bytes {
             self.store(t, request, bytes);
+        }
+        is_kept
+    }
+
+    /// Remembers an answer that may be in no entry; whoever gets it once more waits for the entry at `wait`.
+    /// The client repeats what found a passing hindrance: that is no answer.
+    pub(crate) fn remember(&mut self, op: OpId, answer: FsResult, wait: Index) {
+        let is_passing = answer.as_ref().is_err_and(|error| error.kind().is_passing());
+        let Some(kept) = self.clients.get_mut(&op.client) else { return };
+        if !is_passing && !self.forgetful && op.seq > kept.low && !kept.seqs.contains(&op.seq) {
+            kept.unlogged.insert(op.seq, (answer, wait));
         }
     }
 
@@ -137,7 +162,7 @@ impl Dedup {
     /// The client left: nothing of it will be asked again.
     pub(crate) fn ended(&mut self, op: OpId) {
         if let Some(kept) = self.clients.get_mut(&op.client) {
-            kept.low = kept.low.max(op.seq);
+            kept.raise(op.seq);
             kept.gone = true;
         }
     }
@@ -170,6 +195,16 @@ impl Dedup {
 }
 
 impl Kept {
+    /// Everything up to `low` was answered.
+    fn raise(&mut self, low: u64) {
+        if low > self.low {
+            self.low = low;
+            if !self.unlogged.is_empty() {
+                self.unlogged = self.unlogged.split_off(&(low + 1));
+            }
+        }
+    }
+
     /// Deletes up to `most` answered results; returns how many.
     fn trim(&mut self, t: &mut Txn<'_>, client: ClientId, most: usize) -> usize {
         let old: Vec<u64> = self.seqs.range(..=self.low).take(most).copied().collect();

@@ -144,7 +144,7 @@ impl Locks {
                 continue;
             }
             file.table(wait.lock.flock).set(owner, wait.lock);
-            t.reply(wait.token, Ok(Reply::Done));
+            t.answer(wait.token, wait.op, Ok(Reply::Done));
         }
         self.drop_if_free(key);
     }
@@ -190,7 +190,8 @@ impl File {
         self.waits.retain(|wait| {
             let gone = gone(wait);
             if gone {
-                t.reply(wait.token, Err(Error::new(ErrorKind::WouldBlock, "the wait for this lock was given up")));
+                let error = Error::new(ErrorKind::WouldBlock, "the wait for this lock was given up");
+                t.answer(wait.token, wait.op, Err(error));
             }
             !gone
         });

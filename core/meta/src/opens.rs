@@ -1,27 +1,16 @@
 //! Open references of clients: the content of an inode outlives its last name while one is held.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use braid_base::ids::{ClientId, FsId, Ino};
-use braid_base::msg::fs::Request;
 
 /// Counts by inode and client. Volatile: a restarted primary starts empty (leases re-assert them in a later step).
 #[derive(Default)]
 pub struct Opens {
     counts: HashMap<(FsId, Ino), HashMap<ClientId, u32>>,
-    /// Opens and closes that took effect, by client, as far as it may still repeat them: nothing of them is logged,
-    /// so the results kept in table 41 do not catch a repeated one.
-    done: HashMap<ClientId, BTreeSet<u64>>,
 }
 
 impl Opens {
-    /// True if this request has not taken effect before; notes that it does now.
-    pub(crate) fn once(&mut self, request: &Request) -> bool {
-        let done = self.done.entry(request.op.client).or_default();
-        *done = done.split_off(&(request.done_upto + 1));
-        request.op.seq > request.done_upto && done.insert(request.op.seq)
-    }
-
     /// Takes a reference.
     pub(crate) fn open(&mut self, fs: FsId, ino: Ino, client: ClientId) {
         *self.counts.entry((fs, ino)).or_default().entry(client).or_default() += 1;
@@ -50,7 +39,6 @@ impl Opens {
 
     /// Drops all references of a client; returns the inodes nobody holds any more.
     pub(crate) fn end(&mut self, client: ClientId) -> Vec<(FsId, Ino)> {
-        self.done.remove(&client);
         let mut free = Vec::new();
         self.counts.retain(|key, clients| {
             if clients.remove(&client).is_some() && clients.is_empty() {
@@ -65,22 +53,6 @@ impl Opens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::ids::OpId;
-    use braid_base::msg::fs::{Cred, Op};
-
-    fn request(seq: u64, done_upto: u64) -> Request {
-        let op = OpId { client: ClientId(7), seq };
-        Request { op, done_upto, fs: FsId(1), cred: Cred::default(), body: Op::Statfs }
-    }
-
-    #[test]
-    fn a_repeated_request_takes_effect_once() {
-        let mut opens = Opens::default();
-        assert!(opens.once(&request(5, 3)));
-        assert!(!opens.once(&request(5, 3)));
-        assert!(opens.once(&request(6, 5)));
-        assert!(!opens.once(&request(5, 5)), "answered long ago: a late copy");
-    }
 
     #[test]
     fn the_last_reference_frees_the_inode() {

@@ -50,26 +50,37 @@ impl From<Reply> for Verdict {
 /// Runs a client's request.
 pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Request) {
     s.dedup.saw(&request);
+    if request.body.is_read() {
+        let result = dispatch(t, s, token, &request);
+        debug_assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
+        return match result {
+            Ok(Verdict::Reply(reply)) => t.reply(token, Ok(reply)),
+            Ok(Verdict::Later) => {}
+            Err(error) => t.reply(token, Err(error)),
+        };
+    }
     match s.dedup.find(t, request.op) {
         Ok(_) if s.peers.attach(request.op, token.into()) => return,
         Ok(None) => {}
-        Ok(Some(reply)) => return t.reply(token, Ok(reply)),
+        Ok(Some(result)) => return t.reply(token, result),
         Err(error) => return t.reply(token, Err(error)),
     }
     match dispatch(t, s, token, &request) {
         Ok(Verdict::Reply(reply)) => {
-            if t.is_dirty() {
-                s.dedup.keep(t, &request, &reply);
-            }
+            let is_kept = t.is_dirty() && s.dedup.keep(t, &request, &reply);
             if matches!(request.body, Op::EndSession) {
                 s.dedup.ended(request.op);
             }
-            t.reply(token, Ok(reply));
+            if is_kept {
+                t.reply(token, Ok(reply));
+            } else {
+                t.answer(token, request.op, Ok(reply));
+            }
         }
         Ok(Verdict::Later) => {}
         Err(error) => {
             t.abandon();
-            t.reply(token, Err(error));
+            t.answer(token, request.op, Err(error));
         }
     }
 }

@@ -103,6 +103,9 @@ impl Partition {
             wait = self.next;
             self.next = self.next.next();
         }
+        for (op, answer) in outcome.answers {
+            self.state.dedup.remember(op, answer, wait);
+        }
         if outcome.after.is_empty() {
             return;
         }

@@ -190,6 +190,7 @@ fn wait_for(t: &Txn<'_>, key: &[u8]) {
 
 /// Answers everyone who waits for an operation.
 fn answer(t: &mut Txn<'_>, callers: &[Caller], op: OpId, result: &FsResult) {
+    t.answered(op, result);
     for caller in callers {
         match caller {
             Caller::Client(token) => t.reply(*token, result.clone()),

@@ -51,6 +51,7 @@ impl State {
     #[cfg(any(test, feature = "broken"))]
     pub fn leave_out(&mut self, variant: Option<Variant>) {
         self.peers.leave_out(variant);
+        self.dedup.forgetful = variant == Some(Variant::Forgetful);
     }
 
     /// The oldest log position whose payload is still referenced.

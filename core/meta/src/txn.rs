@@ -36,6 +36,7 @@ pub struct Txn<'a> {
     after: Vec<Effect>,
     at_once: Vec<Effect>,
     ops: Vec<OpId>,
+    answers: Vec<(OpId, FsResult)>,
 }
 
 /// What a finished transaction leaves behind.
@@ -52,6 +53,8 @@ pub struct Outcome {
     pub at_once: Vec<Effect>,
     /// Client operations that the entry completes.
     pub ops: Vec<OpId>,
+    /// What operations were answered: remembered for their late doubles.
+    pub answers: Vec<(OpId, FsResult)>,
 }
 
 impl<'a> Txn<'a> {
@@ -78,10 +81,12 @@ impl<'a> Txn<'a> {
             after: Vec::new(),
             at_once: Vec::new(),
             ops: Vec::new(),
+            answers: Vec::new(),
         }
     }
 
-    fn saw(&self, at: Index) {
+    /// What follows from this transaction waits for the entry at `at`.
+    pub(crate) fn saw(&self, at: Index) {
         self.seen.set(self.seen.get().max(at));
     }
 
@@ -191,6 +196,17 @@ impl<'a> Txn<'a> {
         self.after(Effect::Reply(token, result));
     }
 
+    /// The same, for the answer of an operation that changes something: a late double of it gets this one too.
+    pub fn answer(&mut self, token: Token, op: OpId, result: FsResult) {
+        self.answered(op, &result);
+        self.reply(token, result);
+    }
+
+    /// Remembers the answer of an operation, whoever it is sent to.
+    pub fn answered(&mut self, op: OpId, result: &FsResult) {
+        self.answers.push((op, result.clone()));
+    }
+
     /// True if something would be logged.
     pub fn is_dirty(&self) -> bool {
         !self.writes.is_empty()
@@ -199,7 +215,7 @@ impl<'a> Txn<'a> {
     /// Runs `work`; if it fails, nothing of it remains, but what was collected before does.
     pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let (writes, payload_len) = (self.writes.clone(), self.payload_len);
-        let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len());
+        let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len(), self.answers.len());
         let result = work(self);
         if result.is_err() {
             (self.writes, self.payload_len) = (writes, payload_len);
@@ -207,6 +223,7 @@ impl<'a> Txn<'a> {
             self.after.truncate(lens.1);
             self.at_once.truncate(lens.2);
             self.ops.truncate(lens.3);
+            self.answers.truncate(lens.4);
         }
         result
     }
@@ -218,6 +235,7 @@ impl<'a> Txn<'a> {
         self.payload_len = 0;
         self.after.clear();
         self.at_once.clear();
+        self.answers.clear();
     }
 
     /// Names a client operation that this entry completes (it travels in the log record).
@@ -237,8 +255,8 @@ impl<'a> Txn<'a> {
 
     /// Ends the transaction.
     pub fn finish(self) -> Outcome {
-        let Self { seen, writes, payload, after, at_once, ops, .. } = self;
-        Outcome { seen: seen.get(), writes, payload, after, at_once, ops }
+        let Self { seen, writes, payload, after, at_once, ops, answers, .. } = self;
+        Outcome { seen: seen.get(), writes, payload, after, at_once, ops, answers }
     }
 }
 

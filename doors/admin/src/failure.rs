@@ -17,7 +17,7 @@ pub struct ErrorBody {
 }
 
 /// Every kind that an administrator can meet; what is not here is `io`, 500.
-const TABLE: [(ErrorKind, &str, u16); 20] = [
+const TABLE: [(ErrorKind, &str, u16); 21] = [
     (ErrorKind::NotFound, "not_found", 404),
     (ErrorKind::Exists, "exists", 409),
     (ErrorKind::NotDirectory, "not_directory", 400),
@@ -38,6 +38,7 @@ const TABLE: [(ErrorKind, &str, u16); 20] = [
     (ErrorKind::ReadOnly, "read_only", 409),
     (ErrorKind::Stopped, "stopped", 503),
     (ErrorKind::Refused, "refused", 409),
+    (ErrorKind::Moved, "moved", 503),
 ];
 
 impl ErrorBody {

@@ -40,13 +40,14 @@ fn of_kind(kind: ErrorKind) -> Errno {
         ErrorKind::Stale => Errno::ESTALE,
         ErrorKind::Unsupported => Errno::EOPNOTSUPP,
         ErrorKind::ReadOnly => Errno::EROFS,
-        // The session repeats `Busy`, `TimedOut` and `Stopped` itself; what is left of them after its deadline is
+        // The session repeats `Busy`, `TimedOut`, `Stopped` and `Moved` itself; what is left of them after its deadline is
         // the same to a program as a broken device. `Refused` is for administrators and never answers a file call.
         ErrorKind::Io
         | ErrorKind::Corrupt
         | ErrorKind::Busy
         | ErrorKind::TimedOut
         | ErrorKind::Stopped
+        | ErrorKind::Moved
         | ErrorKind::Refused => Errno::EIO,
     }
 }

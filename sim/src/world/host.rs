@@ -268,11 +268,12 @@ impl World {
             self.board.violation(format!("{p} answered request {token:?} twice"));
             return true;
         };
+        let term = node.seat.term();
         if self.pass(Point::AppliedNotReplied, host) {
             return true;
         }
         self.note(|| format!("{p} -> {to:?} {}", trace::reply(&result)));
-        self.send_answer(p, to, slot, result);
+        self.send_answer((p, term), to, slot, result);
         self.pass(Point::ReplySent, host)
     }
 
@@ -450,7 +451,15 @@ impl World {
         }
     }
 
-    pub(super) fn request(&mut self, to: PartitionId, from: Node, request: Request, slot: Slot<FsResult>) {
+    pub(super) fn request(
+        &mut self,
+        to: PartitionId,
+        term: Term,
+        from: Node,
+        request: Request,
+        slot: Slot<FsResult>,
+    ) {
+        let any_term = self.config.broken == Some(Broken::AnyTerm);
         let (host, Some(node)) = self.seat(to) else {
             // Nobody listens: some wires say so.
             self.perhaps_timed_out(slot);
@@ -459,8 +468,9 @@ impl World {
         node.next += 1;
         let token = Token(node.next);
         node.waiting.insert(token, (from, slot));
+        let term = if any_term { node.seat.term() } else { term };
         self.note(|| format!("{to} takes {}", request.op));
-        self.step(to, SeatEvent::Request(token, request));
+        self.step(to, SeatEvent::Request(token, term, request));
         self.pass(Point::EntryNotSubmitted, host);
     }
 

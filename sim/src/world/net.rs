@@ -1,7 +1,7 @@
 //! Messages on their way.
 
 use braid_base::ErrorKind;
-use braid_base::ids::{DriveId, PartitionId};
+use braid_base::ids::{DriveId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
@@ -49,9 +49,10 @@ impl World {
             self.perhaps_timed_out(slot);
             return;
         }
+        let term = self.terms.get(&(from, to)).copied().unwrap_or_default();
         for at in at {
             let request = Box::new(request.clone());
-            self.queue.put(at, Event::Request { to, from, request, slot: slot.clone() });
+            self.queue.put(at, Event::Request { to, term, from, request, slot: slot.clone() });
         }
     }
 
@@ -59,15 +60,22 @@ impl World {
     pub(super) fn perhaps_timed_out(&mut self, slot: Slot<FsResult>) {
         if self.rng.chance(1, 2) {
             let (at, from) = (self.soon(500_000), PartitionId(0));
-            self.queue.put(at, Event::Answer { from, slot, result: Err(ErrorKind::TimedOut.into()) });
+            let result = Err(ErrorKind::TimedOut.into());
+            self.queue.put(at, Event::Answer { from, learn: None, slot, result });
         }
     }
 
     /// An answer of `from` leaves.
-    pub(super) fn send_answer(&mut self, from: PartitionId, to: Node, slot: Slot<FsResult>, result: FsResult) {
+    pub(super) fn send_answer(
+        &mut self,
+        (from, term): (PartitionId, Term),
+        to: Node,
+        slot: Slot<FsResult>,
+        result: FsResult,
+    ) {
         let at = if self.is_local(to, from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
         match at.first() {
-            Some(at) => self.queue.put(*at, Event::Answer { from, slot, result }),
+            Some(at) => self.queue.put(*at, Event::Answer { from, learn: Some((to, term)), slot, result }),
             None => {
                 self.note(|| format!("lost: answer to {to:?}"));
                 self.perhaps_timed_out(slot);

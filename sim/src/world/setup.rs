@@ -36,6 +36,7 @@ impl World {
             drives,
             usable,
             homes,
+            terms: BTreeMap::new(),
             registers: BTreeMap::new(),
             clocks: BTreeMap::new(),
             calm: true,

@@ -243,6 +243,26 @@ pub enum Reply {
 pub type FsResult = Result<Reply>;
 
 impl Op {
+    /// True if it changes nothing, here or in what the partition keeps in memory: carried out twice, or long after
+    /// its answer, it does no harm.
+    pub fn is_read(&self) -> bool {
+        matches!(
+            self,
+            Self::Lookup { .. }
+                | Self::Readlink { .. }
+                | Self::GetAttr { .. }
+                | Self::Readdir { .. }
+                | Self::Layout { .. }
+                | Self::NextData { .. }
+                | Self::GetXattr { .. }
+                | Self::ListXattr { .. }
+                | Self::TestLock { .. }
+                | Self::Sync { .. }
+                | Self::ReadStage { .. }
+                | Self::Statfs
+        )
+    }
+
     /// The inode whose partition decides this operation; `None`: it is asked of a named partition.
     ///
     /// Rename of a directory to another parent is decided by the file system's home partition instead:

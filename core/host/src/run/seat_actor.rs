@@ -211,7 +211,8 @@ impl Actor for SeatActor {
                 self.next_token += 1;
                 let token = Token(self.next_token);
                 self.waiting.insert(token, answer);
-                self.step(SeatEvent::Request(token, request), turn);
+                // A mailbox leads to this life of the seat only.
+                self.step(SeatEvent::Request(token, self.seat.term(), request), turn);
             }
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),

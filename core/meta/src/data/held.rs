@@ -76,8 +76,8 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
         return;
     }
     while s.data.held.queue.front().is_some_and(|(.., since)| now >= since + HELD_MS_MAX) {
-        let Some((token, ..)) = s.data.held.queue.pop_front() else { return };
+        let Some((token, request, _)) = s.data.held.queue.pop_front() else { return };
         let message = "the write stage is full and nothing can be moved to flash: check drives and free space";
-        t.reply(token, Err(Error::new(ErrorKind::NoSpace, message)));
+        t.answer(token, request.op, Err(Error::new(ErrorKind::NoSpace, message)));
     }
 }

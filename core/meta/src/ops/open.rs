@@ -20,15 +20,13 @@ pub(crate) fn open(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, 
         data::truncate(t, s, fs, ino, &mut inode, 0)?;
         inode::store(t, fs, ino, &mut inode);
     }
-    if s.opens.once(request) {
-        s.opens.open(fs, ino, request.op.client);
-    }
+    s.opens.open(fs, ino, request.op.client);
     Ok(Reply::Attr(inode.attr))
 }
 
 /// `Op::Close`: gives one reference of this client back.
 pub(crate) fn close(_t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino) -> Result<Reply> {
-    if s.opens.once(request) && s.opens.close(request.fs, ino, request.op.client) {
+    if s.opens.close(request.fs, ino, request.op.client) {
         s.data.orphans.closed(request.fs, ino);
     }
     Ok(Reply::Done)

@@ -92,7 +92,7 @@ pub(super) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, request: &
             }
             Err(error) => Err(error),
         },
-        Ok(Some(reply)) => Ok(reply),
+        Ok(Some(result)) => result,
         Err(error) => Err(error),
     };
     answer(t, &[caller], op, &result);

@@ -175,7 +175,7 @@ pub(super) fn noted(t: &mut Txn<'_>, s: &mut State, from: PartitionId, upto: u64
     for (op, callers) in ready {
         // Nothing is kept only if the client said that it has the answer: then nobody listens.
         if let Some(result) = s.dedup.find(t, op).transpose() {
-            crate::peers::answer(t, &callers, op, &result);
+            crate::peers::answer(t, &callers, op, &result.and_then(|kept| kept));
         }
     }
 }

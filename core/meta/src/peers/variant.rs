@@ -12,6 +12,8 @@ pub enum Variant {
     NoLock,
     /// A participant takes a promise back when it hears nothing for a while.
     UnlockOnTimeout,
+    /// Answers that are in no log entry are not remembered.
+    Forgetful,
 }
 
 impl Peers {
