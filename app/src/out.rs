@@ -39,7 +39,7 @@ pub fn tone_of(state: &str) -> Tone {
     match state {
         "ok" | "active" | "serving" | "ready" => Tone::Good,
         "degraded" | "adding" | "draining" | "recovering" | "removing" => Tone::Uneasy,
-        "unavailable" | "failed" | "missing" | "stopped" => Tone::Bad,
+        "unavailable" | "failed" | "missing" | "stopped" | "waiting" => Tone::Bad,
         _ => Tone::Plain,
     }
 }

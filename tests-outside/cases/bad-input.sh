@@ -193,6 +193,18 @@ for victim in CURRENT MANIFEST; do
   restore
 done
 
+# The view set aside, as the message for a damaged one says: rebuilt as long as the logs go back to their first entry.
+tried=$((tried + 1))
+mv "$STATE/kv" "$STATE/kv.damaged"
+if cluster_up && [[ $(cat "$MOUNT/file") == words ]]; then
+  echo "no key-value view: rebuilt from the logs"
+  cluster_down
+else
+  bad "no key-value view" "it was not rebuilt from whole logs"
+  stop_all
+fi
+restore
+
 coordinator=$(find "$STATE" -maxdepth 2 -name '*.redb' | head -n 1)
 if [[ -n $coordinator ]]; then
   scribble "$coordinator" 0 4096
@@ -204,6 +216,25 @@ fi
 tried=$((tried + 1))
 if cluster_up && [[ $(cat "$MOUNT/file") == words ]]; then cluster_down; else bad "after all of it" "the cluster does not start"; fi
 rm -rf "$SCRATCH/first.whole"
+
+# The view is missing, and logs have dropped their first entries: nothing to rebuild it from, so nothing is touched.
+segments() { find "$STATE" -name 'seg-*' | LC_ALL=C sort; }
+cluster_up
+segments >"$SCRATCH/bad-segments"
+head -c 300M /dev/urandom >"$MOUNT/much"
+begin=$(now)
+while [[ -z $(segments | LC_ALL=C comm -13 - "$SCRATCH/bad-segments") ]]; do
+  awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 60) }' || die "no log segment was dropped in 60 s"
+  sleep 0.5
+done
+cluster_down
+mv "$STATE/kv" "$STATE/kv.damaged"
+watch "$STATE/kv.damaged"
+refuse "no key-value view, and logs too short to rebuild it" "rebuilt.*put the directory" "${again[@]}"
+rm -rf "$STATE/kv"
+mv "$STATE/kv.damaged" "$STATE/kv"
+tried=$((tried + 1))
+if cluster_up && [[ $(stat -c %s "$MOUNT/much") == $((300 << 20)) ]]; then cluster_down; else bad "the view put back" "the cluster does not start"; fi
 
 # --- a full host disk -----------------------------------------------------------------------------
 if ((EUID == 0)); then

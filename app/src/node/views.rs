@@ -42,13 +42,19 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
 
 /// A partition with what its seat says; none if it does not answer.
 pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionView {
-    let serving = report.is_some_and(|report| report.failed.is_none());
+    let state = match report {
+        Some(SeatReport { failed: None, waits: None, .. }) => "serving",
+        Some(SeatReport { failed: None, .. }) => "waiting",
+        _ => "stopped",
+    };
+    let problem = report.and_then(|report| report.failed.as_ref().or(report.waits.as_ref()));
     PartitionView {
         id: record.id.0,
         term: record.term.0,
         primary: record.primary.map(|host| host.0),
         members: record.members.iter().map(|member| member.host.0).collect(),
-        state: if serving { "serving".to_owned() } else { "stopped".to_owned() },
+        state: state.to_owned(),
+        problem: problem.map(|error| error.message().to_owned()),
         applied: report.map_or(0, |report| report.stat.applied.0),
         staged_bytes: report.map_or(0, |report| report.data.staged_bytes),
         log_bytes: report.map_or(0, |report| report.stat.log_bytes),

@@ -11,7 +11,7 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
     let erring = drives.iter().filter(|drive| !drive.is_lost() && drive.errors > 0);
     let mut problems: Vec<String> = lost.iter().map(|drive| lost_sentence(drive)).collect();
     problems.extend(erring.clone().map(erring_sentence));
-    problems.extend(silent.iter().map(|partition| format!("partition p{} is {}", partition.id, partition.state)));
+    problems.extend(silent.iter().map(|partition| silent_sentence(partition)));
     let parity = usize::from(protection.parity);
     if lost.len() > parity {
         let count = lost.len();
@@ -31,6 +31,11 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
 fn erring_sentence(drive: &DriveView) -> String {
     let what = drive.problem.clone().unwrap_or_else(|| format!("{} errors since start", drive.errors));
     format!("drive d{} ({}): {what}: replace it if they go on", drive.id, drive.path)
+}
+
+fn silent_sentence(partition: &PartitionView) -> String {
+    let why = partition.problem.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("partition p{} is {}{why}", partition.id, partition.state)
 }
 
 fn lost_sentence(drive: &DriveView) -> String {

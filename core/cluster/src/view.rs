@@ -89,8 +89,10 @@ views! {
         pub primary: Option<u32>,
         /// Hosts that hold a full copy.
         pub members: Vec<u32>,
-        /// `serving`, `recovering` or `stopped`.
+        /// `serving`, `waiting` (what is written waits for something, see `problem`), `recovering` or `stopped`.
         pub state: String,
+        /// What is wrong with it, if anything.
+        pub problem: Option<String>,
         /// Index of the last log entry that was applied.
         pub applied: u64,
         /// Bytes of small writes that wait in the log to be moved to packs.

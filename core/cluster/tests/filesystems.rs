@@ -159,8 +159,17 @@ fn drive(id: u32, state: &str) -> DriveView {
 }
 
 fn partition(id: u16, state: &str) -> PartitionView {
-    let state = state.to_owned();
-    PartitionView { id, term: 1, primary: Some(1), members: vec![1], state, applied: 0, staged_bytes: 0, log_bytes: 0 }
+    PartitionView {
+        id,
+        term: 1,
+        primary: Some(1),
+        members: vec![1],
+        state: state.to_owned(),
+        problem: (state == "waiting").then(|| "its log waits for room".to_owned()),
+        applied: 0,
+        staged_bytes: 0,
+        log_bytes: 0,
+    }
 }
 
 #[test]
@@ -179,6 +188,9 @@ fn the_state_word() {
     assert_eq!(judge([a, "missing", "missing", "failed", a, a], [s, s]).0, State::Unavailable);
     let (state, problems) = judge([a; 6], [s, "recovering"]);
     assert_eq!((state, problems), (State::Unavailable, vec!["partition p1 is recovering".to_owned()]));
+    let (state, problems) = judge([a; 6], ["waiting", s]);
+    assert_eq!(state, State::Unavailable);
+    assert_eq!(problems, ["partition p0 is waiting: its log waits for room"]);
 }
 
 #[test]

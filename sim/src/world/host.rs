@@ -451,14 +451,7 @@ impl World {
         }
     }
 
-    pub(super) fn request(
-        &mut self,
-        to: PartitionId,
-        term: Term,
-        from: Node,
-        request: Request,
-        slot: Slot<FsResult>,
-    ) {
+    pub(super) fn request(&mut self, to: PartitionId, term: Term, from: Node, request: Request, slot: Slot<FsResult>) {
         let any_term = self.config.broken == Some(Broken::AnyTerm);
         let (host, Some(node)) = self.seat(to) else {
             // Nobody listens: some wires say so.

@@ -8,11 +8,13 @@ use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
-use braid_base::{Error, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Token as IoToken, Turn};
 use braid_meta::{DataStatus, Now, Token};
 use braid_replica::Kv;
+use braid_replica::log::Segment;
+use bytes::Bytes;
 
 use super::outside::{self, Store};
 use super::segments::SegmentDir;
@@ -21,6 +23,8 @@ use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
 
 /// How often a seat looks at its background work, milliseconds.
 const TICK_MS: u64 = 100;
+/// How often a log that has no room for its next segment tries again, milliseconds.
+const ROOM_MS: u64 = 1_000;
 
 /// What a seat's mailbox carries.
 pub enum SeatMsg {
@@ -53,6 +57,8 @@ pub struct SeatReport {
     pub data: DataStatus,
     /// Why it no longer serves, if so.
     pub failed: Option<Error>,
+    /// Why changes wait, if they do (what was read before can be read).
+    pub waits: Option<Error>,
 }
 
 /// What a seat's thread starts with.
@@ -79,6 +85,17 @@ pub(super) struct SeatActor {
     next_io: u64,
     out: Vec<SeatEffect>,
     failed: Option<Error>,
+    parked: Option<Parked>,
+}
+
+/// The first write of a segment for which the disk of the log has no room. Nothing else is written meanwhile: a
+/// log has one write under way.
+struct Parked {
+    id: u64,
+    segment: Segment,
+    data: Bytes,
+    error: Error,
+    next_ms: u64,
 }
 
 enum Io {
@@ -109,6 +126,7 @@ impl SeatActor {
             next_io: 0,
             out: Vec::new(),
             failed: None,
+            parked: None,
         })
     }
 
@@ -133,9 +151,7 @@ impl SeatActor {
                 SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
                 SeatEffect::Job(job) => self.switch.run_job(self.id, job),
                 SeatEffect::LogWrite { id, segment, off, data } => {
-                    let file = self.segments.file(segment, off == 0, turn);
-                    let op = file.map(|file| IoOp::Write { file, off, data: vec![data], durable: true });
-                    self.start(Io::Write(id), op, turn);
+                    self.write(id, segment, off, data, turn);
                     if effects.len() > 0 {
                         turn.hand_over();
                     }
@@ -172,9 +188,29 @@ impl SeatActor {
         }
     }
 
+    fn write(&mut self, id: u64, segment: Segment, off: u64, data: Bytes, turn: &mut Turn) {
+        let op = match self.segments.file(segment, off == 0, turn) {
+            Err(error) if off == 0 && error.kind() == ErrorKind::NoSpace => {
+                let text = format!("its log waits for room, free some: {error}");
+                if self.parked.is_none() {
+                    tracing::error!("{}: {text}", self.id);
+                }
+                let (error, next_ms) = (Error::new(ErrorKind::NoSpace, text), turn.now().mono_ms + ROOM_MS);
+                self.parked = Some(Parked { id, segment, data, error, next_ms });
+                return;
+            }
+            Ok(file) => Ok(IoOp::Write { file, off, data: vec![data], durable: true }),
+            Err(error) => Err(error),
+        };
+        if self.parked.take().is_some() {
+            tracing::info!("{}: its log has room again", self.id);
+        }
+        self.start(Io::Write(id), op, turn);
+    }
+
     /// Ends the thread, unless something is on its way to the log.
     fn close(&mut self, turn: &mut Turn) {
-        if self.failed.is_none() {
+        if self.failed.is_none() && self.parked.is_none() {
             let Some(last) = self.seat.closed_at() else { return };
             if let Err(error) = outside::mark_clean(&self.dir, last) {
                 tracing::warn!("{}: the clean end was not noted: {error}", self.id);
@@ -192,10 +228,10 @@ impl SeatActor {
     }
 }
 
-fn bytes_of(done: IoDone) -> Result<bytes::Bytes> {
+fn bytes_of(done: IoDone) -> Result<Bytes> {
     match done {
         IoDone::Read(bytes) => Ok(bytes),
-        IoDone::Done => Err(Error::new(braid_base::ErrorKind::Io, "a read of the log brought no bytes")),
+        IoDone::Done => Err(Error::new(ErrorKind::Io, "a read of the log brought no bytes")),
     }
 }
 
@@ -220,7 +256,9 @@ impl Actor for SeatActor {
             SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
             SeatMsg::Report(answer) => {
                 let data = self.seat.partition().state().data_status();
-                answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed: self.failed.clone() });
+                let failed = self.failed.clone();
+                let waits = self.parked.as_ref().map(|parked| parked.error.clone());
+                answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed, waits });
             }
             SeatMsg::With(run) => run(&mut self.seat),
             SeatMsg::Stop => self.stopping = true,
@@ -245,6 +283,11 @@ impl Actor for SeatActor {
 
     fn on_timer(&mut self, turn: &mut Turn) {
         if !self.stopping {
+            let now_ms = turn.now().mono_ms;
+            if let Some(parked) = self.parked.as_ref().filter(|parked| now_ms >= parked.next_ms) {
+                let (id, segment, data) = (parked.id, parked.segment, parked.data.clone());
+                self.write(id, segment, 0, data, turn);
+            }
             self.step(SeatEvent::Tick, turn);
         }
         turn.set_timer(TICK_MS);

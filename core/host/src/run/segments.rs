@@ -131,7 +131,13 @@ impl SegmentDir {
         let (path, bytes) = (self.spare_path(), self.bytes);
         std::thread::Builder::new()
             .name("log-spare".into())
-            .spawn(move || drop(done.send(fill(&path, bytes).map(|()| path))))
+            .spawn(move || {
+                let made = fill(&path, bytes);
+                if made.is_err() {
+                    let _ = file::remove(&path); // what little there was room for is not to be kept
+                }
+                drop(done.send(made.map(|()| path)));
+            })
             .map_err(|e| Error::os("start a thread for a log segment", &e))?;
         self.next = Some(next);
         Ok(())

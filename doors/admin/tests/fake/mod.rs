@@ -56,6 +56,7 @@ impl Fake {
             primary: Some(1),
             members: vec![1],
             state: "serving".to_owned(),
+            problem: None,
             applied: 1000,
             staged_bytes: 4096,
             log_bytes: 64 << 20,
