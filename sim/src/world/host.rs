@@ -209,7 +209,7 @@ impl World {
     }
 
     /// The host of `p`, and the partition on it while it is up.
-    fn seat(&mut self, p: PartitionId) -> (u32, Option<&mut SeatNode>) {
+    pub(super) fn seat(&mut self, p: PartitionId) -> (u32, Option<&mut SeatNode>) {
         let host = self.homes[&p];
         (host, self.hosts[host as usize].seats.get_mut(&p))
     }

@@ -49,7 +49,10 @@ impl World {
             self.perhaps_timed_out(slot);
             return;
         }
-        let term = self.terms.get(&(from, to)).copied().unwrap_or_default();
+        let known = self.terms.get(&(from, to)).copied().unwrap_or_default();
+        // Within one process a mailbox leads to the life of the seat that runs.
+        let own = if self.is_local(from, to) { self.seat(to).1.map(|node| node.seat.term()) } else { None };
+        let term = own.unwrap_or(known);
         for at in at {
             let request = Box::new(request.clone());
             self.queue.put(at, Event::Request { to, term, from, request, slot: slot.clone() });
