@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_base::{Error, ErrorKind, Result, keys};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, Options, ReadOptions, SliceTransform, WriteBatch,
-    WriteOptions,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, FlushOptions, LruCacheOptions, Options,
+    ReadOptions, SliceTransform, WriteBatch, WriteOptions,
 };
 
 use super::Kv;
@@ -15,6 +15,8 @@ use super::batch::{Batch, Change};
 
 /// `partition u16 | table u8 | fs u32 | ino u64`: all that belongs to one inode shares it.
 const PREFIX_BYTES: usize = 15;
+/// Four shards of the block cache: partitions seldom look at the same moment.
+const CACHE_SHARD_BITS: i32 = 2;
 
 /// Memory bounds of the engine.
 #[derive(Clone, Copy, Debug)]
@@ -160,13 +162,28 @@ fn database_options(options: &RocksOptions) -> Options {
     out.set_prefix_extractor(SliceTransform::create_fixed_prefix(PREFIX_BYTES));
     out.set_memtable_prefix_bloom_ratio(0.1);
     let mut table = BlockBasedOptions::default();
-    table.set_block_cache(&Cache::new_lru_cache(options.block_cache_bytes));
+    table.set_block_cache(&cache(options.block_cache_bytes));
     table.set_cache_index_and_filter_blocks(true);
     table.set_pin_l0_filter_and_index_blocks_in_cache(true);
     table.set_bloom_filter(10.0, false);
+    // Filters and indexes in blocks of 4 KiB. As one block each they reach megabytes with a million names in a
+    // file, fit no shard of the cache, and every single look-up would read and check them anew.
+    table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+    table.set_partition_filters(true);
+    table.set_metadata_block_size(4096);
+    table.set_pin_top_level_index_and_filter(true);
     table.set_format_version(5);
     out.set_block_based_table_factory(&table);
     out
+}
+
+/// A cache in a few large shards: by itself the library makes shards of half a megabyte, and what is larger than
+/// its shard is never kept.
+fn cache(bytes: usize) -> Cache {
+    let mut options = LruCacheOptions::default();
+    options.set_capacity(bytes);
+    options.set_num_shard_bits(CACHE_SHARD_BITS);
+    Cache::new_lru_cache_opts(&options)
 }
 
 /// True if table files lie there: everything that was ever flushed is in some. `Io` if it cannot be looked at.
