@@ -68,7 +68,7 @@ fn decide(known: Option<Known>, options: &Options) -> Result<Plan> {
     let mut identity = || identities.pop().unwrap_or_default();
     let world = World { identity: &mut identity, now_s: views::now_s() };
     let plan = setup::decide(known.as_ref(), &options.wish, &found, world)?;
-    setup::check_room(&plan, &options.dir, drives::free_bytes(&options.dir)?)?;
+    setup::check_room(&plan, &options.dir, braid_io::file::free_bytes(&options.dir)?)?;
     Ok(plan)
 }
 

@@ -9,6 +9,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::thread;
@@ -83,10 +84,25 @@ pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) 
     done
 }
 
+/// Names, attributes and file contents lie in the directory's files: nobody but the owner may read what is made from
+/// now on, nor the view, which earlier versions made readable.
+fn close_to_others(dir: &Path) -> Result<()> {
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    for name in [COORDINATOR, "cluster.redb.backup", "kv"] {
+        let path = dir.join(name);
+        let Ok(known) = fs::metadata(&path) else { continue };
+        let mode = if known.is_dir() { 0o700 } else { 0o600 };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))
+            .map_err(|error| Error::os(format_args!("closing {} to others", path.display()), &error))?;
+    }
+    Ok(())
+}
+
 async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     let mut signals = Signals::new()?;
     check(&order)?;
     let dir = order.options.dir.clone();
+    close_to_others(&dir)?;
     for path in mountpoint::sweep(&dir)? {
         tracing::info!("took away the dead mount {} of an earlier process", path.display());
     }

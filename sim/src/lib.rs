@@ -13,7 +13,7 @@
 //! Flow: tasks (clients, movers) are polled in seeded order → what they send becomes events → the earliest event
 //! happens → a core steps → its effects become events. A broken promise ends the run with its schedule.
 //!
-//! Tests: `tests/sim.rs` runs many seeds and asks for every crash point; `tests/seeds.rs` keeps what was found;
+//! Tests: `tests/sim.rs` runs many seeds, asks for every crash point and keeps what was found;
 //! `tests/broken.rs` shows that broken rules are caught; `tests/paths.rs` counts the steps of the paths.
 
 // Fields here mirror those of the messages and cores they stand for, which are documented there.

@@ -157,6 +157,8 @@ fn print(whole: &Whole, ready: &Ready) -> Outcome {
     lines.extend(ready.problems.iter().map(|problem| format!("  {problem}")));
     if let (Some(filesystem), Some(mount)) = (&ready.filesystem, &ready.mount) {
         lines.push(format!("file system {filesystem} is mounted on {}", mount.display()));
+    } else {
+        lines.push("nothing is mounted: `braid mount default PATH` does that".to_owned());
     }
     out::lines(&lines)
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use braid_base::ids::{DriveId, Guid};
-use braid_base::{Error, ErrorKind, Result};
+use braid_base::{ErrorKind, Result};
 use braid_cluster::capacity;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::DriveState;
@@ -34,13 +34,6 @@ pub fn look(path: &Path) -> Result<Found> {
 /// Fresh random identities.
 pub fn identities(count: usize) -> Result<Vec<Guid>> {
     (0..count).map(|_| braid_io::chance::guid()).collect()
-}
-
-/// Bytes that the host's file system has left in `dir`.
-pub fn free_bytes(dir: &Path) -> Result<u64> {
-    let stat =
-        rustix::fs::statvfs(dir).map_err(|error| Error::os(format!("room in {}", dir.display()), &error.into()))?;
-    Ok(stat.f_bavail * stat.f_frsize)
 }
 
 /// Formats what the plan says and records the drives as active; the plan then has them as present. What an

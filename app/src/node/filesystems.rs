@@ -54,6 +54,7 @@ impl Filesystems {
         capacity_bytes: u64,
     ) -> Result<Arc<Open>> {
         let total = record.total_bytes.map_or(capacity_bytes, |limit| limit.min(capacity_bytes));
+        host.set_limit(record.id, record.total_bytes);
         if let Some(open) = lock(&self.open).get(&record.id) {
             open.fs.set_total_bytes(total);
             return Ok(Arc::clone(open));
@@ -109,11 +110,15 @@ impl Filesystems {
     pub async fn detach_all(&self) {
         let mounts: Vec<Arc<Mount>> = lock(&self.mounted).drain(..).map(|mounted| mounted.mount).collect();
         let work = move || {
-            mounts.iter().for_each(|mount| {
-                if mount.unmount().is_err() {
-                    mount.detach()
+            for mount in mounts {
+                let Err(busy) = mount.unmount() else { continue };
+                // Programs keep it: what they wrote through maps is still with the kernel.
+                tracing::warn!("{busy}; it is taken away all the same");
+                if let Err(error) = mount.sync() {
+                    tracing::error!("{}: what was not written back is lost: {error}", mount.point().display());
                 }
-            })
+                mount.detach();
+            }
         };
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::warn!("taking mounts away: {error}");

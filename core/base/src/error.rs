@@ -1,4 +1,4 @@
-//! One coarse error: about twenty kinds, each = what the caller should do; the message is for people.
+//! One coarse error: fewer than thirty kinds, each = what the caller should do; the message is for people.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! # braid-client: the file system as a library
 //!
-//! Duty: about forty asynchronous calls (look up, create, read, write, rename, lock, ...) over the messages of
+//! Duty: about thirty asynchronous calls (look up, create, read, write, rename, lock, ...) over the messages of
 //! `braid-base`; retries under one operation number; the choice of where bytes are read from; bulk moves.
 //!
 //! Door: [`Fs`] (the calls), [`Session`] (one client id: numbers, retries, deadlines), [`Wire`] (what the host or

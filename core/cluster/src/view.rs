@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 macro_rules! views {
     ($($(#[$meta:meta])* pub struct $name:ident { $($fields:tt)* })*) => { $(
-        $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[cfg_attr(feature = "schema", derive(utoipa::ToSchema))]
+        $(#[$meta])*
         pub struct $name { $($fields)* }
     )* };
 }
@@ -150,6 +150,7 @@ views! {
     }
 
     /// A file system to add.
+    #[serde(deny_unknown_fields)]
     pub struct FsSpec {
         /// Its name: 1 to 32 characters without `/` and `\`.
         pub name: String,
@@ -160,6 +161,7 @@ views! {
     }
 
     /// What to change of a file system; what is none stays.
+    #[serde(deny_unknown_fields)]
     pub struct FsChange {
         /// Its new name.
         pub new_name: Option<String>,
@@ -170,6 +172,7 @@ views! {
     }
 
     /// A group to add; also what to change of one (what is none stays, or takes its default in a new one).
+    #[serde(deny_unknown_fields)]
     pub struct GroupSpec {
         /// Its name.
         pub name: String,
@@ -182,6 +185,7 @@ views! {
     }
 
     /// A mount to make.
+    #[serde(deny_unknown_fields)]
     pub struct MountSpec {
         /// Name of the file system.
         pub filesystem: String,

@@ -315,6 +315,12 @@ pub fn make_dir(path: &Path) -> Result<()> {
     }
 }
 
+/// Bytes that the file system of `dir` has left.
+pub fn free_bytes(dir: &Path) -> Result<u64> {
+    let stat = rustix::fs::statvfs(dir).map_err(|e| os(format!("room in {}", dir.display()), e))?;
+    Ok(stat.f_bavail * stat.f_frsize)
+}
+
 /// Removes a file, durable at return; fine if it is gone already.
 pub fn remove(path: &Path) -> Result<()> {
     match rustix::fs::unlink(path) {

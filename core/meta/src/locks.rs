@@ -67,8 +67,11 @@ impl Locks {
             self.wake(t, key);
             return Ok(Reply::Done.into());
         }
-        if !wait || file.waits.len() >= PER_FILE_MAX {
+        if !wait {
             return Err(Error::new(ErrorKind::WouldBlock, "someone else holds a lock on these bytes"));
+        }
+        if file.waits.len() >= PER_FILE_MAX {
+            return Err(Error::new(ErrorKind::Busy, "too many wait for locks of this file; try again"));
         }
         if !lock.flock && self.would_deadlock(owner, key, &lock) {
             return Err(Error::new(ErrorKind::Deadlock, "the holder of the lock waits for a lock of this owner"));

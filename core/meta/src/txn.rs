@@ -143,6 +143,11 @@ impl<'a> Txn<'a> {
         self.scan(prefix, &prefix_end(prefix), visit)
     }
 
+    /// What follows from this transaction waits for all pending entries that change a key in `[from, to)`.
+    pub fn saw_pending(&self, from: &[u8], to: &[u8]) {
+        self.overlay.range(from, to).for_each(|(_, at, _)| self.saw(at));
+    }
+
     fn pending(&self, from: &[u8], to: &[u8]) -> BTreeMap<&[u8], Option<&[u8]>> {
         let mut merged = BTreeMap::new();
         for (key, at, value) in self.overlay.range(from, to) {

@@ -75,10 +75,18 @@ fn router(desk: Arc<Desk>) -> Router {
     routes::all()
         .fallback(|| async { Failure(Error::new(ErrorKind::NotFound, "no such path: see /api/v1/openapi.json")) })
         .method_not_allowed_fallback(|| async {
-            Failure(Error::new(ErrorKind::Unsupported, "no such method here: see /api/v1/openapi.json"))
+            let error = Error::new(ErrorKind::Unsupported, "no such method here: see /api/v1/openapi.json");
+            with_status(StatusCode::METHOD_NOT_ALLOWED, error)
         })
         .layer(middleware::from_fn_with_state(desk.clone(), guard))
         .with_state(desk)
+}
+
+/// An error with another status than that of its kind.
+fn with_status(status: StatusCode, error: Error) -> Response {
+    let mut response = Failure(error).into_response();
+    *response.status_mut() = status;
+    response
 }
 
 /// Lets a request in if it carries the token and there is room.
@@ -89,7 +97,7 @@ async fn guard(State(desk): State<Arc<Desk>>, request: Request, next: Next) -> R
             ErrorKind::NotPermitted,
             "a bearer token expected: it is in admin.json of the cluster's directory",
         );
-        return (StatusCode::UNAUTHORIZED, Failure(error).into_response().into_body()).into_response();
+        return with_status(StatusCode::UNAUTHORIZED, error);
     }
     let Ok(_slot) = desk.slots.try_acquire() else {
         let message = format!("more than {REQUESTS_MAX} requests at once: try again");

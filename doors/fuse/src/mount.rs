@@ -13,6 +13,7 @@ use std::time::Duration;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Fs;
 use fuser::{Config, Session, SessionACL};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::runtime::Handle;
@@ -168,6 +169,14 @@ impl Mount {
                 format!("cannot unmount {}: {error}; are you root?", self.point.display()),
             )),
         }
+    }
+
+    /// Has the kernel write back all that it holds dirty; blocks until that is done. Errors: `Io`.
+    pub fn sync(&self) -> Result<()> {
+        let os = |error: Errno| Error::os(format_args!("writing back {}", self.point.display()), &error.into());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(&self.point, flags, Mode::empty()).map_err(os)?;
+        rustix::fs::syncfs(&root).map_err(os)
     }
 
     /// Takes the mount away even if programs use it; what they have open fails from now on. For the end of the

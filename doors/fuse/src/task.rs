@@ -53,7 +53,8 @@ impl Task {
         let outer = IN_STEP.replace(true);
         let _in_runtime = self.runtime.enter();
         loop {
-            self.state.store(RUNNING, Ordering::Release);
+            // Swapped, not stored: whoever set `AGAIN` must be seen with all that it did before.
+            self.state.swap(RUNNING, Ordering::AcqRel);
             if self.step(&waker).is_ready() {
                 self.state.store(DONE, Ordering::Release);
                 break;
@@ -90,12 +91,14 @@ impl Wake for Task {
             let (from, to) = match self.state.load(Ordering::Acquire) {
                 IDLE => (IDLE, RUNNING),
                 RUNNING => (RUNNING, AGAIN),
+                // Written again, so that the step to come sees what this waker did before, too.
+                AGAIN => (AGAIN, AGAIN),
                 _ => return,
             };
             if self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 continue;
             }
-            if from == RUNNING {
+            if from != IDLE {
                 return;
             }
             return if Self::may_run_here() {

@@ -1,11 +1,12 @@
 //! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_base::ids::Index;
+use braid_base::ids::{FsId, Index};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::{Error, Result};
 use braid_io::reactor::Mailbox;
@@ -21,6 +22,9 @@ const FLUSH_ROUNDS_MIN: u32 = 5;
 /// The view is flushed at least every so many rounds if anything changed (design section 8: 5 minutes).
 const FLUSH_ROUNDS: u32 = 300;
 
+/// Bytes that file systems may hold, for those that have a bound of their own.
+pub(super) type Limits = Arc<Mutex<BTreeMap<FsId, u64>>>;
+
 /// The thread that does it.
 pub(super) struct Housekeeper {
     stop: Sender<()>,
@@ -28,9 +32,9 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64) -> Result<Self> {
+    pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64, limits: Limits) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let mut rounds = Rounds { seats, kv, capacity, flushed: Vec::new(), since_flush: 0, told: false };
+        let mut rounds = Rounds { seats, kv, capacity, limits, flushed: Vec::new(), since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
@@ -53,6 +57,7 @@ struct Rounds {
     seats: Vec<Mailbox<SeatMsg>>,
     kv: Arc<dyn Kv>,
     capacity: u64,
+    limits: Limits,
     flushed: Vec<Index>,
     since_flush: u32,
     /// The damage of the view was told.
@@ -100,7 +105,8 @@ impl Rounds {
         reports
     }
 
-    /// Each partition may hold what the others leave: all share one pool of drives.
+    /// Each partition may hold what the others leave: all share one pool of drives, and the capacity of each file
+    /// system.
     fn share_capacity(&self, reports: &[SeatReport]) {
         let used: u64 = reports.iter().map(|report| report.data.used_bytes).sum();
         for (seat, report) in self.seats.iter().zip(reports) {
@@ -109,6 +115,16 @@ impl Rounds {
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.partition().state_mut().set_capacity(mine);
             })));
+        }
+        let held = |report: &SeatReport, fs| report.data.used_by_fs.get(fs).copied().unwrap_or(0);
+        for (fs, limit) in self.limits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+            let used: u64 = reports.iter().map(|report| held(report, fs)).sum();
+            for (seat, report) in self.seats.iter().zip(reports) {
+                let (fs, mine) = (*fs, limit.saturating_sub(used - held(report, fs)));
+                let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+                    seat.partition().state_mut().set_limit(fs, Some(mine));
+                })));
+            }
         }
     }
 }

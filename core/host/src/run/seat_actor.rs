@@ -57,7 +57,7 @@ pub struct SeatReport {
     pub data: DataStatus,
     /// Why it no longer serves, if so.
     pub failed: Option<Error>,
-    /// Why changes wait, if they do (what was read before can be read).
+    /// Why changes of file data wait, if they do (what needs no log entry goes on).
     pub waits: Option<Error>,
 }
 
@@ -257,7 +257,8 @@ impl Actor for SeatActor {
             SeatMsg::Report(answer) => {
                 let data = self.seat.partition().state().data_status();
                 let failed = self.failed.clone();
-                let waits = self.parked.as_ref().map(|parked| parked.error.clone());
+                let fault = self.seat.partition().state().fault().cloned();
+                let waits = self.parked.as_ref().map(|parked| parked.error.clone()).or(fault);
                 answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed, waits });
             }
             SeatMsg::With(run) => run(&mut self.seat),

@@ -21,6 +21,9 @@ use braid_replica::log::{LogReader, Segment};
 /// Spares kept for reuse, at most: what a busy partition drops in one go.
 const SPARES_MAX: usize = 8;
 const FILL_BYTES: usize = 1 << 20;
+/// What a new segment leaves free beside itself: the view, which lies on the same disk, must be able to write its
+/// buffers and to put files together, or it takes no more of what the log says.
+const VIEW_ROOM_BYTES: u64 = 192 << 20;
 /// A read of a segment this long is one of many in a row: what follows is fetched meanwhile.
 const FETCH_FROM: usize = 1 << 20;
 /// How much of it.
@@ -132,7 +135,7 @@ impl SegmentDir {
         std::thread::Builder::new()
             .name("log-spare".into())
             .spawn(move || {
-                let made = fill(&path, bytes);
+                let made = room(&path, bytes).and_then(|()| fill(&path, bytes));
                 if made.is_err() {
                     let _ = file::remove(&path); // what little there was room for is not to be kept
                 }
@@ -147,6 +150,17 @@ impl SegmentDir {
         self.serial += 1;
         self.dir.join(format!("spare-{}", self.serial))
     }
+}
+
+/// `NoSpace` if a segment of `bytes` would leave too little.
+fn room(path: &Path, bytes: u64) -> Result<()> {
+    let dir = path.parent().unwrap_or(path);
+    let (free, need) = (file::free_bytes(dir)?, bytes + VIEW_ROOM_BYTES);
+    if free >= need {
+        return Ok(());
+    }
+    let text = format!("the disk of {} has {free} bytes free, the next log segment asks for {need}", dir.display());
+    Err(Error::new(ErrorKind::NoSpace, text))
 }
 
 /// Writes zeros over the whole file, so that no later write has to allocate.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, Guid, HostId, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
 use braid_base::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ use braid_io::reactor::{self, Backend, Mailbox};
 use braid_meta::Config;
 use braid_replica::{Kv, RocksKv, RocksOptions};
 
-use super::housekeeping::Housekeeper;
+use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{SeatActor, SeatMsg, SeatReport, SeatStart};
 use super::wire::{HostWire, Switch};
@@ -67,6 +67,8 @@ const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
 /// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
+/// How long status waits for the next partition that says something.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// A running host.
 pub struct Host {
@@ -74,6 +76,7 @@ pub struct Host {
     partitions: u16,
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
+    limits: Limits,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -100,9 +103,12 @@ impl Host {
             seats.push(seat);
             threads.push(thread);
         }
-        let housekeeper = Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes)?;
+        let limits = Limits::default();
+        let housekeeper =
+            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits))?;
         let _ = switch.seats.set(seats);
-        Ok(Self { switch, partitions, kv, housekeeper: Mutex::new(Some(housekeeper)), threads: Mutex::new(threads) })
+        let (housekeeper, threads) = (Mutex::new(Some(housekeeper)), Mutex::new(threads));
+        Ok(Self { switch, partitions, kv, housekeeper, limits, threads })
     }
 
     /// A new client of this host. `client` must never have been used before in this cluster.
@@ -110,7 +116,22 @@ impl Host {
         Session::new(Arc::new(HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions }), client)
     }
 
-    /// What each partition says of itself, in order.
+    /// Bytes that file system `fs` may hold from now on, in all partitions together; `None`: no bound of its own.
+    /// Partitions share it as housekeeping tells them, once a second: that much of writing may come on top.
+    pub fn set_limit(&self, fs: FsId, bytes: Option<u64>) {
+        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        match bytes {
+            Some(bytes) => limits.insert(fs, bytes),
+            None => limits.remove(&fs),
+        };
+        for seat in self.seats() {
+            let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+                seat.partition().state_mut().set_limit(fs, bytes);
+            })));
+        }
+    }
+
+    /// What each partition says of itself, in order. One that does not answer in time is left out.
     pub fn partitions(&self) -> Vec<SeatReport> {
         let (tx, rx) = mpsc::channel();
         let seats = self.seats();
@@ -119,7 +140,10 @@ impl Host {
             let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
         }
         drop(tx);
-        let mut reports: Vec<SeatReport> = rx.iter().collect();
+        let mut reports: Vec<SeatReport> = Vec::new();
+        while let Ok(report) = rx.recv_timeout(REPORT_WAIT) {
+            reports.push(report);
+        }
         reports.sort_by_key(|report| report.partition);
         reports
     }

@@ -67,13 +67,17 @@ impl Switch {
 
     /// Carries out a bulk move on the runtime; the seat hears of its end.
     pub(super) fn run_job(self: &Arc<Self>, p: PartitionId, job: MoveJob) {
-        let this = Arc::clone(self);
-        self.runtime.spawn(async move {
-            let id = job.id;
-            let result = match this.reader.get() {
-                Some(reader) => mover::run(reader, &SeatStage { switch: Arc::clone(&this), seat: p }, &job).await,
+        let (this, id) = (Arc::clone(self), job.id);
+        let mover = Arc::clone(self);
+        let moved = self.runtime.spawn(async move {
+            match mover.reader.get() {
+                Some(reader) => mover::run(reader, &SeatStage { switch: Arc::clone(&mover), seat: p }, &job).await,
                 None => Err(Error::new(ErrorKind::Stopped, "the host is still starting")),
-            };
+            }
+        });
+        self.runtime.spawn(async move {
+            // A move that panicked has ended, too: the seat must not wait for it.
+            let result = moved.await.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, error.to_string())));
             if let Err(error) = &result {
                 tracing::warn!("{p}: a bulk move failed and will be planned anew: {error}");
             }

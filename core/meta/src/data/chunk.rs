@@ -1,10 +1,7 @@
 //! Names of files and chunks inside the partition, and which chunks of a file hold anything.
 
-use std::collections::BTreeSet;
-
-use braid_base::Result;
 use braid_base::ids::{Chunk, FsId, Index, Ino, Layer};
-use braid_base::keys::{self, prefix_end};
+use braid_base::keys;
 use braid_base::limits::CHUNK;
 
 use crate::txn::Txn;
@@ -78,42 +75,4 @@ pub(crate) fn pieces(off: u64, len: u64) -> impl Iterator<Item = (Chunk, u32, u3
         at += take;
         Some((chunk, within as u32, take as u32))
     })
-}
-
-/// Chunks of `file` in `[from, to]` that have a base or a slice, in order, at most `limit`.
-pub(crate) fn with_records(t: &Txn<'_>, file: FileId, from: Chunk, to: Chunk, limit: usize) -> Result<Vec<Chunk>> {
-    let (p, FileId { fs, ino, layer }) = (t.partition, file);
-    let mut found = BTreeSet::new();
-    // A newer layer sorts first, so the lowest key of a chunk is that of the highest layer.
-    let highest = Layer(u32::MAX);
-    let bases = (keys::base(p, fs, ino, from, highest), end_of(&keys::bases(p, fs, ino), to));
-    let slices = (keys::slice(p, fs, ino, from, highest, Index(0), 0), end_of(&keys::slices_of_file(p, fs, ino), to));
-    let mut horizon = to;
-    for (first, end) in [bases, slices] {
-        let mut last = None;
-        let mut count = 0;
-        let mut cut = None;
-        t.scan(&first, &end, &mut |key, _| {
-            let (Some(chunk), Some(found_layer)) = (keys::chunk_of(key), keys::chunk_layer(key)) else { return true };
-            if found_layer != layer || last == Some(chunk) {
-                return true;
-            }
-            if count == limit {
-                cut = last;
-                return false;
-            }
-            (last, count) = (Some(chunk), count + 1);
-            found.insert(chunk);
-            true
-        })?;
-        horizon = horizon.min(cut.unwrap_or(horizon));
-    }
-    // Beyond the horizon one table was not read, so the list may have gaps there.
-    Ok(found.into_iter().filter(|chunk| *chunk <= horizon).take(limit).collect())
-}
-
-fn end_of(prefix: &[u8], to: Chunk) -> Vec<u8> {
-    let mut last = prefix.to_vec();
-    last.extend_from_slice(&to.0.to_be_bytes());
-    prefix_end(&last)
 }

@@ -16,7 +16,7 @@ use braid_base::record::{InodeRec, PunchRec};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
-use crate::data::chunk::{FileId, chunk_at, with_records};
+use crate::data::chunk::{FileId, chunk_at};
 use crate::data::plan::EXTENTS_MAX;
 use crate::data::remap::{self, UsedChanges};
 use crate::data::space;
@@ -40,6 +40,8 @@ pub(crate) struct Cutting {
 #[derive(Clone, Default)]
 struct Pass {
     due_ms: u64,
+    /// No cut of the file is older.
+    first: Index,
     /// Cuts up to this position are considered; `None`: the pass has not begun.
     upto: Option<Index>,
     /// The chunk to go on with.
@@ -54,22 +56,25 @@ impl Cutting {
         let mut cutting = Self::default();
         let prefix = keys::table(p, Table::Punch);
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
-            if let (Some((fs, ino)), Some(layer)) = (keys::ino_of(key), keys::file_layer(key)) {
-                cutting.add(FileId { fs, ino, layer }, 0);
+            if let (Some((fs, ino)), Some(layer), Some(at)) =
+                (keys::ino_of(key), keys::file_layer(key), keys::punch_index(key))
+            {
+                // In order: the first one counts.
+                cutting.add(FileId { fs, ino, layer }, at, 0);
             }
             true
         })?;
         Ok(cutting)
     }
 
-    /// True if the file may have cuts.
-    pub fn has(&self, file: FileId) -> bool {
-        self.files.contains_key(&file)
+    /// If the file may have cuts: none is older than this.
+    pub fn first(&self, file: FileId) -> Option<Index> {
+        self.files.get(&file).map(|pass| pass.first)
     }
 
-    fn add(&mut self, file: FileId, due_ms: u64) {
+    fn add(&mut self, file: FileId, at: Index, due_ms: u64) {
         if !self.files.contains_key(&file) {
-            self.set(file, Pass { due_ms, ..Pass::default() });
+            self.set(file, Pass { due_ms, first: at, ..Pass::default() });
         }
     }
 
@@ -131,7 +136,7 @@ pub(crate) fn cut(
     }
     let older = remap::cuts(t, s, file)?;
     let last = chunk_at(to.min(FILE_MAX).saturating_sub(1));
-    let chunks = with_records(t, file, chunk_at(from), last, CUT_CHUNKS_MAX + 1)?;
+    let chunks = remap::with_records(t, s, file, (chunk_at(from), last), CUT_CHUNKS_MAX + 1)?;
     let (hidden, owed) = if chunks.len() <= CUT_CHUNKS_MAX {
         let mut hidden = 0;
         for chunk in chunks.into_iter().map(|chunk| file.chunk(chunk)) {
@@ -151,7 +156,7 @@ pub(crate) fn cut(
     }
     space::charge(t, s, file.fs, inode, -(hidden as i64))?;
     t.write(keys::punch(t.partition, file.fs, file.ino, file.layer, t.index), &PunchRec { from, to, owed });
-    s.data.cutting.add(file, t.now.mono_ms);
+    s.data.cutting.add(file, t.index, t.now.mono_ms);
     s.data.cover.forget_file(file);
     Ok(())
 }
@@ -160,7 +165,7 @@ pub(crate) fn cut(
 pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let Some(file) = s.data.cutting.due(t.now.mono_ms) else { return Ok(()) };
     let Some(mut pass) = s.data.cutting.files.get(&file).cloned() else { return Ok(()) };
-    let cuts = Cuts::read(t, file)?;
+    let cuts = Cuts::read(t, file, pass.first)?;
     if cuts.0.is_empty() {
         s.data.cutting.remove(file);
         return Ok(());
@@ -172,7 +177,7 @@ pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     });
     let end = cuts.0.iter().map(|(_, cut)| cut.to).max().unwrap_or(0);
     let last = chunk_at(end.min(FILE_MAX).saturating_sub(1));
-    let chunks = with_records(t, file, pass.next, last, CLEANUP_KEYS_MAX)?;
+    let chunks = remap::with_records(t, s, file, (pass.next, last), CLEANUP_KEYS_MAX)?;
     let mut complete = chunks.len() < CLEANUP_KEYS_MAX;
     let mut used = UsedChanges::default();
     for chunk in chunks {
@@ -188,7 +193,7 @@ pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         s.data.cutting.set(file, pass);
         return Ok(());
     }
-    let mut again_ms = None;
+    let (mut again_ms, mut left) = (None, None);
     for (at, _) in &cuts.0 {
         if *at > upto || pass.needed.contains(at) {
             again_ms = again_ms.max(Some(t.now.mono_ms + AGAIN_MS));
@@ -196,11 +201,13 @@ pub(crate) fn clean(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
             again_ms = again_ms.max(Some(t.now.mono_ms));
         } else {
             t.delete(keys::punch(t.partition, file.fs, file.ino, file.layer, *at));
+            continue;
         }
+        left.get_or_insert(*at);
     }
-    match again_ms {
-        Some(due_ms) => s.data.cutting.set(file, Pass { due_ms, ..Pass::default() }),
-        None => s.data.cutting.remove(file),
+    match (again_ms, left) {
+        (Some(due_ms), Some(first)) => s.data.cutting.set(file, Pass { due_ms, first, ..Pass::default() }),
+        _ => s.data.cutting.remove(file),
     }
     Ok(())
 }

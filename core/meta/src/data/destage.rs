@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
-use braid_base::ids::{Epoch, Index};
+use braid_base::ids::{Chunk, Epoch, Index};
 use braid_base::keys;
 use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
 use braid_base::msg::job::{MoveJob, StripePlan};
@@ -36,6 +36,8 @@ const BACKOFF_MS: u64 = 500;
 const BACKOFF_MS_MAX: u64 = 10_000;
 /// Bytes of a commit per chunk beside slices and extents: base key, hints, inode if its count changes.
 const CHUNK_META: usize = 400;
+/// All chunks of a file.
+const ALL: (Chunk, Chunk) = (Chunk(0), Chunk(u32::MAX));
 /// Chunks looked at for one move.
 const CANDIDATES_MAX: usize = 4_096;
 
@@ -135,7 +137,7 @@ fn staged(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
             if jobs.is_busy(oldest) || !files.insert(oldest.file) {
                 continue;
             }
-            for (chunk, held) in stage.of_file(oldest.file).filter(|(chunk, _)| !jobs.is_busy(*chunk)) {
+            for (chunk, held) in stage.of_file(oldest.file, ALL).filter(|(chunk, _)| !jobs.is_busy(*chunk)) {
                 if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
                     break;
                 }

@@ -6,11 +6,11 @@
 //! So a Remap planned long ago commits with the position of its *planning*, whatever happened since
 //! (stamped with the position of its commit, it would hide newer writes: K7, K27).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
-use braid_base::ids::{Index, Layer};
-use braid_base::keys;
+use braid_base::ids::{Chunk, Index, Layer};
+use braid_base::keys::{self, prefix_end};
 use braid_base::record::{BaseRec, Extent, Place};
 
 use crate::data::chunk::{ChunkId, FileId};
@@ -39,12 +39,55 @@ impl UsedChanges {
 
 /// The cuts of a file, without a look at the view if there are none.
 pub(crate) fn cuts(t: &Txn<'_>, s: &State, file: FileId) -> Result<Cuts> {
-    if s.data.cutting.has(file) { Cuts::read(t, file) } else { Ok(Cuts::default()) }
+    s.data.cutting.first(file).map_or(Ok(Cuts::default()), |first| Cuts::read(t, file, first))
 }
 
 /// The history of a chunk.
 pub(crate) fn history(t: &Txn<'_>, s: &State, chunk: ChunkId, cuts: &Cuts) -> Result<History> {
     History::read(t, chunk, cuts, s.data.stage.has(chunk))
+}
+
+/// Chunks of `file` in `[from, to]` that have a base or a slice, in order, at most `limit`.
+pub(crate) fn with_records(
+    t: &Txn<'_>,
+    s: &State,
+    file: FileId,
+    (from, to): (Chunk, Chunk),
+    limit: usize,
+) -> Result<Vec<Chunk>> {
+    if from > to {
+        return Ok(Vec::new());
+    }
+    let (p, FileId { fs, ino, layer }) = (t.partition, file);
+    let mut found = BTreeSet::new();
+    // A newer layer sorts first, so the lowest key of a chunk is that of the highest layer.
+    let highest = Layer(u32::MAX);
+    let (first, end) = (keys::base(p, fs, ino, from, highest), end_of(&keys::bases(p, fs, ino), to));
+    let (mut last, mut horizon) = (None, to);
+    t.scan(&first, &end, &mut |key, _| {
+        let (Some(chunk), Some(found_layer)) = (keys::chunk_of(key), keys::chunk_layer(key)) else { return true };
+        if found_layer != layer || last == Some(chunk) {
+            return true;
+        }
+        if found.len() == limit {
+            horizon = last.unwrap_or(to);
+            return false;
+        }
+        last = Some(chunk);
+        found.insert(chunk);
+        true
+    })?;
+    // Slices are in memory (`Stage`); what is still on its way into the view counts as looked at.
+    t.saw_pending(&keys::slice(p, fs, ino, from, highest, Index(0), 0), &end_of(&keys::slices_of_file(p, fs, ino), to));
+    found.extend(s.data.stage.of_file(file, (from, horizon)).map(|(chunk, _)| chunk.chunk).take(limit));
+    // Beyond the horizon bases were not read, so the list may have gaps there.
+    Ok(found.into_iter().filter(|chunk| *chunk <= horizon).take(limit).collect())
+}
+
+fn end_of(prefix: &[u8], to: Chunk) -> Vec<u8> {
+    let mut last = prefix.to_vec();
+    last.extend_from_slice(&to.0.to_be_bytes());
+    prefix_end(&last)
 }
 
 /// Makes `extents` the base of `chunk` for everything up to `upto` and deletes the slices it stands for.

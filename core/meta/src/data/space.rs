@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{FsId, PartitionId};
 use braid_base::keys::{self, Table};
-use braid_base::limits::RESERVE_PERCENT;
 use braid_base::record::{InodeRec, Record, UsageRec};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
@@ -16,6 +15,8 @@ use crate::txn::Txn;
 #[derive(Default)]
 pub(crate) struct Space {
     used: BTreeMap<FsId, u64>,
+    /// What file systems with a capacity of their own may hold in this partition.
+    pub limits: BTreeMap<FsId, u64>,
 }
 
 impl Space {
@@ -43,15 +44,28 @@ impl Space {
         self.used.values().sum()
     }
 
-    /// Refuses `fresh` more bytes of data if they would reach into the reserve, which stays free for deletes,
-    /// destage and garbage collection (I26).
-    pub fn check(&self, fresh: u64, capacity: u64) -> Result<()> {
-        let limit = capacity / 100 * (100 - RESERVE_PERCENT);
+    /// Bytes of file data by file system.
+    pub fn by_fs(&self) -> &BTreeMap<FsId, u64> {
+        &self.used
+    }
+
+    /// Refuses `fresh` more bytes of data of `fs` beyond what it may hold here, or beyond `capacity`. That one leaves
+    /// the reserve out, which stays free for deletes, destage and garbage collection (I26).
+    pub fn check(&self, fs: FsId, fresh: u64, capacity: u64) -> Result<()> {
         let wanted = self.used() + fresh;
-        if fresh == 0 || wanted <= limit {
+        let held = self.used.get(&fs).copied().unwrap_or(0);
+        if let Some(most) = self.limits.get(&fs)
+            && fresh > 0
+            && held + fresh > *most
+        {
+            let message =
+                format!("{fs} may hold {most} bytes here and holds {held}: delete something or raise its size");
+            return Err(Error::new(ErrorKind::NoSpace, message));
+        }
+        if fresh == 0 || wanted <= capacity {
             return Ok(());
         }
-        let message = format!("{wanted} bytes wanted, {limit} may be used here: delete something or add drives");
+        let message = format!("{wanted} bytes wanted, {capacity} may be used here: delete something or add drives");
         Err(Error::new(ErrorKind::NoSpace, message))
     }
 }

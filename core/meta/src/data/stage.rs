@@ -170,10 +170,9 @@ impl Stage {
         self.piles.contains_key(&chunk)
     }
 
-    /// Chunks of `file` with slices, in order, and their staged bytes.
-    pub fn of_file(&self, file: FileId) -> impl Iterator<Item = (ChunkId, u64)> + '_ {
-        let (first, last) = (file.chunk(Chunk(0)), file.chunk(Chunk(u32::MAX)));
-        self.piles.range(first..=last).map(|(chunk, pile)| (*chunk, pile.bytes))
+    /// Chunks of `file` in `[from, to]` with slices, in order, and their staged bytes.
+    pub fn of_file(&self, file: FileId, (from, to): (Chunk, Chunk)) -> impl Iterator<Item = (ChunkId, u64)> + '_ {
+        self.piles.range(file.chunk(from)..=file.chunk(to)).map(|(chunk, pile)| (*chunk, pile.bytes))
     }
 
     /// Chunks with slices at positions up to `upto`, oldest first; a chunk may come more than once.

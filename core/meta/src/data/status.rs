@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DriveId, Index};
+use braid_base::ids::{DriveId, FsId, Index};
 use braid_base::{Error, ErrorKind, Result};
 
 #[cfg(feature = "broken")]
@@ -18,6 +18,8 @@ pub struct DataStatus {
     pub staged_bytes: u64,
     /// Bytes of file data, wherever they are.
     pub used_bytes: u64,
+    /// The same by file system.
+    pub used_by_fs: BTreeMap<FsId, u64>,
     /// Bytes of file data on flash, with those that were overwritten or cut and not merged yet.
     pub live_bytes: u64,
     /// Packs that are being created.
@@ -45,6 +47,7 @@ impl State {
         let mut status = DataStatus {
             staged_bytes: data.stage.bytes(),
             used_bytes: data.space.used(),
+            used_by_fs: data.space.by_fs().clone(),
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),
@@ -74,6 +77,14 @@ impl State {
     /// Flash bytes that users may fill in this partition from now on.
     pub fn set_capacity(&mut self, bytes: u64) {
         self.config.capacity_bytes = bytes;
+    }
+
+    /// Bytes of file data that `fs` may hold in this partition from now on; `None`: no bound of its own.
+    pub fn set_limit(&mut self, fs: FsId, bytes: Option<u64>) {
+        match bytes {
+            Some(bytes) => self.data.space.limits.insert(fs, bytes),
+            None => self.data.space.limits.remove(&fs),
+        };
     }
 
     /// When destage starts and when writes are held back from now on.

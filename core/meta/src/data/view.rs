@@ -19,11 +19,14 @@ use crate::txn::Txn;
 pub(crate) struct Cuts(pub Vec<(Index, PunchRec)>);
 
 impl Cuts {
-    /// Reads them.
-    pub fn read(t: &Txn<'_>, file: FileId) -> Result<Self> {
+    /// Reads them; it is known that there is none before `first`. (Where many were made and cleaned, a scan from the
+    /// beginning would pass what the engine keeps of each deleted one.)
+    pub fn read(t: &Txn<'_>, file: FileId, first: Index) -> Result<Self> {
         let mut cuts = Vec::new();
         let mut bad = None;
-        t.scan_prefix(&keys::punches(t.partition, file.fs, file.ino, file.layer), &mut |key, value| {
+        let from = keys::punch(t.partition, file.fs, file.ino, file.layer, first);
+        let to = keys::prefix_end(&keys::punches(t.partition, file.fs, file.ino, file.layer));
+        t.scan(&from, &to, &mut |key, value| {
             match (keys::punch_index(key), PunchRec::decode(value)) {
                 (Some(at), Ok(punch)) => cuts.push((at, punch)),
                 (_, Err(error)) => bad = Some(error),
@@ -65,10 +68,10 @@ impl History {
     /// Reads it; `cuts` are all cuts of the file; without `slices` it is known that the chunk has none.
     pub fn read(t: &Txn<'_>, chunk: ChunkId, cuts: &Cuts, slices: bool) -> Result<Self> {
         let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
-        let slices = if slices { read_slices(t, chunk)? } else { Vec::new() };
+        // A base takes all slices up to its position with it (`rebase`).
         let upto = base.as_ref().map_or(Index(0), |base| base.upto);
-        let fresh = slices.iter().filter(|(at, ..)| *at > upto);
-        let mut changes: Vec<_> = fresh.map(|(at, _, extent)| (*at, Change::Put(*extent))).collect();
+        let slices = if slices { read_slices(t, chunk, upto.next())? } else { Vec::new() };
+        let mut changes: Vec<_> = slices.iter().map(|(at, _, extent)| (*at, Change::Put(*extent))).collect();
         for (at, cut) in cuts.0.iter().filter(|(at, _)| *at > upto) {
             if let Some((from, to)) = chunk.clip(cut.from, cut.to) {
                 changes.push((*at, Change::Cut { from, to, owed: cut.owed }));
@@ -131,12 +134,14 @@ impl History {
     }
 }
 
-fn read_slices(t: &Txn<'_>, chunk: ChunkId) -> Result<Vec<(Index, u16, Extent)>> {
+/// The slices of `chunk` from position `first` on. The scan begins there and not at the chunk's first key: of a chunk
+/// that is overwritten again and again the engine keeps a trace of every slice that was deleted.
+fn read_slices(t: &Txn<'_>, chunk: ChunkId, first: Index) -> Result<Vec<(Index, u16, Extent)>> {
     let mut slices = Vec::new();
     let mut bad = None;
     let file = chunk.file;
-    let prefix = keys::slices(t.partition, file.fs, file.ino, chunk.chunk, file.layer);
-    t.scan_prefix(&prefix, &mut |key, value| {
+    let end = keys::prefix_end(&keys::slices(t.partition, file.fs, file.ino, chunk.chunk, file.layer));
+    t.scan(&chunk.slice_key(t, first, 0), &end, &mut |key, value| {
         match (keys::parse_slice(key), SliceRec::decode(value)) {
             (Some((.., at, sub)), Ok(SliceRec(extent))) => slices.push((at, sub, extent)),
             (_, Err(error)) => bad = Some(error),

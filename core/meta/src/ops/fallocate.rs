@@ -28,7 +28,7 @@ pub(crate) fn fallocate(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Re
     match mode {
         FallocMode::Allocate => {
             // What the file holds already may lie in the range: it is not asked for twice.
-            s.data.space.check(len.saturating_sub(file.attr.used), s.config.capacity_bytes)?;
+            s.data.space.check(fs, len.saturating_sub(file.attr.used), s.config.capacity_bytes)?;
         }
         FallocMode::Punch | FallocMode::Zero => cut::cut(t, s, FileId::first(fs, ino), &mut file, off, end)?,
     }

@@ -6,7 +6,7 @@ use braid_base::msg::fs::{Layout, Reply};
 use braid_base::record::{Extent, Place, UsageRec};
 use braid_base::{Error, ErrorKind, Result, keys};
 
-use crate::data::chunk::{ChunkId, FileId, chunk_at, with_records};
+use crate::data::chunk::{ChunkId, FileId, chunk_at};
 use crate::data::remap;
 use crate::data::view::Cuts;
 use crate::ops::write::load_file;
@@ -30,7 +30,8 @@ pub(crate) fn layout(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64, len: 
     }
     let file = FileId::first(fs, ino);
     let cuts = remap::cuts(t, s, file)?;
-    for chunk in with_records(t, file, chunk_at(off), chunk_at(end - 1), (LAYOUT_BYTES_MAX / CHUNK) as usize + 1)? {
+    let range = (chunk_at(off), chunk_at(end - 1));
+    for chunk in remap::with_records(t, s, file, range, (LAYOUT_BYTES_MAX / CHUNK) as usize + 1)? {
         add(t, s, &cuts, file.chunk(chunk), (off, end), &mut layout)?;
     }
     Ok(Reply::Layout(layout))
@@ -47,7 +48,7 @@ pub(crate) fn next_data(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64) ->
     let cuts = remap::cuts(t, s, file)?;
     let (mut from, last) = (chunk_at(off), chunk_at(size - 1));
     loop {
-        let chunks = with_records(t, file, from, last, NEXT_CHUNKS)?;
+        let chunks = remap::with_records(t, s, file, (from, last), NEXT_CHUNKS)?;
         for chunk in &chunks {
             add(t, s, &cuts, file.chunk(*chunk), (off, size), &mut layout)?;
             if !layout.extents.is_empty() {

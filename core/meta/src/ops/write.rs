@@ -59,7 +59,7 @@ pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Requ
     }
     let id = FileId::first(fs, ino);
     let (fresh, covers) = fresh_bytes(t, s, id, file.attr.size, &parts)?;
-    s.data.space.check(fresh, s.config.capacity_bytes)?;
+    s.data.space.check(fs, fresh, s.config.capacity_bytes)?;
 
     space::charge(t, s, fs, &mut file, fresh as i64)?;
     file.attr.size = parts.iter().map(|(off, bytes)| off + bytes.len() as u64).fold(file.attr.size, u64::max);

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result, keys};
 use rocksdb::{
@@ -15,6 +16,9 @@ use super::batch::{Batch, Change};
 
 /// `partition u16 | table u8 | fs u32 | ino u64`: all that belongs to one inode shares it.
 const PREFIX_BYTES: usize = 15;
+/// How long a batch waits for room on the engine's disk, and between two tries.
+const ROOM_WAIT: Duration = Duration::from_secs(120);
+const ROOM_PAUSE: Duration = Duration::from_millis(500);
 /// Four shards of the block cache: partitions seldom look at the same moment.
 const CACHE_SHARD_BITS: i32 = 2;
 
@@ -61,11 +65,37 @@ impl RocksKv {
         Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false), damage: OnceLock::new() })
     }
 
+    /// A failure leaves unknown what the engine holds, except a lack of room: then it has taken nothing, and goes on
+    /// by itself when there is some.
     fn guarded(&self, doing: &str, result: std::result::Result<(), rocksdb::Error>) -> Result<()> {
         result.map_err(|e| {
-            self.poisoned.store(true, Ordering::SeqCst);
-            self.error(doing, &e)
+            let error = self.error(doing, &e);
+            if error.kind() != ErrorKind::NoSpace {
+                self.poisoned.store(true, Ordering::SeqCst);
+            }
+            error
         })
+    }
+
+    /// Writes `batch`; waits while the engine has no room, up to [`ROOM_WAIT`].
+    #[allow(clippy::disallowed_methods)] // Whoever applies what is committed has nothing else to do.
+    fn write_when_there_is_room(&self, batch: &Batch) -> Result<()> {
+        let begin = Instant::now();
+        loop {
+            let mut out = WriteBatch::default();
+            for change in batch.changes() {
+                match change {
+                    Change::Put(key, value) => out.put(key, value),
+                    Change::Delete(key) => out.delete(key),
+                }
+            }
+            match self.guarded("writing a batch", self.db.write_opt(out, &self.write)) {
+                Err(error) if error.kind() == ErrorKind::NoSpace && begin.elapsed() < ROOM_WAIT => {
+                    std::thread::sleep(ROOM_PAUSE);
+                }
+                result => return result,
+            }
+        }
     }
 
     fn refuse_if_poisoned(&self) -> Result<()> {
@@ -120,14 +150,7 @@ impl Kv for RocksKv {
 
     fn apply(&self, batch: &Batch) -> Result<()> {
         self.refuse_if_poisoned()?;
-        let mut out = WriteBatch::default();
-        for change in batch.changes() {
-            match change {
-                Change::Put(key, value) => out.put(key, value),
-                Change::Delete(key) => out.delete(key),
-            }
-        }
-        self.guarded("writing a batch", self.db.write_opt(out, &self.write))
+        self.write_when_there_is_room(batch)
     }
 
     fn flush(&self) -> Result<()> {

@@ -12,14 +12,14 @@ use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
 /// The file systems.
-#[utoipa::path(get, path = "/filesystems", tag = "filesystems",
+#[utoipa::path(get, operation_id = "listFilesystems", path = "/filesystems", tag = "filesystems",
     responses((status = 200, body = Vec<FilesystemView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<FilesystemView>>, Failure> {
     Ok(Json(desk.control.filesystems().await?))
 }
 
 /// Adds a file system.
-#[utoipa::path(post, path = "/filesystems", tag = "filesystems", request_body = FsSpec,
+#[utoipa::path(post, operation_id = "addFilesystem", path = "/filesystems", tag = "filesystems", request_body = FsSpec,
     responses((status = 201, body = FilesystemView), (status = "default", body = ErrorBody)))]
 pub(super) async fn add(
     State(desk): State<Arc<Desk>>,
@@ -29,7 +29,7 @@ pub(super) async fn add(
 }
 
 /// Changes a file system.
-#[utoipa::path(patch, path = "/filesystems/{name}", tag = "filesystems", request_body = FsChange,
+#[utoipa::path(patch, operation_id = "updateFilesystem", path = "/filesystems/{name}", tag = "filesystems", request_body = FsChange,
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, body = FilesystemView), (status = "default", body = ErrorBody)))]
 pub(super) async fn update(
@@ -41,7 +41,7 @@ pub(super) async fn update(
 }
 
 /// Removes a file system with all that is in it.
-#[utoipa::path(delete, path = "/filesystems/{name}", tag = "filesystems",
+#[utoipa::path(delete, operation_id = "removeFilesystem", path = "/filesystems/{name}", tag = "filesystems",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {

@@ -12,14 +12,14 @@ use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
 /// The groups.
-#[utoipa::path(get, path = "/groups", tag = "groups",
+#[utoipa::path(get, operation_id = "listGroups", path = "/groups", tag = "groups",
     responses((status = 200, body = Vec<GroupView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<GroupView>>, Failure> {
     Ok(Json(desk.control.groups().await?))
 }
 
 /// Adds a group.
-#[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupSpec,
+#[utoipa::path(post, operation_id = "addGroup", path = "/groups", tag = "groups", request_body = GroupSpec,
     responses((status = 201, body = GroupView), (status = "default", body = ErrorBody)))]
 pub(super) async fn add(
     State(desk): State<Arc<Desk>>,
@@ -29,7 +29,7 @@ pub(super) async fn add(
 }
 
 /// Changes a group; the name in the path counts, not the one in the body.
-#[utoipa::path(patch, path = "/groups/{name}", tag = "groups", request_body = GroupSpec,
+#[utoipa::path(patch, operation_id = "updateGroup", path = "/groups/{name}", tag = "groups", request_body = GroupSpec,
     params(("name" = String, Path, description = "Its name")),
     responses((status = 200, body = GroupView), (status = "default", body = ErrorBody)))]
 pub(super) async fn update(
@@ -41,7 +41,7 @@ pub(super) async fn update(
 }
 
 /// Removes a group that no file system is in.
-#[utoipa::path(delete, path = "/groups/{name}", tag = "groups",
+#[utoipa::path(delete, operation_id = "removeGroup", path = "/groups/{name}", tag = "groups",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {

@@ -21,14 +21,14 @@ pub(super) struct Which {
 }
 
 /// The mounts.
-#[utoipa::path(get, path = "/mounts", tag = "mounts",
+#[utoipa::path(get, operation_id = "listMounts", path = "/mounts", tag = "mounts",
     responses((status = 200, body = Vec<MountView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<MountView>>, Failure> {
     Ok(Json(desk.control.mounts().await?))
 }
 
 /// Mounts a file system.
-#[utoipa::path(post, path = "/mounts", tag = "mounts", request_body = MountSpec,
+#[utoipa::path(post, operation_id = "addMount", path = "/mounts", tag = "mounts", request_body = MountSpec,
     responses((status = 201, body = MountView), (status = "default", body = ErrorBody)))]
 pub(super) async fn add(
     State(desk): State<Arc<Desk>>,
@@ -38,7 +38,7 @@ pub(super) async fn add(
 }
 
 /// Takes a mount away; 409, naming who holds it, while it is in use.
-#[utoipa::path(delete, path = "/mounts", tag = "mounts", params(Which),
+#[utoipa::path(delete, operation_id = "removeMount", path = "/mounts", tag = "mounts", params(Which),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove(State(desk): State<Arc<Desk>>, Query(which): Query<Which>) -> Result<StatusCode, Failure> {
     desk.control.umount(which.path).await?;
