@@ -72,6 +72,28 @@ for _ in 1 2 3; do
   cluster_up || die "an up right after a kill failed"
 done
 [[ $(cat "$MOUNT/file") == after ]] || die "the file is gone"
+# 6. What a program holds in a shared map is written back before its mount is taken away.
+python3 -c '
+import mmap, sys, time
+file = open(sys.argv[1], "w+b")
+file.truncate(8192)
+held = mmap.mmap(file.fileno(), 8192)
+held[4096:4102] = b"DIRTY!"
+open(sys.argv[2], "w").close()
+time.sleep(300)
+' "$MOUNT/mapped" "$SCRATCH/stop-mapped" &
+holder=$!
+until [[ -e $SCRATCH/stop-mapped ]]; do sleep 0.1; done
+within 15 "$BRAID" down "$STATE"
+kill "$holder"
+wait "$holder" 2>/dev/null || true
+cluster_up
+[[ $(tail -c +4097 "$MOUNT/mapped" | head -c 6) == DIRTY! ]] || die "down lost what was mapped"
+
+# 7. Nobody else reads names or contents in the cluster's own files.
+open=$(find "$STATE" -mindepth 1 -perm /077 ! -name braid.log ! -path "$STATE/kv/*" ! -path "$STATE/log-*/*")
+[[ -z $open ]] || die "open to others: $open"
+
 within 15 "$BRAID" down "$STATE"
 ! mountpoint -q "$MOUNT" || die "still mounted after down"
-echo "second mount, busy mount, SIGTERM in $took s, dead server: all in order"
+echo "second mount, busy mount, SIGTERM in $took s, dead server, mapped pages: all in order"

@@ -1,6 +1,7 @@
 //! What each request does, apart from the form of its reply: client calls, then word to the other mounts.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
 use braid_base::ids::Ino;
@@ -30,6 +31,36 @@ pub(crate) struct Calls {
     remembered: Remembered,
     owners: Owners,
     moves_atime: bool,
+    pub(crate) writes: Arc<Writes>,
+}
+
+/// Writes of the kernel so far.
+#[derive(Default)]
+pub(crate) struct Writes {
+    begun: AtomicU64,
+    ended: AtomicU64,
+}
+
+impl Writes {
+    fn begin(&self) -> WriteUnderWay<'_> {
+        self.begun.fetch_add(1, Ordering::AcqRel);
+        WriteUnderWay(self)
+    }
+
+    /// How many have begun, if all of them have ended.
+    pub(crate) fn settled(&self) -> Option<u64> {
+        let ended = self.ended.load(Ordering::Acquire);
+        Some(ended).filter(|ended| *ended == self.begun.load(Ordering::Acquire))
+    }
+}
+
+/// A write that has not ended.
+struct WriteUnderWay<'a>(&'a Writes);
+
+impl Drop for WriteUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::AcqRel);
+    }
 }
 
 /// Turns of a create and an open that keep crossing another client's remove and create of the same name.
@@ -38,7 +69,16 @@ const CREATE_TURNS: usize = 8;
 impl Calls {
     pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, moves_atime: bool) -> Self {
         let numbers = Numbers { root: fs.root() };
-        Self { fs, numbers, hub, me, remembered: Remembered::new(), owners: Owners::default(), moves_atime }
+        Self {
+            fs,
+            numbers,
+            hub,
+            me,
+            remembered: Remembered::new(),
+            owners: Owners::default(),
+            moves_atime,
+            writes: Arc::default(),
+        }
     }
 
     // Names.
@@ -215,6 +255,7 @@ impl Calls {
     }
 
     pub(crate) async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Answer<u32> {
+        let _under_way = self.writes.begin();
         let len = data.len() as u64;
         let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
         self.remembered.changed(&done.attr);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Fs;
@@ -19,7 +19,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::runtime::Handle;
 
 use crate::attrs::Numbers;
-use crate::calls::Calls;
+use crate::calls::{Calls, Writes};
 use crate::door::Door;
 use crate::holders;
 use crate::hub::{Hub, Member};
@@ -28,6 +28,9 @@ use crate::hub::{Hub, Member};
 const FSTYPE: &str = "fuse.braid";
 /// How long an unmount waits for the request threads, which end as soon as the kernel lets go.
 const THREADS_END: Duration = Duration::from_secs(5);
+/// How long written-back pages may be on their way, and how long none must come for them to be all.
+const WRITE_BACK_MAX: Duration = Duration::from_secs(2);
+const WRITE_BACK_REST: Duration = Duration::from_millis(50);
 
 /// How to mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +75,7 @@ pub struct Mount {
     serving: Arc<AtomicBool>,
     /// Says when the request threads have ended.
     ended: Mutex<Receiver<()>>,
+    writes: Arc<Writes>,
     _member: Member,
 }
 
@@ -97,6 +101,7 @@ impl Mounts {
     }
 
     fn serve(&self, me: u64, door: Door, device: OwnedFd, point: &Path, options: &Options) -> Result<Mount> {
+        let writes = Arc::clone(&door.calls.writes);
         let refused = |what: &str, error: &io::Error| {
             Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
         };
@@ -129,6 +134,7 @@ impl Mounts {
             gone: AtomicBool::new(false),
             serving,
             ended: Mutex::new(ended),
+            writes,
             _member: member,
         })
     }
@@ -171,12 +177,26 @@ impl Mount {
         }
     }
 
-    /// Has the kernel write back all that it holds dirty; blocks until that is done. Errors: `Io`.
+    /// Has the kernel write back all that it holds dirty; blocks until that has come here and is durable, at most
+    /// [`WRITE_BACK_MAX`] after the kernel has sent it. Errors: `Io`.
     pub fn sync(&self) -> Result<()> {
         let os = |error: Errno| Error::os(format_args!("writing back {}", self.point.display()), &error.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(&self.point, flags, Mode::empty()).map_err(os)?;
-        rustix::fs::syncfs(&root).map_err(os)
+        rustix::fs::syncfs(&root).map_err(os)?;
+        // The kernel has sent the pages and does not wait for the answers: they have come when writing rests.
+        let until = Instant::now() + WRITE_BACK_MAX;
+        let mut before = self.writes.settled();
+        while Instant::now() < until {
+            std::thread::sleep(WRITE_BACK_REST);
+            let now = self.writes.settled();
+            if now.is_some() && now == before {
+                return Ok(());
+            }
+            before = now;
+        }
+        let late = format!("{}: writes were still coming after {WRITE_BACK_MAX:?}", self.point.display());
+        Err(Error::new(ErrorKind::TimedOut, late))
     }
 
     /// Takes the mount away even if programs use it; what they have open fails from now on. For the end of the
