@@ -137,7 +137,8 @@ fn mistakes_get_one_json_error() {
         ("POST", "/api/v1/filesystems", Some(json!({"nam": "x"})), 400),
         ("POST", "/api/v1/filesystems", Some(json!("text")), 400),
         ("POST", "/api/v1/filesystems", None, 400),
-        ("PUT", "/api/v1/filesystems", None, 501),
+        ("POST", "/api/v1/filesystems", Some(json!({"name": "x", "total_byte": 1})), 400),
+        ("PUT", "/api/v1/filesystems", None, 405),
         ("GET", "/api/v1/nothing", None, 404),
     ] {
         let (status, text) = running.ask(method, path, body);
@@ -151,7 +152,14 @@ fn mistakes_get_one_json_error() {
 fn the_document_describes_every_route() {
     let running = Running::start();
     let (_, document) = running.json("GET", "/api/v1/openapi.json", None);
-    let paths: Vec<&String> = document["paths"].as_object().expect("paths").keys().collect();
+    let known = document["paths"].as_object().expect("paths");
+    let paths: Vec<&String> = known.keys().collect();
+    let names = known.values().flat_map(|path| path.as_object().expect("methods").values());
+    let mut names: Vec<&str> = names.map(|call| call["operationId"].as_str().expect("a name")).collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "names of operations are unique: {names:?}");
     let expected = [
         "/api/v1/drives",
         "/api/v1/filesystems",

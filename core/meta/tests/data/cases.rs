@@ -117,8 +117,11 @@ fn a_write_of_others_clears_set_id_bits() -> Outcome {
 #[test]
 fn a_full_partition_takes_overwrites_and_deletes() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
-    world.part.state_mut().set_capacity(100_000);
+    world.part.state_mut().set_capacity(90_000);
     write(&mut world, ino, 0, &[1; 80_000])?;
+    world.part.state_mut().set_limit(FS, Some(85_000));
+    assert_eq!(refused(&mut world, write_op(ino, 80_000, &[2; 5_001]).0)?, ErrorKind::NoSpace);
+    world.part.state_mut().set_limit(FS, None);
     assert_eq!(refused(&mut world, write_op(ino, 80_000, &[2; 10_001]).0)?, ErrorKind::NoSpace);
     let op = Op::Fallocate { ino, off: 0, len: 200_000, mode: FallocMode::Allocate, keep_size: true };
     assert_eq!(refused(&mut world, op)?, ErrorKind::NoSpace);
