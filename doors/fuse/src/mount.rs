@@ -179,6 +179,7 @@ impl Mount {
 
     /// Has the kernel write back all that it holds dirty; blocks until that has come here and is durable, at most
     /// [`WRITE_BACK_MAX`] after the kernel has sent it. Errors: `Io`.
+    #[allow(clippy::disallowed_methods)] // It blocks its caller, which asked for that, and no thread of the runtime.
     pub fn sync(&self) -> Result<()> {
         let os = |error: Errno| Error::os(format_args!("writing back {}", self.point.display()), &error.into());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
