@@ -27,6 +27,9 @@ use crate::txn::Txn;
 /// Fails if the intent cannot be carried out now: with the client's error, or `Busy` if what the plan saw has
 /// changed or another operation holds it.
 pub(super) fn check(t: &Txn<'_>, s: &State, tx: OpId, fs: FsId, intent: &Intent) -> Result<()> {
+    // First of all: what is here may be about to change by a decision that others know already. (A directory whose
+    // last entry had been moved away was refused as not empty: seed 2396.)
+    s.peers.held.may_hold(tx, fs, intent)?;
     match intent {
         Intent::Clear { dir, name, ino, kind } => {
             inode::load_dir(t, fs, *dir)?;
@@ -54,7 +57,7 @@ pub(super) fn check(t: &Txn<'_>, s: &State, tx: OpId, fs: FsId, intent: &Intent)
             }
         }
     }
-    s.peers.held.may_hold(tx, fs, intent)
+    Ok(())
 }
 
 /// Does what must be done before the decision; the answer is the inode that was made or linked, whose number
