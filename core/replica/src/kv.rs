@@ -26,10 +26,11 @@ pub trait Kv: Send + Sync {
     /// Takes over the whole batch or, on an error, nothing. `Stopped` after any earlier failure.
     fn apply(&self, batch: &Batch) -> Result<()>;
 
-    /// When it returns, everything applied before the call is durable. A failure poisons the engine.
+    /// When it returns, everything applied before the call is durable. A failure poisons the engine, except a lack of
+    /// room (`NoSpace`): nothing is lost by that, and it may be tried again.
     fn flush(&self) -> Result<()>;
 
-    /// The first damage that was met, if any: what is read elsewhere may still be right.
+    /// The first damage that was met, if any: what is read elsewhere may still be right. Or why changes wait now.
     fn damage(&self) -> Option<Error> {
         None
     }

@@ -1,8 +1,8 @@
 //! RocksDB as the engine of a host: no write-ahead log, because the partitions' logs are one.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result, keys};
@@ -50,6 +50,8 @@ pub struct RocksKv {
     poisoned: AtomicBool,
     /// The first damage that was met.
     damage: OnceLock<Error>,
+    /// Why a batch waits at the moment.
+    waits: Mutex<Option<Error>>,
 }
 
 impl RocksKv {
@@ -62,7 +64,14 @@ impl RocksKv {
         let db = DB::open(&database, path).map_err(|e| open_error(path, &e))?;
         let mut write = WriteOptions::default();
         write.disable_wal(true);
-        Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false), damage: OnceLock::new() })
+        Ok(Self {
+            db,
+            path: path.to_path_buf(),
+            write,
+            poisoned: AtomicBool::new(false),
+            damage: OnceLock::new(),
+            waits: Mutex::default(),
+        })
     }
 
     /// A failure leaves unknown what the engine holds, except a lack of room: then it has taken nothing, and goes on
@@ -91,11 +100,19 @@ impl RocksKv {
             }
             match self.guarded("writing a batch", self.db.write_opt(out, &self.write)) {
                 Err(error) if error.kind() == ErrorKind::NoSpace && begin.elapsed() < ROOM_WAIT => {
+                    *self.waits() = Some(error.within("it waits for room, free some"));
                     std::thread::sleep(ROOM_PAUSE);
                 }
-                result => return result,
+                result => {
+                    *self.waits() = None;
+                    return result;
+                }
             }
         }
+    }
+
+    fn waits(&self) -> MutexGuard<'_, Option<Error>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse_if_poisoned(&self) -> Result<()> {
@@ -161,7 +178,7 @@ impl Kv for RocksKv {
     }
 
     fn damage(&self) -> Option<Error> {
-        self.damage.get().cloned()
+        self.damage.get().cloned().or_else(|| self.waits().clone())
     }
 }
 
