@@ -93,6 +93,8 @@ pub struct FaultPlan {
     pub log_errors: u64,
     /// Mean time between moments at which a metadata disk is full for a while; 0 = none.
     pub log_full_every_us: u64,
+    /// Mean time between moments at which a key-value view has no room for a while; 0 = none.
+    pub view_full_every_us: u64,
     /// Mean time between jumps of a host's wall clock; 0 = none.
     pub wall_jump_every_us: u64,
     /// Largest drift of a clock, parts per million.
@@ -114,6 +116,7 @@ impl FaultPlan {
             drive_errors: 0,
             log_errors: 0,
             log_full_every_us: 0,
+            view_full_every_us: 0,
             wall_jump_every_us: 0,
             drift_ppm: 0,
         }
@@ -237,6 +240,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
         log_full_every_us: *pick(rng, &[0, 0, 20_000_000]),
         wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
         drift_ppm: 50_000,
+        view_full_every_us: *pick(rng, &[0, 0, 10_000_000]),
     }
 }
 

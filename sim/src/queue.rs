@@ -47,6 +47,8 @@ pub enum Event {
     DrivesChange { usable: Vec<DriveId> },
     /// A metadata disk has room again.
     LogRoom { host: u32 },
+    /// A key-value view has room again.
+    ViewRoom { host: u32 },
     /// Something goes wrong.
     Trouble(Trouble),
 }
@@ -64,6 +66,8 @@ pub enum Trouble {
     Flip,
     /// A metadata disk is full for a while.
     LogFull,
+    /// A key-value view has no room.
+    ViewFull,
     /// A wall clock jumps.
     WallJump,
 }

@@ -185,6 +185,7 @@ impl World {
             Event::DriveBack { drive } => self.drive_back(drive),
             Event::DrivesChange { usable } => self.drives_change(usable),
             Event::LogRoom { host } => self.hosts[host as usize].disk.set_capacity(None),
+            Event::ViewRoom { host } => self.hosts[host as usize].kv.set_full(false),
             Event::Trouble(trouble) => self.trouble(trouble),
         }
     }

@@ -143,18 +143,23 @@ restore() {
 }
 scribble() { head -c "$3" /dev/urandom | dd of="$1" bs=1 seek="$2" conv=notrunc status=none; }
 
+# survives NAME WORDS FAULT: the cluster starts from what is left and has its file; then it is made whole again.
+survives() {
+  tried=$((tried + 1))
+  if cluster_up && [[ $(cat "$MOUNT/file") == words ]]; then
+    echo "$1: $2"
+    cluster_down
+  else
+    bad "$1" "$3"
+    stop_all
+  fi
+  restore
+}
+
 # One copy of a superblock: the other is enough; nothing is lost and nobody has to do anything.
 drive=$(head -n 1 <<<"$first_drives")
-tried=$((tried + 1))
 scribble "$drive" 0 4096
-if cluster_up && [[ $(cat "$MOUNT/file") == words ]]; then
-  echo "one superblock copy gone: read from the other"
-  cluster_down
-else
-  bad "one superblock copy" "the cluster did not start from the other"
-  stop_all
-fi
-restore
+survives "one superblock copy gone" "read from the other" "the cluster did not start from the other"
 
 # Both copies: that drive is as good as lost; the cluster starts without it and says so.
 tried=$((tried + 1))
@@ -194,16 +199,8 @@ for victim in CURRENT MANIFEST; do
 done
 
 # The view set aside, as the message for a damaged one says: rebuilt as long as the logs go back to their first entry.
-tried=$((tried + 1))
 mv "$STATE/kv" "$STATE/kv.damaged"
-if cluster_up && [[ $(cat "$MOUNT/file") == words ]]; then
-  echo "no key-value view: rebuilt from the logs"
-  cluster_down
-else
-  bad "no key-value view" "it was not rebuilt from whole logs"
-  stop_all
-fi
-restore
+survives "no key-value view" "rebuilt from the logs" "it was not rebuilt from whole logs"
 
 coordinator=$(find "$STATE" -maxdepth 2 -name '*.redb' | head -n 1)
 if [[ -n $coordinator ]]; then

@@ -26,9 +26,12 @@ sync "$MOUNT/before"
 wait_destaged
 sum=$(sha256sum <"$MOUNT/before")
 
-# All that is left, to the last block.
-dd if=/dev/zero of="$disk/ballast" bs=1M status=none 2>/dev/null || true
-dd if=/dev/zero of="$disk/ballast-2" bs=4k status=none 2>/dev/null || true
+# Takes all that is left, to the last block.
+fill() {
+  dd if=/dev/zero of="$disk/ballast" bs=1M status=none 2>/dev/null || true
+  dd if=/dev/zero of="$disk/ballast-2" bs=4k status=none 2>/dev/null || true
+}
+fill
 
 # Writes go on until the log needs its next segment; then they wait, and status says for what.
 head -c 200M /dev/urandom >"$SCRATCH/much"
@@ -44,6 +47,7 @@ done
 problem=$(status_field problems)
 echo "status: $problem"
 grep -q "$disk" <<<"$problem" || die "the problem does not name the disk"
+[[ $(timeout 20 sha256sum <"$MOUNT/before") == "$sum" ]] || die "what was there cannot be read while the disk is full"
 
 # Room again: the copy ends by itself, nothing has to be restarted.
 rm "$disk/ballast" "$disk/ballast-2"
@@ -55,8 +59,7 @@ until [[ $(status_field state) == ok ]] || awk -v t="$(since "$begin")" 'BEGIN {
 [[ $(status_field state) == ok ]] || die "status is $(status_field state): $(status_field problems)"
 
 # Once more, and now it is killed while it waits, and started with the disk as full as it was.
-dd if=/dev/zero of="$disk/ballast" bs=1M status=none 2>/dev/null || true
-dd if=/dev/zero of="$disk/ballast-2" bs=4k status=none 2>/dev/null || true
+fill
 cp "$SCRATCH/much" "$MOUNT/more" >/dev/null 2>&1 &
 copy=$!
 begin=$(now)

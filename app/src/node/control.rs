@@ -14,7 +14,7 @@ use braid_cluster::view::{
     State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
-use braid_host::run::Host;
+use braid_host::run::{Host, SeatReport};
 
 use super::filesystems::{self, Filesystems, Open};
 use super::views;
@@ -60,15 +60,15 @@ impl Node {
         Ok(recorded.iter().map(|stored| views::drive(&stored.value, &stats, why(stored.value.id))).collect())
     }
 
-    fn partition_views(&self) -> Result<Vec<PartitionView>> {
-        let reports = self.host()?.partitions();
+    fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
         let recorded = partitions::list(self.coordinator.as_ref())?;
         let report = |id| reports.iter().find(|report| report.partition == id);
         Ok(recorded.iter().map(|record| views::partition(record, report(record.id))).collect())
     }
 
     async fn summary(&self) -> Result<Status> {
-        let (drives, partitions) = (self.drive_views().await?, self.partition_views()?);
+        let reports = self.host()?.partitions();
+        let (drives, partitions) = (self.drive_views().await?, self.partition_views(&reports)?);
         let cluster = &self.plan.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         if let Some(damage) = self.host()?.view_damage() {
@@ -76,7 +76,7 @@ impl Node {
             state = state.max(State::Degraded);
             problems.push(damage.message().to_owned());
         }
-        let used_bytes = self.host()?.partitions().iter().map(|report| report.data.used_bytes).sum();
+        let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
         Ok(Status {
             state,
             problems,
@@ -133,13 +133,14 @@ impl Node {
             gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
             gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
         }
-        for partition in self.partition_views()? {
+        let partitions = self.partition_views(&self.host()?.partitions())?;
+        for partition in &partitions {
             let label = || vec![("partition", partition.id.to_string())];
             gauge("partition_staged_bytes", "Bytes that wait in the log for a pack.", label(), partition.staged_bytes);
             gauge("partition_log_bytes", "Bytes of log segments on disk.", label(), partition.log_bytes);
             gauge("partition_serving", "1 if it answers.", label(), u64::from(partition.is_serving()));
         }
-        for partition in self.partition_views()? {
+        for partition in partitions {
             let labels = vec![("partition", partition.id.to_string())];
             let (kind, help, value) = (SampleKind::Counter, "Log entries applied.", partition.applied as f64);
             samples.push(Sample { name: "partition_applied_total", help, kind, labels, value });
@@ -158,7 +159,7 @@ impl Control for Node {
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
-        Box::pin(async { self.partition_views() })
+        Box::pin(async { self.partition_views(&self.host()?.partitions()) })
     }
 
     fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {

@@ -85,6 +85,13 @@ pub struct Seat {
     log_soft_bytes: u64,
     effects: Vec<Effect>,
     failed: Option<Error>,
+    full: Option<Full>,
+}
+
+/// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
+struct Full {
+    committed: Index,
+    error: Error,
 }
 
 /// Numbers of a seat, for status.
@@ -129,6 +136,7 @@ impl Seat {
             log_soft_bytes: config.log_soft_bytes,
             effects: Vec::new(),
             failed: None,
+            full: None,
         })
     }
 
@@ -170,6 +178,9 @@ impl Seat {
                 self.trim(out);
             }
             SeatEvent::Tick => {
+                if let Some(full) = self.full.take() {
+                    self.committed(now, full.committed, out);
+                }
                 self.replicate(now, ReplicaEvent::Tick, out);
                 self.tell(now, Event::Tick, out);
                 self.trim(out);
@@ -194,6 +205,11 @@ impl Seat {
     /// remembered of it is gone).
     pub fn term(&self) -> Term {
         self.replica.term()
+    }
+
+    /// Why what is committed is not answered, if so: the view has no room.
+    pub fn waits(&self) -> Option<&Error> {
+        self.full.as_ref().map(|full| &full.error)
     }
 
     /// The last entry in the view.
@@ -263,20 +279,29 @@ impl Seat {
 
     /// The batches of committed records go to the view, then the partition hears of it.
     fn committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
-        let mut batch = Batch::new();
-        while self.applied.index < upto {
-            let next = self.applied.index.next();
-            let record = self.replica.record(next).expect("a record stays in memory until it is applied");
-            self.applied.hash = record.entry.batch().fold_hash(self.applied.hash);
-            (self.applied.term, self.applied.index) = (record.term, record.index);
+        if let Some(full) = &mut self.full {
+            full.committed = upto;
+            return;
+        }
+        let (mut batch, mut applied) = (Batch::new(), self.applied);
+        while applied.index < upto {
+            let record =
+                self.replica.record(applied.index.next()).expect("a record stays in memory until it is applied");
+            applied.hash = record.entry.batch().fold_hash(applied.hash);
+            (applied.term, applied.index) = (record.term, record.index);
             batch.append(record.entry.batch().clone());
         }
         if batch.is_empty() {
             return;
         }
-        self.applied.put(self.id, &mut batch);
-        if let Err(error) = self.kv.apply(&batch) {
-            return self.fail(error.within("apply committed entries to the key-value view"), out);
+        applied.put(self.id, &mut batch);
+        match self.kv.apply(&batch) {
+            Ok(()) => self.applied = applied,
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.full = Some(Full { committed: upto, error: error.within("its view waits for room, free some") });
+                return;
+            }
+            Err(error) => return self.fail(error.within("apply committed entries to the key-value view"), out),
         }
         self.replicate(now, ReplicaEvent::Applied { upto }, out);
         self.tell(now, Event::Committed(upto), out);

@@ -23,14 +23,14 @@ pub trait Kv: Send + Sync {
     /// false. `visit` may read the same engine. Keys applied during the scan may or may not be shown.
     fn scan(&self, from: &[u8], to: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<()>;
 
-    /// Takes over the whole batch or, on an error, nothing. `Stopped` after any earlier failure.
+    /// Takes over the whole batch or, on an error, nothing. `Stopped` after any earlier failure, except a lack of room
+    /// (`NoSpace`): it may be tried again.
     fn apply(&self, batch: &Batch) -> Result<()>;
 
-    /// When it returns, everything applied before the call is durable. A failure poisons the engine, except a lack of
-    /// room (`NoSpace`): nothing is lost by that, and it may be tried again.
+    /// When it returns, everything applied before the call is durable. Failures as for [`Kv::apply`].
     fn flush(&self) -> Result<()>;
 
-    /// The first damage that was met, if any: what is read elsewhere may still be right. Or why changes wait now.
+    /// The first damage that was met, if any: what is read elsewhere may still be right.
     fn damage(&self) -> Option<Error> {
         None
     }

@@ -21,6 +21,7 @@ impl World {
             (Trouble::DriveDeath, f.drive_death_every_us),
             (Trouble::Flip, f.flip_every_us),
             (Trouble::LogFull, f.log_full_every_us),
+            (Trouble::ViewFull, f.view_full_every_us),
             (Trouble::WallJump, f.wall_jump_every_us),
         ];
         for (trouble, mean_us) in means {
@@ -35,6 +36,7 @@ impl World {
         self.net = Net::CALM;
         for host in 0..self.config.hosts {
             self.hosts[host as usize].disk.set_capacity(None);
+            self.hosts[host as usize].kv.set_full(false);
             if !self.hosts[host as usize].is_up() {
                 self.restart(host);
             }
@@ -94,6 +96,16 @@ impl World {
                 self.queue.put(at, Event::LogRoom { host });
                 f.log_full_every_us
             }
+            Trouble::ViewFull => {
+                let host = self.rng.below(u64::from(self.config.hosts)) as u32;
+                if self.hosts[host as usize].is_up() {
+                    self.note(|| format!("h{host}: its view has no room"));
+                    self.hosts[host as usize].kv.set_full(true);
+                    let at = self.soon(3_000_000);
+                    self.queue.put(at, Event::ViewRoom { host });
+                }
+                f.view_full_every_us
+            }
             Trouble::WallJump => {
                 let host = self.rng.index(self.hosts.len());
                 self.hosts[host].wall_us = self.rng.below(1 << 40) as i64 - (1 << 39);
@@ -118,6 +130,7 @@ impl World {
             h.disk.kill(&mut self.rng);
         }
         h.kv.crash();
+        h.kv.set_full(false); // a start without room is refused, and tried again when there is some
         self.drop_seats(host);
         self.exec.kill(Node::Host(host));
         for drive in 0..self.config.drives {

@@ -12,7 +12,7 @@ use braid_base::{Error, Result};
 use braid_io::reactor::Mailbox;
 use braid_replica::Kv;
 
-use super::seat_actor::{SeatMsg, SeatReport};
+use super::seat_actor::{self, SeatMsg, SeatReport};
 
 const ROUND: Duration = Duration::from_secs(1);
 /// Log of one partition above which the view is flushed, bytes: what a restart may have to read. (832 MiB of log took
@@ -73,13 +73,16 @@ impl Rounds {
             self.told = true;
             tracing::error!("{damage}");
         }
-        let reports = self.reports();
+        let reports = seat_actor::reports(&self.seats);
+        if reports.len() != self.seats.len() {
+            return; // what a silent one holds is not known, so nothing can be shared out
+        }
         self.share_capacity(&reports);
         let applied: Vec<Index> = reports.iter().map(|report| report.stat.applied).collect();
         self.since_flush += 1;
         let long_log = reports.iter().any(|report| report.stat.log_bytes >= FLUSH_LOG_BYTES);
         let due = (long_log && self.since_flush >= FLUSH_ROUNDS_MIN) || self.since_flush >= FLUSH_ROUNDS;
-        if !due || applied == self.flushed || reports.len() != self.seats.len() {
+        if !due || applied == self.flushed {
             return;
         }
         self.since_flush = 0;
@@ -92,18 +95,6 @@ impl Rounds {
             }
             Err(error) => tracing::error!("flush of the key-value view: {error}; logs cannot be trimmed"),
         }
-    }
-
-    fn reports(&self) -> Vec<SeatReport> {
-        let (tx, rx) = mpsc::channel();
-        for seat in &self.seats {
-            let tx = tx.clone();
-            let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
-        }
-        drop(tx);
-        let mut reports: Vec<SeatReport> = rx.iter().collect();
-        reports.sort_by_key(|report| report.partition);
-        reports
     }
 
     /// Each partition may hold what the others leave: all share one pool of drives, and the capacity of each file

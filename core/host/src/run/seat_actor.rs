@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
@@ -10,7 +11,7 @@ use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
-use braid_io::reactor::{Actor, IoDone, IoOp, Token as IoToken, Turn};
+use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
 use braid_meta::{DataStatus, Now, Token};
 use braid_replica::Kv;
 use braid_replica::log::Segment;
@@ -25,6 +26,8 @@ use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
 const TICK_MS: u64 = 100;
 /// How often a log that has no room for its next segment tries again, milliseconds.
 const ROOM_MS: u64 = 1_000;
+/// How long to wait for the next seat that says something of itself.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// What a seat's mailbox carries.
 pub enum SeatMsg {
@@ -59,6 +62,19 @@ pub struct SeatReport {
     pub failed: Option<Error>,
     /// Why changes of file data wait, if they do (what needs no log entry goes on).
     pub waits: Option<Error>,
+}
+
+/// What each of `seats` says of itself, in order of partitions. One that does not answer in time is left out.
+pub(super) fn reports(seats: &[Mailbox<SeatMsg>]) -> Vec<SeatReport> {
+    let (tx, rx) = mpsc::channel();
+    for seat in seats {
+        let tx = tx.clone();
+        let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
+    }
+    drop(tx);
+    let mut reports: Vec<SeatReport> = std::iter::from_fn(|| rx.recv_timeout(REPORT_WAIT).ok()).collect();
+    reports.sort_by_key(|report| report.partition);
+    reports
 }
 
 /// What a seat's thread starts with.
@@ -258,7 +274,8 @@ impl Actor for SeatActor {
                 let data = self.seat.partition().state().data_status();
                 let failed = self.failed.clone();
                 let fault = self.seat.partition().state().fault().cloned();
-                let waits = self.parked.as_ref().map(|parked| parked.error.clone()).or(fault);
+                let full = self.parked.as_ref().map(|parked| &parked.error).or(self.seat.waits());
+                let waits = full.cloned().or(fault);
                 answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed, waits });
             }
             SeatMsg::With(run) => run(&mut self.seat),

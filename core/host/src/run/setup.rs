@@ -21,7 +21,7 @@ use braid_replica::{Kv, RocksKv, RocksOptions};
 
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
-use super::seat_actor::{SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
 use super::wire::{HostWire, Switch};
 use crate::seat::SeatConfig;
 
@@ -67,8 +67,6 @@ const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
 /// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
-/// How long status waits for the next partition that says something.
-const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// A running host.
 pub struct Host {
@@ -133,19 +131,7 @@ impl Host {
 
     /// What each partition says of itself, in order. One that does not answer in time is left out.
     pub fn partitions(&self) -> Vec<SeatReport> {
-        let (tx, rx) = mpsc::channel();
-        let seats = self.seats();
-        for seat in seats {
-            let tx = tx.clone();
-            let _ = seat.send(SeatMsg::Report(Box::new(move |report| drop(tx.send(report)))));
-        }
-        drop(tx);
-        let mut reports: Vec<SeatReport> = Vec::new();
-        while let Ok(report) = rx.recv_timeout(REPORT_WAIT) {
-            reports.push(report);
-        }
-        reports.sort_by_key(|report| report.partition);
-        reports
+        seat_actor::reports(self.seats())
     }
 
     /// The first damage met in the key-value view, if any.

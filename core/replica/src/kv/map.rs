@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use braid_base::Result;
+use braid_base::{Error, ErrorKind, Result};
 
 use super::Kv;
 use super::batch::{Batch, Change};
@@ -16,6 +17,7 @@ const PAGE: usize = 64;
 #[derive(Default)]
 pub struct MapKv {
     state: RwLock<State>,
+    full: AtomicBool,
 }
 
 #[derive(Default)]
@@ -40,6 +42,11 @@ impl MapKv {
                 None => state.live.remove(&key),
             };
         }
+    }
+
+    /// Takes nothing more while this is set.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     /// Number of keys.
@@ -88,6 +95,9 @@ impl Kv for MapKv {
     }
 
     fn apply(&self, batch: &Batch) -> Result<()> {
+        if self.full.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::NoSpace, "the view has no room"));
+        }
         let state = &mut *self.write();
         for change in batch.changes() {
             let old = match change {

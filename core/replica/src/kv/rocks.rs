@@ -1,9 +1,8 @@
 //! RocksDB as the engine of a host: no write-ahead log, because the partitions' logs are one.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result, keys};
 use rocksdb::{
@@ -16,9 +15,6 @@ use super::batch::{Batch, Change};
 
 /// `partition u16 | table u8 | fs u32 | ino u64`: all that belongs to one inode shares it.
 const PREFIX_BYTES: usize = 15;
-/// How long a batch waits for room on the engine's disk, and between two tries.
-const ROOM_WAIT: Duration = Duration::from_secs(120);
-const ROOM_PAUSE: Duration = Duration::from_millis(500);
 /// Four shards of the block cache: partitions seldom look at the same moment.
 const CACHE_SHARD_BITS: i32 = 2;
 
@@ -50,8 +46,6 @@ pub struct RocksKv {
     poisoned: AtomicBool,
     /// The first damage that was met.
     damage: OnceLock<Error>,
-    /// Why a batch waits at the moment.
-    waits: Mutex<Option<Error>>,
 }
 
 impl RocksKv {
@@ -64,14 +58,7 @@ impl RocksKv {
         let db = DB::open(&database, path).map_err(|e| open_error(path, &e))?;
         let mut write = WriteOptions::default();
         write.disable_wal(true);
-        Ok(Self {
-            db,
-            path: path.to_path_buf(),
-            write,
-            poisoned: AtomicBool::new(false),
-            damage: OnceLock::new(),
-            waits: Mutex::default(),
-        })
+        Ok(Self { db, path: path.to_path_buf(), write, poisoned: AtomicBool::new(false), damage: OnceLock::new() })
     }
 
     /// A failure leaves unknown what the engine holds, except a lack of room: then it has taken nothing, and goes on
@@ -84,35 +71,6 @@ impl RocksKv {
             }
             error
         })
-    }
-
-    /// Writes `batch`; waits while the engine has no room, up to [`ROOM_WAIT`].
-    #[allow(clippy::disallowed_methods)] // Whoever applies what is committed has nothing else to do.
-    fn write_when_there_is_room(&self, batch: &Batch) -> Result<()> {
-        let begin = Instant::now();
-        loop {
-            let mut out = WriteBatch::default();
-            for change in batch.changes() {
-                match change {
-                    Change::Put(key, value) => out.put(key, value),
-                    Change::Delete(key) => out.delete(key),
-                }
-            }
-            match self.guarded("writing a batch", self.db.write_opt(out, &self.write)) {
-                Err(error) if error.kind() == ErrorKind::NoSpace && begin.elapsed() < ROOM_WAIT => {
-                    *self.waits() = Some(error.within("it waits for room, free some"));
-                    std::thread::sleep(ROOM_PAUSE);
-                }
-                result => {
-                    *self.waits() = None;
-                    return result;
-                }
-            }
-        }
-    }
-
-    fn waits(&self) -> MutexGuard<'_, Option<Error>> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn refuse_if_poisoned(&self) -> Result<()> {
@@ -167,7 +125,14 @@ impl Kv for RocksKv {
 
     fn apply(&self, batch: &Batch) -> Result<()> {
         self.refuse_if_poisoned()?;
-        self.write_when_there_is_room(batch)
+        let mut out = WriteBatch::default();
+        for change in batch.changes() {
+            match change {
+                Change::Put(key, value) => out.put(key, value),
+                Change::Delete(key) => out.delete(key),
+            }
+        }
+        self.guarded("writing a batch", self.db.write_opt(out, &self.write))
     }
 
     fn flush(&self) -> Result<()> {
@@ -178,7 +143,7 @@ impl Kv for RocksKv {
     }
 
     fn damage(&self) -> Option<Error> {
-        self.damage.get().cloned().or_else(|| self.waits().clone())
+        self.damage.get().cloned()
     }
 }
 
