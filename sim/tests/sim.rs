@@ -15,6 +15,11 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// The run of `seed`; with BRAID_LIKE its chances, under the conditions of that other seed.
+fn config(seed: u64) -> SimConfig {
+    SimConfig { seed, ..SimConfig::from_seed(number("BRAID_LIKE").unwrap_or(seed)) }
+}
+
 /// Runs one seed, or prints its schedule and fails.
 fn must_hold(config: SimConfig) -> braid_sim::run::Report {
     match run(config) {
@@ -38,7 +43,7 @@ fn one_seed() {
     if let Some(lines) = number("BRAID_LINES") {
         board.keep_lines(lines as usize);
     }
-    let config = SimConfig::from_seed(number("BRAID_SEED").unwrap_or(1));
+    let config = config(number("BRAID_SEED").unwrap_or(1));
     let report = run_on(board, config).unwrap_or_else(|failure| panic!("{failure}"));
     println!("{:?} {} s simulated, all on the drives: {}", report.counts, report.took_us / 1_000_000, report.destaged);
 }
@@ -68,7 +73,7 @@ fn many_seeds_and_every_crash_point() {
         if seed >= first + count {
             return;
         }
-        match run(SimConfig::from_seed(seed)) {
+        match run(config(seed)) {
             Ok(report) => total.lock().unwrap_or_else(PoisonError::into_inner).add(&report.coverage),
             Err(failure) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure),
         }

@@ -59,9 +59,12 @@ pub const CROWDED_MS: u64 = 1_000;
 pub const SLICE_COST_BYTES: u64 = 128;
 /// Writes held back while the stage is full (each at most WRITE_MAX); more are sent back as busy.
 pub const HELD_MAX: usize = 256;
-/// How long a write is held back while destage makes no progress at all, milliseconds: less than a client waits
-/// before it gives up (30 s), so that a program is told of the lack of space.
-pub const HELD_MS_MAX: u64 = 20_000;
+/// How long a write is held back while there is no room to destage to, milliseconds: less than a client waits before
+/// it gives up (30 s), so that a program is told of the lack of space.
+pub const HELD_FULL_MS_MAX: u64 = 20_000;
+/// How long a write is held back while there is room and no move succeeds, milliseconds: its client has given up by
+/// then, unless it waits longer than others.
+pub const HELD_MS_MAX: u64 = 60_000;
 /// Pieces of one write request: each becomes at most two slices of about 80 bytes in its log entry.
 pub const WRITE_PARTS_MAX: usize = 1_024;
 /// Bytes of a file that one layout may cover: 1 GiB, at most 1,024 chunks of 256 extents and the cuts in them.

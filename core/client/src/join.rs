@@ -1,10 +1,14 @@
-//! Waiting for several futures at once, and for one not longer than it deserves, on any executor.
+//! Waiting for several futures at once, for one not longer than it deserves, and for drives, on any executor.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use crate::wire::Wire;
+use braid_base::ErrorKind;
+use braid_base::ids::DriveId;
+use braid_base::msg::drive::{DriveOp, DriveResult};
+
+use crate::wire::{BoxFuture, Wire};
 
 /// Runs `futures` at most `limit` at a time; the results come in the order of the futures.
 ///
@@ -44,6 +48,41 @@ pub(crate) async fn until<F: Future>(end: impl Future<Output = ()>, future: F) -
     poll_fn(|cx| match future.as_mut().poll(cx) {
         Poll::Ready(value) => Poll::Ready(Some(value)),
         Poll::Pending => end.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+/// Pause after a drive said that it is busy, milliseconds.
+const BUSY_MS: u64 = 40;
+
+/// Asks `drive` until it says yes or no: again when each of `waits_ms` has passed in silence or it is busy. The answer
+/// to any of these questions counts, so `op` must do no harm when it is carried out twice. `TimedOut` if none came.
+pub(crate) async fn ask_drive(wire: &dyn Wire, drive: DriveId, op: &DriveOp, waits_ms: &[u64]) -> DriveResult {
+    let (mut asked, mut last) = (Vec::with_capacity(1), ErrorKind::TimedOut.into());
+    for wait_ms in waits_ms {
+        asked.push(wire.drive(drive, op.clone()));
+        match within(wire, *wait_ms, first(&mut asked)).await {
+            Some(Err(error)) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut) => {
+                last = error;
+                wire.sleep_ms(BUSY_MS).await;
+            }
+            Some(answer) => return answer,
+            None => {}
+        }
+    }
+    Err(last)
+}
+
+/// The value of whichever of `futures` is ready first; that one is taken out.
+async fn first<T>(futures: &mut Vec<BoxFuture<T>>) -> T {
+    poll_fn(|cx| {
+        for (at, future) in futures.iter_mut().enumerate() {
+            if let Poll::Ready(value) = future.as_mut().poll(cx) {
+                drop(futures.swap_remove(at));
+                return Poll::Ready(value);
+            }
+        }
+        Poll::Pending
     })
     .await
 }

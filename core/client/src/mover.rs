@@ -15,7 +15,7 @@ use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::join::{join_bounded, within};
+use crate::join::{ask_drive, join_bounded};
 use crate::reader::{Reader, StageSource, code_of};
 use crate::wire::Wire;
 
@@ -23,10 +23,9 @@ use crate::wire::Wire;
 const STRIPES_AT_ONCE: usize = 4;
 /// Parts of one stripe that are read at a time.
 const PARTS_AT_ONCE: usize = 16;
-/// A drive that has not acknowledged by then has failed, milliseconds.
-const PUT_MS: u64 = 10_000;
-/// How often a write is repeated when the drive did not say no.
-const PUT_TRIES: u32 = 3;
+/// How long a drive may be silent before a write is repeated, milliseconds; after the last it has failed. A slow drive
+/// has 14 s in all, and a lost message costs little of that.
+const PUT_WAITS_MS: [u64; 4] = [1_000, 2_000, 4_000, 7_000];
 
 /// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
 /// first one met; then nothing must be committed.
@@ -91,20 +90,7 @@ fn aligned(len: usize) -> BytesMut {
 }
 
 async fn put(wire: &Arc<dyn Wire>, drive: DriveId, id: ShardId, block: u16, data: Bytes) -> Result<()> {
-    let crcs = block_crcs(&data);
-    let mut tries = 0;
-    loop {
-        tries += 1;
-        let asked = wire.drive(drive, DriveOp::Put { id, block, crcs: crcs.clone(), data: data.clone() });
-        let error = match within(&**wire, PUT_MS, asked).await {
-            Some(Ok(_)) => return Ok(()),
-            Some(Err(error)) => error,
-            None => ErrorKind::TimedOut.into(),
-        };
-        let passing = matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut);
-        if !passing || tries >= PUT_TRIES {
-            return Err(error.within(format!("write of {} shard {} to {drive}", id.pack, id.shard)));
-        }
-        wire.sleep_ms(10 << tries).await;
-    }
+    let op = DriveOp::Put { id, block, crcs: block_crcs(&data), data };
+    let answer = ask_drive(&**wire, drive, &op, &PUT_WAITS_MS).await;
+    answer.map(drop).map_err(|error| error.within(format!("write of {} shard {} to {drive}", id.pack, id.shard)))
 }

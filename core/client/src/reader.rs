@@ -21,7 +21,7 @@ use braid_erasure::Code;
 use bytes::{Bytes, BytesMut};
 
 use crate::health::Health;
-use crate::join::{join_bounded, within};
+use crate::join::{ask_drive, join_bounded};
 use crate::wire::{BoxFuture, Wire};
 
 /// Gives staged bytes: a payload of the log of the partition that owns the file.
@@ -39,8 +39,8 @@ pub struct Reader {
 
 /// Pieces of one read that are fetched at a time.
 const PIECES_AT_ONCE: usize = 32;
-/// A drive that has not answered by then is given up for this read, milliseconds.
-const DRIVE_ANSWER_MS: u64 = 5_000;
+/// How long a drive may be silent before it is asked again, milliseconds; after the last it is given up for this read.
+const READ_WAITS_MS: [u64; 2] = [1_000, 4_000];
 
 impl Reader {
     /// A reader that asks through `wire`.
@@ -216,9 +216,8 @@ impl Reader {
     /// Blocks `[block, block+count)` of a shard, checked.
     async fn blocks(&self, pack: PackId, placement: &Placement, shard: u8, block: u16, count: u16) -> Result<Bytes> {
         let drive = placement.drives[usize::from(shard)];
-        let asked = self.wire.drive(drive, DriveOp::Read { id: ShardId { pack, shard }, block, count });
-        let answer = within(&*self.wire, DRIVE_ANSWER_MS, asked).await;
-        let result = match answer.unwrap_or_else(|| Err(ErrorKind::TimedOut.into())) {
+        let op = DriveOp::Read { id: ShardId { pack, shard }, block, count };
+        let result = match ask_drive(&*self.wire, drive, &op, &READ_WAITS_MS).await {
             Ok(DriveReply::Data { data, crcs }) => checked(data, &crcs, count),
             Ok(other) => Err(Error::new(ErrorKind::Io, format!("read: the drive answered with {other:?}"))),
             Err(error) => Err(error),

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use braid_base::Result;
 use braid_base::ids::{DriveId, Epoch, FsId, PackId, Term};
 use braid_base::keys::{self, prefix_end};
 use braid_base::limits::{BLOCK, CHUNK, CLEANUP_KEYS_MAX, JOB_BYTES_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
 use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement};
+use braid_base::{ErrorKind, Result};
 
 use crate::data::chunk::FileId;
 use crate::data::drives::{Call, REPORT_MS, STAT_MS};
@@ -20,6 +20,8 @@ use crate::txn::Txn;
 
 /// A drive must answer a request for a slot within this, milliseconds.
 const CREATE_MS: u64 = 5_000;
+/// A request for a slot that was not answered is repeated after this, milliseconds.
+const CREATE_AGAIN_MS: u64 = 1_000;
 /// Drops that were not confirmed are repeated after this, milliseconds.
 const DROP_AGAIN_MS: u64 = 10_000;
 /// Packs of one class that are open at once, unless they are tiny.
@@ -44,8 +46,9 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
         return Ok(false);
     };
     match &mut pack.life {
-        Life::Creating { missing, since_ms } => {
+        Life::Creating { missing, since_ms, asked_ms } => {
             let (late, since_ms) = (t.now.mono_ms >= *since_ms + CREATE_MS, *since_ms);
+            let again = t.now.mono_ms >= *asked_ms + CREATE_AGAIN_MS;
             let waiting: Vec<_> = missing.iter().filter_map(|i| pack.rec.place.drives.get(usize::from(*i))).collect();
             let lost = pack.rec.place.drives.iter().any(|drive| !s.data.packs.drives.is_usable(*drive));
             if late {
@@ -54,6 +57,10 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
             }
             if late || lost {
                 bury(t, s, id)?;
+            } else if again {
+                // Read, so that the questions wait until the pack itself is committed.
+                t.get(&keys::pack(t.partition, id))?;
+                ask_create(t, s, id);
             }
         }
         Life::Closing if pack.lent == 0 => {
@@ -205,27 +212,39 @@ fn open(t: &mut Txn<'_>, s: &mut State, class: PackClass) -> bool {
     let id = PackId::new(t.partition, seq);
     let place = Placement { data, parity, epoch: Epoch(1), drives };
     let rec = PackRec { state: PackState::Open, class, place, term: s.config.term.0, live_upper: 0 };
-    for (shard, drive) in (0u8..).zip(rec.place.drives.iter().copied()) {
-        let call = s.data.packs.drives.ask(Call::Create { pack: id, shard, drive });
-        let shard = ShardId { pack: id, shard };
-        let op = DriveOp::Create { id: shard, data, parity, class, term: s.config.term, fs: FsId(0) };
-        t.after(Effect::Drive(call, drive, op));
-        s.data.packs.drives.took(drive, 1);
-    }
+    rec.place.drives.iter().for_each(|drive| s.data.packs.drives.took(*drive, 1));
     t.put(keys::meta(t.partition, COUNTER), seq.to_be_bytes().to_vec());
     t.write(keys::pack(t.partition, id), &rec);
     let missing: BTreeSet<u8> = (0..shards(&rec.place)).collect();
-    let life = Life::Creating { missing, since_ms: t.now.mono_ms };
+    let life = Life::Creating { missing, since_ms: t.now.mono_ms, asked_ms: t.now.mono_ms };
     s.data.packs.table.insert(id, Pack { rec, life, lent: 0 });
     s.data.packs.care.insert(id);
     s.data.packs.newest = seq;
+    ask_create(t, s, id);
     true
+}
+
+/// Asks for all slots that are not confirmed, once the pack itself is committed.
+fn ask_create(t: &mut Txn<'_>, s: &mut State, id: PackId) {
+    let Some(Pack { rec, life, .. }) = s.data.packs.table.get_mut(&id) else { return };
+    let Life::Creating { missing, asked_ms, .. } = life else { return };
+    *asked_ms = t.now.mono_ms;
+    let Placement { data, parity, .. } = rec.place;
+    for shard in missing.iter().copied() {
+        let Some(drive) = rec.place.drives.get(usize::from(shard)).copied() else { continue };
+        let call = s.data.packs.drives.ask(Call::Create { pack: id, shard, drive });
+        let shard = ShardId { pack: id, shard };
+        let op = DriveOp::Create { id: shard, data, parity, class: rec.class, term: s.config.term, fs: FsId(0) };
+        t.after(Effect::Drive(call, drive, op));
+    }
 }
 
 /// Takes a drive's answer.
 pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult) -> Result<()> {
     match (s.data.packs.drives.answered(id), result) {
         (Some(Call::Create { pack, shard, .. }), Ok(_)) => created(s, pack, shard),
+        // It is asked again.
+        (Some(Call::Create { .. }), Err(error)) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut) => {}
         (Some(Call::Create { pack, drive, .. }), Err(_)) => {
             s.data.packs.drives.suspect(drive, t.now.mono_ms);
             if matches!(s.data.packs.table.get(&pack), Some(Pack { life: Life::Creating { .. }, .. })) {

@@ -98,6 +98,12 @@ impl Jobs {
     }
 }
 
+/// True unless there is nowhere to move to: a move runs or is tried again, or its packs are to be had.
+pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
+    let (jobs, packs) = (&s.data.jobs, &s.data.packs);
+    jobs.len() > 0 || now_ms < jobs.retry_ms || packs.is_creating() || packs.drives.have_room(s.config.parity)
+}
+
 /// Starts as many moves as there is reason, room and leave for.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     while s.data.jobs.len() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {

@@ -112,6 +112,19 @@ impl Drives {
         (slots > 0).then(|| free * 100 / slots)
     }
 
+    /// True if enough drives have slots for the narrowest pack that is not of garbage collection, whether they answer
+    /// at the moment or not.
+    pub fn have_room(&self, parity: u8) -> bool {
+        let roomy = self.usable.iter().filter(|drive| !self.is_full(**drive, PackClass::User));
+        roomy.count() > usize::from(parity)
+    }
+
+    /// True if it has no slots left but those that are kept from `class`.
+    fn is_full(&self, drive: DriveId, class: PackClass) -> bool {
+        let kept = |slots: u32| if class == PackClass::Gc { 0 } else { (slots * GC_SLOTS_PERCENT / 100).max(1) };
+        self.stats.get(&drive).is_some_and(|stat| stat.free <= kept(stat.slots))
+    }
+
     /// Distinct drives for pack number `seq` of at most `data` + `parity` shards and how many of them hold data;
     /// narrower if there are fewer drives; `None` if there are not even `1 + parity`.
     ///
@@ -128,9 +141,7 @@ impl Drives {
         now_ms: u64,
     ) -> Option<(u8, Vec<DriveId>)> {
         let able = |drive: &DriveId| {
-            let kept = |slots: u32| if class == PackClass::Gc { 0 } else { (slots * GC_SLOTS_PERCENT / 100).max(1) };
-            let full = self.stats.get(drive).is_some_and(|stat| stat.free <= kept(stat.slots));
-            !full && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
+            !self.is_full(*drive, class) && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
         };
         let mut drives: Vec<DriveId> = self.usable.iter().copied().filter(able).collect();
         let count = drives.len();

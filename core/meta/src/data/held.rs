@@ -1,14 +1,16 @@
 //! Writes that wait because the stage is full.
 //!
 //! They run in order as destage makes room. While it makes no progress at all, those that have waited too long
-//! are answered with an error: nobody waits for ever.
+//! are answered with an error: nobody waits for ever. Which one depends: there is no room on flash, or there is, and
+//! the drives do not take it.
 
 use std::collections::VecDeque;
 
-use braid_base::limits::{HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
+use braid_base::limits::{HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::data::destage;
 use crate::event::Token;
 use crate::state::State;
 use crate::txn::Txn;
@@ -71,13 +73,17 @@ pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
 
 /// Answers those that have waited too long while nothing moved.
 pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
-    let now = t.now.mono_ms;
-    if now < s.data.jobs.progress_ms + HELD_MS_MAX {
-        return;
-    }
-    while s.data.held.queue.front().is_some_and(|(.., since)| now >= since + HELD_MS_MAX) {
-        let Some((token, request, _)) = s.data.held.queue.pop_front() else { return };
-        let message = "the write stage is full and nothing can be moved to flash: check drives and free space";
-        t.answer(token, request.op, Err(Error::new(ErrorKind::NoSpace, message)));
+    let (now, idle_since) = (t.now.mono_ms, s.data.jobs.progress_ms);
+    let (wait_ms, kind, why) = if destage::may_move(s, now) {
+        (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
+    } else {
+        (HELD_FULL_MS_MAX, ErrorKind::NoSpace, "the write stage is full and there is no room to move it to")
+    };
+    let held = &mut s.data.held;
+    while let Some((.., since)) = held.queue.front()
+        && now >= idle_since.max(*since) + wait_ms
+        && let Some((token, request, _)) = held.queue.pop_front()
+    {
+        t.answer(token, request.op, Err(Error::new(kind, why)));
     }
 }

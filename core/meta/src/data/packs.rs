@@ -26,7 +26,7 @@ use crate::txn::Txn;
 #[derive(Clone, Debug)]
 pub(crate) enum Life {
     /// These shards have not answered yet.
-    Creating { missing: BTreeSet<u8>, since_ms: u64 },
+    Creating { missing: BTreeSet<u8>, since_ms: u64, asked_ms: u64 },
     /// Blocks of each shard that are lent.
     Lending { cursor: u16 },
     /// Nothing more is lent.
@@ -134,6 +134,11 @@ impl Packs {
             count += 1;
         }
         (now, soon, count)
+    }
+
+    /// True while the drives of some pack were not all heard.
+    pub fn is_creating(&self) -> bool {
+        self.table.values().any(|pack| matches!(pack.life, Life::Creating { .. }))
     }
 
     /// Ranges for `blocks` logical blocks in stripes of at most `stripe` blocks, and how many blocks each takes.

@@ -3,7 +3,7 @@
 use braid_base::attr::SetAttr;
 use braid_base::ids::{Chunk, Index, Ino};
 use braid_base::keys::{self, Table};
-use braid_base::limits::{CHUNK, FILE_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
+use braid_base::limits::{CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
 use braid_base::msg::fs::{FallocMode, Op, Reply};
 use braid_base::record::{BaseRec, Record};
 use braid_base::{ErrorKind, ids::Layer};
@@ -170,7 +170,7 @@ fn without_drives_held_writes_end_and_deletes_go_on() -> Outcome {
     let (_, token) = world.request(op, act)?;
     pass(&mut world, 1_000)?;
     assert_eq!(world.part.state().data_status().held, 1);
-    pass(&mut world, HELD_MS_MAX)?;
+    pass(&mut world, HELD_FULL_MS_MAX)?;
     let reply = world.replies.remove(&token);
     assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::NoSpace), "{reply:?}");
     // A delete makes room by itself: what it removes need not go to flash.
@@ -182,6 +182,23 @@ fn without_drives_held_writes_end_and_deletes_go_on() -> Outcome {
     let reply = world.replies.remove(&token);
     assert!(matches!(reply, Some(Ok(Reply::Wrote { .. }))), "{reply:?}");
     world.read(ino)
+}
+
+#[test]
+fn while_drives_do_not_answer_held_writes_wait_longer_and_the_lack_is_not_called_one_of_space() -> Outcome {
+    let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
+    write(&mut world, ino, 0, &[1; 19_000])?;
+    let (op, act) = write_op(ino, 50_000, &[2; 4_000]);
+    let (_, token) = world.request(op, act)?;
+    for (wait_ms, waits) in [(1_000, true), (HELD_FULL_MS_MAX, true), (HELD_MS_MAX, false)] {
+        world.now_ms += wait_ms;
+        world.feed(Event::Tick)?;
+        world.commit(usize::MAX)?;
+        assert_eq!(world.part.state().data_status().held == 1, waits, "after {wait_ms} ms more");
+    }
+    let reply = world.replies.remove(&token);
+    assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::Io), "{reply:?}");
+    Ok(())
 }
 
 #[test]

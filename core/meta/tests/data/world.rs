@@ -242,9 +242,10 @@ impl World {
             return Err(format!("{act:?} landed at {found}, expected {off}"));
         }
         if let (Some(act), Err(error)) = (&act, &result) {
-            // Only a file that went away meanwhile, or a full stage, may refuse.
+            // Only a file that went away meanwhile, or a full stage (which the drives may not take), may refuse.
             let gone = matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound);
-            let full = matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace) && self.wish.cap_bytes < 1 << 20;
+            let full = matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace | ErrorKind::Io)
+                && self.wish.cap_bytes < 1 << 20;
             if !gone && !full {
                 return Err(format!("{act:?}: {error:?}").chars().take(300).collect());
             }
