@@ -7,6 +7,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write, stdout};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -79,8 +80,9 @@ pub fn start(dir: &Path) -> Result<Ready, Failure> {
     }
 }
 
-/// The child's side: leaves the parent's session.
+/// The child's side: leaves the parent's session, and is called `braid` by `ps` and `pgrep`, not `exe`.
 pub fn leave_session() {
+    let _ = rustix::thread::set_name(c"braid");
     // Fails only if this process leads a session already, which is what is wanted.
     let _ = rustix::process::setsid();
 }
@@ -105,6 +107,7 @@ fn spawn(log: &Path) -> io::Result<Child> {
     let log = OpenOptions::new().create(true).append(true).open(log)?;
     let words = std::env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d");
     Command::new("/proc/self/exe")
+        .arg0("braid")
         .args(words)
         .arg(CHILD_OPTION)
         .stdin(Stdio::null())
