@@ -94,5 +94,6 @@ fn many_seeds_and_every_crash_point() {
     let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{count} seeds\n{}", total.table());
     let missed = total.missed();
-    assert!(count < SEEDS || missed.is_empty(), "no host ever lost power at {missed:?}");
+    let broad = count >= SEEDS && number("BRAID_LIKE").is_none();
+    assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
 }

@@ -80,6 +80,8 @@ pub const JOB_META_MAX: usize = RECORD_META_MAX / 2;
 pub const MERGE_SLICES_MAX: usize = 2_000;
 /// Chunks whose bytes a cut counts at once; beyond, cleanup counts them later.
 pub const CUT_CHUNKS_MAX: usize = 32;
+/// Free slots, per cent, below which packs that hold next to nothing are collected.
+pub const GC_EARLY_PERCENT: u64 = 50;
 /// Free slots in per cent of all below which garbage is collected, and below which it is urgent.
 pub const GC_START_PERCENT: u64 = 20;
 /// See [`GC_START_PERCENT`].

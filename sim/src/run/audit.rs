@@ -26,7 +26,7 @@ impl Run {
         let destaged = self.world.run(DESTAGE_MAX_US, |world| world.is_destaged());
         self.broken()?;
         if !destaged && !self.world.config.is_scarce() {
-            return Err(format!("not everything was moved to the drives: {}", self.world.staged()));
+            return Err(format!("not everything was moved to the drives: {}", self.world.status()));
         }
         self.compare("after all was moved to the drives")?;
         self.fsck()?;

@@ -37,15 +37,6 @@ impl World {
             .all(|node| node.seat.partition().oldest_stage().is_none())
     }
 
-    /// The oldest staged position of each partition that has one.
-    pub fn staged(&mut self) -> String {
-        let seats = self.hosts.iter_mut().flat_map(|host| &mut host.seats);
-        let lines: Vec<String> = seats
-            .filter_map(|(p, node)| Some(format!("{p} still stages {}", node.seat.partition().oldest_stage()?)))
-            .collect();
-        lines.join(", ")
-    }
-
     /// Packs, moves and free slots, for people.
     pub fn status(&mut self) -> String {
         let seats = self.hosts.iter_mut().flat_map(|host| &mut host.seats);

@@ -46,6 +46,7 @@ pub(crate) enum Call {
 /// What is known of the drives.
 pub(crate) struct Drives {
     usable: Vec<DriveId>,
+    partitions: u32,
     suspect_until: BTreeMap<DriveId, u64>,
     stats: BTreeMap<DriveId, DriveStat>,
     calls: BTreeMap<u64, Call>,
@@ -61,6 +62,7 @@ impl Drives {
     pub fn new(config: &Config) -> Self {
         Self {
             usable: config.drives.clone(),
+            partitions: u32::from(config.partitions),
             suspect_until: BTreeMap::new(),
             stats: BTreeMap::new(),
             calls: BTreeMap::new(),
@@ -121,7 +123,11 @@ impl Drives {
 
     /// True if it has no slots left but those that are kept from `class`.
     fn is_full(&self, drive: DriveId, class: PackClass) -> bool {
-        let kept = |slots: u32| if class == PackClass::Gc { 0 } else { (slots * GC_SLOTS_PERCENT / 100).max(1) };
+        let kept = |slots: u32| match class {
+            PackClass::Gc => 0,
+            // Each partition may have a pack of it under way; of very small drives no more than a third.
+            _ => (slots * GC_SLOTS_PERCENT / 100).max((self.partitions + 1).min(slots / 3)).max(1),
+        };
         self.stats.get(&drive).is_some_and(|stat| stat.free <= kept(stat.slots))
     }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use braid_base::Result;
 use braid_base::ids::PackId;
 use braid_base::keys::{self, prefix_end};
-use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX, GC_START_PERCENT, GC_URGENT_PERCENT};
+use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX, GC_EARLY_PERCENT, GC_START_PERCENT, GC_URGENT_PERCENT};
 use braid_base::record::{PackClass, Place};
 
 use crate::data::care::hinted;
@@ -20,8 +20,11 @@ use crate::data::view::Cuts;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// A pack is worth emptying if at most this much of it is in use, per cent.
+/// A pack is worth emptying if at most this much of it is in use, per cent: when little is free.
 const WORTH_PERCENT: u64 = 85;
+/// The same while there is still much free. Every restart leaves packs behind that hold next to nothing: so many of
+/// them must not gather that there is no slot left for the pack that would take them all in.
+const WORTH_EARLY_PERCENT: u64 = 25;
 
 /// The collection under way.
 #[derive(Default)]
@@ -31,17 +34,22 @@ pub(crate) struct Gc {
     next: Option<Vec<u8>>,
 }
 
-/// True if garbage is collected before anything else is moved.
+/// True if garbage is collected before anything else is moved: little is free, or only what is kept for this.
 pub(crate) fn urgent(s: &State) -> bool {
-    s.data.packs.drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT)
+    let drives = &s.data.packs.drives;
+    drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT) || !drives.have_room(s.config.parity)
 }
 
 /// The next chunks to move out of the victim; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    let low = s.data.packs.drives.free_percent().is_some_and(|free| free < GC_START_PERCENT);
+    let worth = match s.data.packs.drives.free_percent() {
+        Some(..GC_START_PERCENT) => Some(WORTH_PERCENT),
+        Some(..GC_EARLY_PERCENT) => Some(WORTH_EARLY_PERCENT),
+        _ => None,
+    };
     let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, .. }));
-    if !low || !s.data.gc.victim.as_ref().is_some_and(sealed) {
-        s.data.gc = Gc { victim: low.then(|| pick(&s.data.packs)).flatten(), next: None };
+    if worth.is_none() || !s.data.gc.victim.as_ref().is_some_and(sealed) {
+        s.data.gc = Gc { victim: worth.and_then(|worth| pick(&s.data.packs, worth)), next: None };
     }
     let Some(victim) = s.data.gc.victim else { return Ok(None) };
     let prefix = keys::hints(t.partition, victim);
@@ -73,14 +81,14 @@ fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool
     Ok(places.any(|place| matches!(place, Place::Flash { stripe, .. } if stripe.pack == victim)))
 }
 
-/// The sealed pack with the least share in use, if emptying it gains anything.
-fn pick(packs: &Packs) -> Option<PackId> {
+/// The sealed pack with the least share in use, if it is at most `worth` per cent.
+fn pick(packs: &Packs, worth: u64) -> Option<PackId> {
     let share = |pack: &Pack| {
         let whole = u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks) * BLOCK as u64;
         pack.rec.live_upper * 100 / whole.max(1)
     };
     let candidates = packs.table.iter().filter(|(_, pack)| {
-        matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0 && share(pack) <= WORTH_PERCENT
+        matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0 && share(pack) <= worth
     });
     candidates.min_by_key(|(_, pack)| share(pack)).map(|(id, _)| *id)
 }
