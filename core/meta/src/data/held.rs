@@ -73,6 +73,9 @@ pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
 
 /// Answers those that have waited too long while nothing moved.
 pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
+    if s.data.held.queue.is_empty() {
+        return;
+    }
     let (now, idle_since) = (t.now.mono_ms, s.data.jobs.progress_ms);
     let (wait_ms, kind, why) = if destage::may_move(s, now) {
         (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
