@@ -46,13 +46,15 @@ server_alive() { (use_cluster "$1"; kill -0 "$(status_field pid)") >/dev/null 2>
 # Is process $1 a braid server? (An id may have been given to another program since.)
 is_server() { [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]]; }
 
-# SIGKILL, and wait until no thread of the process runs any more (nobody may be there to reap the last one).
+# Does no thread of process $1 run any more? (Nobody may be there to reap the last one.)
+has_ended() {
+  [[ -d /proc/$1 ]] || return 0
+  { grep -q '^State:.*Z' "/proc/$1/status" && [[ $(ls "/proc/$1/task" | wc -l) == 1 ]]; } 2>/dev/null
+}
+
 server_kill() {
   kill -KILL "$PID"
-  while [[ -d /proc/$PID ]]; do
-    ! { grep -q '^State:.*Z' "/proc/$PID/status" && [[ $(ls "/proc/$PID/task" | wc -l) == 1 ]]; } 2>/dev/null || break
-    sleep 0.01
-  done
+  until has_ended "$PID"; do sleep 0.01; done
 }
 
 unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }

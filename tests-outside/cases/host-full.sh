@@ -83,4 +83,4 @@ rm -f "$disk/ballast" "$disk/ballast-2"
 [[ $(sha256sum <"$MOUNT/before") == "$sum" ]] || die "what was synced is lost"
 cmp "$SCRATCH/much" "$MOUNT/much" || die "the synced copy differs after the kill"
 cluster_down
-echo "two times full to the last block: writes waited and ended, nothing lost"
+echo "two times full to the last block: reads went on, writes waited and ended, nothing lost"

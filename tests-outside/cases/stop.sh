@@ -47,8 +47,7 @@ load=$!
 sleep 2
 begin=$(now)
 kill -TERM "$PID"
-# (A process that nobody has buried yet has ended too.)
-until [[ ! -e /proc/$PID/stat || $(awk '{ print $3 }' "/proc/$PID/stat" 2>/dev/null) == [ZX] ]]; do
+until has_ended "$PID"; do
   awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 10) }' || die "no end 10 s after SIGTERM"
   sleep 0.05
 done
