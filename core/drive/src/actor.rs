@@ -154,9 +154,10 @@ impl DriveActor {
         for effect in effects.drain(..) {
             match effect {
                 Effect::Read { token, off, len } => turn.submit(token, IoOp::Read { file, off, len }),
-                Effect::Write { token, off, data } => {
-                    turn.submit(token, IoOp::Write { file, off, data: vec![data], durable: true });
+                Effect::Write { token, off, data, durable } => {
+                    turn.submit(token, IoOp::Write { file, off, data: vec![data], durable });
                 }
+                Effect::Sync { token } => turn.submit(token, IoOp::Sync { file }),
                 Effect::Discard { token, off, len } => turn.submit(token, IoOp::Discard { file, off, len }),
                 Effect::Reply { token, result } => {
                     let reply = self.replies.remove(&token).expect("each operation is answered once");

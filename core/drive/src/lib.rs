@@ -11,7 +11,7 @@
 //!
 //! Flow: message → [`Target::step`] → effects (reads, durable writes, replies) → the shell or the simulator carries
 //! them out → their ends are the next events. Reads: checksums (cached) → data → checked → reply. Writes: data and
-//! checksum page together → both durable → reply.
+//! checksum page together → one sync for all that came meanwhile → reply.
 //!
 //! Tests: `tests/model.rs` runs random operations with crashes, torn writes, errors and bit flips over a simulated
 //! disk against a map in memory; `tests/real.rs` runs files through both I/O engines.

@@ -59,7 +59,7 @@ pub enum Effect {
         /// Bytes.
         len: usize,
     },
-    /// Write at `off`, durable at completion.
+    /// Write at `off`.
     Write {
         /// Comes back in [`Event::Io`].
         token: Token,
@@ -67,6 +67,13 @@ pub enum Effect {
         off: u64,
         /// The bytes.
         data: Bytes,
+        /// On the medium at completion; else after the next `Sync`.
+        durable: bool,
+    },
+    /// Make durable all writes that have completed.
+    Sync {
+        /// Comes back in [`Event::Io`].
+        token: Token,
     },
     /// Tell the device that a range is not needed.
     Discard {
@@ -110,6 +117,9 @@ pub struct Target {
     /// Creates and drops that wait for a slot's header.
     waiters: BTreeMap<SlotNo, Vec<OpToken>>,
     puts: BTreeMap<PutNo, put::Put>,
+    /// What the next sync makes durable.
+    written: put::Group,
+    syncing: bool,
     flights: BTreeMap<Token, Flight>,
     next: u64,
     open_ops: usize,
@@ -126,6 +136,7 @@ enum Flight {
     Compare { slot: SlotNo, ask: put::Ask },
     Data { put: PutNo },
     Page { slot: SlotNo, page: usize },
+    Sync(put::Group),
 }
 
 enum Parked {
@@ -150,6 +161,8 @@ impl Target {
             parked: BTreeMap::new(),
             waiters: BTreeMap::new(),
             puts: BTreeMap::new(),
+            written: put::Group::default(),
+            syncing: false,
             flights: BTreeMap::new(),
             next: 0,
             open_ops: 0,
@@ -242,9 +255,11 @@ impl Target {
             Flight::Table { slot } => self.table_done(slot, result, out),
             Flight::Read(reading) => self.read_done(reading, result, out),
             Flight::Compare { slot, ask } => self.compare_done(slot, ask, result, out),
-            Flight::Data { put } => self.put_part_done(put, result.map(|_| ()), out),
+            Flight::Data { put } => self.data_done(put, result, out),
             Flight::Page { slot, page } => self.page_done(slot, page, result, out),
+            Flight::Sync(group) => self.sync_done(group, result, out),
         }
+        self.start_sync(out);
     }
 
     fn layout(&self) -> &Layout {

@@ -171,9 +171,10 @@ impl Run {
         for effect in effects {
             match effect {
                 Effect::Read { token, off, len } => self.disk.submit(token, IoOp::Read { file, off, len }),
-                Effect::Write { token, off, data } => {
-                    self.disk.submit(token, IoOp::Write { file, off, data: vec![data], durable: true });
+                Effect::Write { token, off, data, durable } => {
+                    self.disk.submit(token, IoOp::Write { file, off, data: vec![data], durable });
                 }
+                Effect::Sync { token } => self.disk.submit(token, IoOp::Sync { file }),
                 Effect::Discard { token, off, len } => self.disk.submit(token, IoOp::Discard { file, off, len }),
                 Effect::Reply { token, result } => self.answered(token, result),
             }

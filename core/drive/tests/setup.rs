@@ -70,9 +70,10 @@ impl Bench {
             for effect in effects.drain(..) {
                 match effect {
                     Effect::Read { token, off, len } => self.disk.submit(token, IoOp::Read { file, off, len }),
-                    Effect::Write { token, off, data } => {
-                        self.disk.submit(token, IoOp::Write { file, off, data: vec![data], durable: true });
+                    Effect::Write { token, off, data, durable } => {
+                        self.disk.submit(token, IoOp::Write { file, off, data: vec![data], durable });
                     }
+                    Effect::Sync { token } => self.disk.submit(token, IoOp::Sync { file }),
                     Effect::Discard { token, off, len } => self.disk.submit(token, IoOp::Discard { file, off, len }),
                     Effect::Reply { result, .. } => answer = Some(result),
                 }
@@ -289,7 +290,7 @@ fn puts_to_one_page_share_its_writes() {
     for block in 0..50 {
         target.step(NOW, Event::Op { token: OpToken(block), op: put(1, block as u16, block as u8) }, &mut effects);
     }
-    let (mut data, mut pages, mut replies, mut rounds) = (0, 0, 0, 0);
+    let (mut data, mut pages, mut syncs, mut replies, mut rounds) = (0, 0, 0, 0, 0);
     while !effects.is_empty() {
         rounds += 1;
         for effect in std::mem::take(&mut effects) {
@@ -297,6 +298,10 @@ fn puts_to_one_page_share_its_writes() {
                 Effect::Write { token, off, .. } => {
                     let is_data = off >= target.superblock().layout.data(braid_drive::SlotNo(0), 0);
                     *(if is_data { &mut data } else { &mut pages }) += 1;
+                    target.step(NOW, Event::Io { token, result: Ok(braid_io::reactor::IoDone::Done) }, &mut effects);
+                }
+                Effect::Sync { token } => {
+                    syncs += 1;
                     target.step(NOW, Event::Io { token, result: Ok(braid_io::reactor::IoDone::Done) }, &mut effects);
                 }
                 Effect::Reply { result, .. } => {
@@ -307,8 +312,9 @@ fn puts_to_one_page_share_its_writes() {
             }
         }
     }
-    assert_eq!((data, pages, replies), (50, 2, 50), "the first put's page write, then one for the other 49");
-    assert!(rounds <= 4);
+    let expected = (50, 2, 2, 50);
+    assert_eq!((data, pages, syncs, replies), expected, "the first put's page write, then one for the other 49");
+    assert!(rounds <= 6);
 }
 
 #[test]

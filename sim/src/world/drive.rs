@@ -163,8 +163,9 @@ impl World {
         for effect in out {
             let lost_power = match effect {
                 Effect::Read { token, off, len } => self.drive_io(drive, token, IoOp::Read { file, off, len }),
-                Effect::Write { token, off, data } => {
-                    self.drive_io(drive, token, IoOp::Write { file, off, data: vec![data], durable: true });
+                Effect::Sync { token } => self.drive_io(drive, token, IoOp::Sync { file }),
+                Effect::Write { token, off, data, durable } => {
+                    self.drive_io(drive, token, IoOp::Write { file, off, data: vec![data], durable });
                     self.pass(Point::DriveWriteSubmitted, host)
                 }
                 Effect::Discard { token, off, len } => self.drive_io(drive, token, IoOp::Discard { file, off, len }),

@@ -2,9 +2,10 @@
 //!
 //! 1. The caller's checksums are compared with the data: what was damaged on the way is never written.
 //! 2. Blocks that are written already must be the same bytes; they are read and compared.
-//! 3. The rest is marked in the checksum page, and data and page are written at the same time. While a page is
-//!    being written, further puts collect for its next write.
-//! 4. When both are durable, readers see the blocks and the caller gets its answer.
+//! 3. The rest is marked in the checksum page, and data and page are written at the same time.
+//! 4. One sync makes durable all that was written since the last one (group commit). Until a page is durable, its
+//!    other copy is not touched: further puts collect for its next write.
+//! 5. Then readers see the blocks and the callers get their answers.
 //!
 //! A crash leaves a checksum without data (a mismatch on a block that was never acknowledged) or data without a
 //! checksum (never written). Blocks acknowledged before lie in the other copy of the page, which was not touched.
@@ -53,6 +54,14 @@ pub(super) struct Put {
     /// Writes not yet ended.
     left: usize,
     failed: Option<Error>,
+}
+
+/// What one sync makes durable.
+#[derive(Default)]
+pub(super) struct Group {
+    /// Puts of which everything is written.
+    puts: Vec<PutNo>,
+    pages: Vec<(SlotNo, usize)>,
 }
 
 impl Ask {
@@ -186,7 +195,7 @@ impl Target {
             let off = self.layout().data(slot, u32::from(ask.block) + first as u32);
             let data = ask.data.slice(first * BLOCK..(first + count) * BLOCK);
             let token = self.fly(Flight::Data { put: number });
-            out.push(Effect::Write { token, off, data });
+            out.push(Effect::Write { token, off, data, durable: false });
             put.left += 1;
         }
         put.left += pages.len();
@@ -202,6 +211,7 @@ impl Target {
 
     /// Writes a page with everything that is marked in it so far.
     fn write_page(&mut self, slot: SlotNo, page: usize, out: &mut Vec<Effect>) {
+        self.pin(slot);
         let life = self.life(slot);
         let sheet = self.tables.get(slot).expect("pinned tables stay").sheet(page);
         assert!(!sheet.writing && sheet.riders.is_empty(), "one write of a page at a time");
@@ -213,35 +223,42 @@ impl Target {
         let data = sheet.page.encode(page as u16, &life);
         let off = self.layout().page(slot, page, side);
         let token = self.fly(Flight::Page { slot, page });
-        out.push(Effect::Write { token, off, data });
+        out.push(Effect::Write { token, off, data, durable: false });
     }
 
     pub(super) fn page_done(&mut self, slot: SlotNo, page: usize, result: Result<IoDone>, out: &mut Vec<Effect>) {
+        let riders = std::mem::take(&mut self.tables.get(slot).expect("pinned tables stay").sheet(page).riders);
+        for put in riders {
+            self.put_part_done(put, result.clone().map(drop), out);
+        }
+        match result {
+            Ok(_) => self.written.pages.push((slot, page)),
+            Err(error) => self.page_free(slot, page, Err(error), out),
+        }
+    }
+
+    /// A page is durable, or its write or sync failed: its next write may begin.
+    fn page_free(&mut self, slot: SlotNo, page: usize, result: Result<()>, out: &mut Vec<Effect>) {
         let poisoned = self.slot(slot).poisoned;
         let sheet = self.tables.get(slot).expect("pinned tables stay").sheet(page);
         sheet.writing = false;
-        let riders = std::mem::take(&mut sheet.riders);
         if result.is_ok() {
             sheet.side = sheet.side.other();
         }
         // After a failed write the state of that copy is unknown: nothing more is written onto it.
         let stranded = if result.is_err() || poisoned { std::mem::take(&mut sheet.waiting) } else { Vec::new() };
-        let more = !sheet.waiting.is_empty();
-        if more {
+        if !sheet.waiting.is_empty() {
             self.write_page(slot, page, out);
         }
-        let result = result.map(|_| ());
-        let why = result.clone().err().unwrap_or_else(|| self.broken(slot));
-        for put in riders {
-            self.put_part_done(put, result.clone(), out);
-        }
+        let why = result.err().unwrap_or_else(|| self.broken(slot));
         for put in stranded {
             self.put_part_done(put, Err(why.clone()), out);
         }
+        self.unpin(slot, out);
     }
 
     /// One of a put's writes has ended.
-    pub(super) fn put_part_done(&mut self, number: PutNo, result: Result<()>, out: &mut Vec<Effect>) {
+    fn put_part_done(&mut self, number: PutNo, result: Result<()>, out: &mut Vec<Effect>) {
         let put = self.puts.get_mut(&number).expect("a put lives until its last write ends");
         put.left -= 1;
         let (slot, left) = (put.slot, put.left);
@@ -249,17 +266,62 @@ impl Target {
             put.failed.get_or_insert(error);
             self.slot(slot).poisoned = true;
         }
-        if left > 0 {
+        if left == 0 {
+            match self.puts[&number].failed.is_some() {
+                true => self.finish(number, out),
+                false => self.written.puts.push(number),
+            }
+        }
+    }
+
+    pub(super) fn data_done(&mut self, number: PutNo, result: Result<IoDone>, out: &mut Vec<Effect>) {
+        self.put_part_done(number, result.map(drop), out);
+    }
+
+    /// Begins a sync once some put is wholly written, or nothing is on its way that would be.
+    pub(super) fn start_sync(&mut self, out: &mut Vec<Effect>) {
+        let Group { puts, pages } = &self.written;
+        let on_its_way = self.puts.len() > puts.len();
+        if self.syncing || (puts.is_empty() && (pages.is_empty() || on_its_way)) {
             return;
         }
-        let put = self.puts.remove(&number).expect("it was here a moment ago");
-        match put.failed {
+        self.syncing = true;
+        let group = std::mem::take(&mut self.written);
+        let token = self.fly(Flight::Sync(group));
+        out.push(Effect::Sync { token });
+    }
+
+    pub(super) fn sync_done(&mut self, group: Group, result: Result<IoDone>, out: &mut Vec<Effect>) {
+        self.syncing = false;
+        let result = result.map(drop);
+        // First the puts, while the pins of their pages hold the tables.
+        for number in group.puts {
+            if let Err(error) = &result {
+                let put = self.puts.get_mut(&number).expect("a put lives until it is durable");
+                put.failed.get_or_insert(error.clone());
+                let slot = put.slot;
+                self.slot(slot).poisoned = true;
+            }
+            self.finish(number, out);
+        }
+        for (slot, page) in group.pages {
+            if result.is_err() {
+                self.slot(slot).poisoned = true;
+            }
+            self.page_free(slot, page, result.clone(), out);
+        }
+    }
+
+    /// A put is durable, or failed: its caller hears of it.
+    fn finish(&mut self, number: PutNo, out: &mut Vec<Effect>) {
+        let Put { token, slot, fresh, failed, .. } = self.puts.remove(&number).expect("a put ends once");
+        match failed {
             // Its blocks stay hidden until the table is read anew, and are then checked like all others.
-            Some(error) => self.reply(put.token, Err(error), out),
+            Some(error) => self.reply(token, Err(error), out),
             None => {
                 let table = self.tables.get(slot).expect("pinned tables stay");
-                put.fresh.iter().for_each(|block| table.settle(*block));
-                self.reply(put.token, Ok(DriveReply::Done), out);
+                fresh.iter().for_each(|block| table.settle(*block));
+                self.reply(token, Ok(DriveReply::Done), out);
             }
         }
         self.resume(slot, out);

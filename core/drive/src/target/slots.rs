@@ -252,7 +252,7 @@ impl Target {
         let off = self.layout().header(slot, side);
         let data = header.encode(self.superblock.guid_lo());
         let token = self.fly(Flight::Header { slot, side, header });
-        out.push(Effect::Write { token, off, data });
+        out.push(Effect::Write { token, off, data, durable: true });
     }
 
     fn admit_term(&mut self, id: ShardId, term: Term) -> Result<()> {
