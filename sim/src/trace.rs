@@ -64,6 +64,10 @@ pub fn op(op: &Op) -> String {
             let parts: Vec<(u64, usize)> = parts.iter().map(|(off, bytes)| (*off, bytes.len())).collect();
             format!("Write {ino} {parts:?}{}", if *append { " append" } else { "" })
         }
+        Op::CommitWrite { ino, off, stripes, .. } => {
+            let lens: Vec<u32> = stripes.iter().map(|laid| laid.len).collect();
+            format!("CommitWrite {ino} at {off} {lens:?}")
+        }
         Op::SetXattr { ino, name, value, mode } => {
             format!("SetXattr {ino} {} {} bytes {mode:?}", text(name), value.len())
         }

@@ -83,6 +83,12 @@ pub struct Attr {
     pub change: u64,
 }
 
+/// The mode after a write by somebody else than the owner: no set-uid; no set-gid if the group may execute.
+pub fn without_set_id(mode: u16) -> u16 {
+    let set_gid = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !(0o4000 | set_gid)
+}
+
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {

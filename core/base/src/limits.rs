@@ -57,6 +57,14 @@ pub const SLICES_PER_CHUNK_URGENT: usize = 8 * SLICES_PER_CHUNK_MAX;
 pub const CROWDED_MS: u64 = 1_000;
 /// What one slice counts beside its bytes towards the stage limits: its key, record and place in memory.
 pub const SLICE_COST_BYTES: u64 = 128;
+/// Writes of at least so many bytes go straight to the drives; smaller ones ride in the log: six shards with their
+/// syncs cost more than half a MiB in one place.
+pub const DIRECT_MIN: usize = 512 << 10;
+/// Bytes that a client asks room for at once, at most.
+pub const GRANT_BYTES_MAX: u64 = 16 << 20;
+/// How long a range that was lent may be named in a commit, milliseconds; a client begins no write in it after half of
+/// that time.
+pub const GRANT_MS: u64 = 30_000;
 /// Writes held back while the stage is full (each at most WRITE_MAX); more are sent back as busy.
 pub const HELD_MAX: usize = 256;
 /// How long a write is held back while there is no room to destage to, milliseconds: less than a client waits before

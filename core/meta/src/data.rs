@@ -25,6 +25,7 @@ mod care;
 mod destage;
 mod drives;
 mod gc;
+pub(crate) mod grants;
 pub(crate) mod held;
 mod packs;
 mod plan;
@@ -43,6 +44,7 @@ pub struct Data {
     pub(crate) orphans: reap::Orphans,
     pub(crate) cover: cover::Cover,
     cutting: cut::Cutting,
+    pub(crate) grants: grants::Grants,
     jobs: destage::Jobs,
     gc: gc::Gc,
     held: held::Held,
@@ -50,7 +52,7 @@ pub struct Data {
     committed: Index,
     /// A failure of the view in the background: memory and records may differ from here on.
     fault: Option<Error>,
-    mutation: Option<Mutation>,
+    pub(crate) mutation: Option<Mutation>,
 }
 
 /// Rules that a test may break to show that it notices. A product build has no way to choose one.
@@ -64,6 +66,8 @@ pub enum Mutation {
     LendAgain,
     /// No hints are written.
     NoHint,
+    /// A commit may name any stripe, lent or not.
+    AnyGrant,
 }
 
 impl Data {
@@ -75,6 +79,7 @@ impl Data {
             orphans: reap::Orphans::load(config.partition, kv)?,
             cover: cover::Cover::default(),
             cutting: cut::Cutting::load(config.partition, kv)?,
+            grants: grants::Grants::default(),
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),
             held: held::Held::default(),
@@ -135,6 +140,7 @@ pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult
 pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     guarded(t, s, |t, s| {
         held::expire(t, s);
+        grants::tend(t, s);
         destage::start(t, s)?;
         care::step(t, s)?;
         for work in [reap::reap, cut::clean] {

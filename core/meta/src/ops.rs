@@ -3,9 +3,9 @@
 //! An operation checks first and changes last: whoever returns an error has written nothing, in the
 //! transaction or in the state.
 
-use braid_base::ids::PartitionId;
+use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
-use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -54,9 +54,9 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
         let result = dispatch(t, s, token, &request);
         debug_assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
         return match result {
-            Ok(Verdict::Reply(reply)) => t.reply(token, Ok(reply)),
+            Ok(Verdict::Reply(reply)) => say(t, token, &request, Ok(reply)),
             Ok(Verdict::Later) => {}
-            Err(error) => t.reply(token, Err(error)),
+            Err(error) => say(t, token, &request, Err(error)),
         };
     }
     match s.dedup.find(t, request.op) {
@@ -71,17 +71,28 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
             if matches!(request.body, Op::EndSession) {
                 s.dedup.ended(request.op);
             }
-            if is_kept {
-                t.reply(token, Ok(reply));
-            } else {
-                t.answer(token, request.op, Ok(reply));
+            let result = Ok(reply);
+            if !is_kept {
+                t.answered(request.op, &result);
             }
+            say(t, token, &request, result);
         }
         Ok(Verdict::Later) => {}
         Err(error) => {
             t.abandon();
-            t.answer(token, request.op, Err(error));
+            let result = Err(error);
+            t.answered(request.op, &result);
+            say(t, token, &request, result);
         }
+    }
+}
+
+/// The answer to a request, early if its sender leaves that to us.
+fn say(t: &mut Txn<'_>, token: Token, request: &Request, result: FsResult) {
+    if request.early && !matches!(request.body, Op::Sync { .. }) {
+        t.reply_early(token, result);
+    } else {
+        t.reply(token, result);
     }
 }
 
@@ -101,6 +112,8 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::Open { ino, truncate } => open::open(t, s, request, *ino, *truncate)?.into(),
         Op::Close { ino } => open::close(t, s, request, *ino)?.into(),
         Op::Write { .. } => write::write(t, s, token, request)?,
+        Op::GetSpace { bytes, .. } => write::space(t, s, request, *bytes)?.into(),
+        Op::CommitWrite { .. } => write::commit(t, s, request)?.into(),
         Op::Layout { ino, off, len } => layout::layout(t, s, fs, *ino, *off, *len)?.into(),
         Op::NextData { ino, off } => layout::next_data(t, s, fs, *ino, *off)?.into(),
         Op::Fallocate { .. } => fallocate::fallocate(t, s, request)?.into(),
@@ -113,7 +126,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::TestLock { ino, lock } => s.locks.test(request, *ino, *lock)?.into(),
         Op::UnlockOwner { ino, owner, flock } => s.locks.unlock_owner(t, request, *ino, *owner, *flock)?.into(),
         Op::Statfs => layout::usage(t, fs)?.into(),
-        Op::Sync { .. } => Reply::Done.into(),
+        Op::Sync { .. } => sync(t).into(),
         Op::MakeRoot { ino, mode } => create::make_root(t, request, *ino, *mode)?.into(),
         Op::EndSession => open::end_session(t, s, request)?.into(),
         Op::ReadStage { .. } => {
@@ -123,6 +136,12 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
             ));
         }
     })
+}
+
+/// `Op::Sync`: its answer waits for all that was proposed before.
+fn sync(t: &Txn<'_>) -> Reply {
+    t.saw(Index(t.index.0 - 1));
+    Reply::Done
 }
 
 /// What an operation that may span partitions must change where.

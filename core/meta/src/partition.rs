@@ -1,11 +1,12 @@
 //! The partition: evaluates requests in log order, releases their effects when they are committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use braid_base::Result;
 use braid_base::ids::Index;
 use braid_replica::kv::Kv;
+use bytes::Bytes;
 
 use crate::config::Config;
 use crate::event::{Effect, Entry, Event, Now};
@@ -25,7 +26,15 @@ pub struct Partition {
     committed: Index,
     /// Effects that wait for a commit, by the position they wait for.
     waiting: BTreeMap<Index, Vec<Effect>>,
+    /// Proposed and not committed: staged bytes of each entry, and of all.
+    pending: VecDeque<(Index, usize)>,
+    pending_bytes: usize,
 }
+
+/// Replies are given early while no more entries than this wait for the log...
+const PENDING_ENTRIES_MAX: usize = 1024;
+/// ...and no more staged bytes: beyond that its clients are slowed down to what the disk takes.
+const PENDING_BYTES_MAX: usize = 16 << 20;
 
 /// Background entries that one tick may propose, so that requests are not held up.
 const STEPS_PER_TICK: usize = 16;
@@ -37,8 +46,17 @@ impl Partition {
     pub fn open(config: Config, kv: Arc<dyn Kv>, applied: Index) -> Result<Self> {
         let mut state = State::load(config, kv.as_ref())?;
         state.data.committed(applied);
-        let (overlay, now, waiting) = (Overlay::default(), Now::default(), BTreeMap::new());
-        Ok(Self { kv, overlay, state, now, next: applied.next(), committed: applied, waiting })
+        Ok(Self {
+            kv,
+            overlay: Overlay::default(),
+            state,
+            now: Now::default(),
+            next: applied.next(),
+            committed: applied,
+            waiting: BTreeMap::new(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+        })
     }
 
     /// Takes one event; pushes what follows from it.
@@ -99,12 +117,20 @@ impl Partition {
             let ops = std::mem::take(&mut outcome.ops);
             let batch = outcome.batch();
             self.overlay.push(self.next, &outcome.writes);
+            let bytes = outcome.payload.iter().map(Bytes::len).sum();
+            self.pending.push_back((self.next, bytes));
+            self.pending_bytes += bytes;
             out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload: outcome.payload }));
             wait = self.next;
             self.next = self.next.next();
         }
         for (op, answer) in outcome.answers {
             self.state.dedup.remember(op, answer, wait);
+        }
+        if self.pending.len() <= PENDING_ENTRIES_MAX && self.pending_bytes <= PENDING_BYTES_MAX {
+            out.append(&mut outcome.early);
+        } else {
+            outcome.after.append(&mut outcome.early);
         }
         if outcome.after.is_empty() {
             return;
@@ -121,6 +147,9 @@ impl Partition {
         self.committed = self.committed.max(upto);
         self.overlay.committed(upto);
         self.state.data.committed(upto);
+        while let Some((_, bytes)) = self.pending.pop_front_if(|(at, _)| *at <= upto) {
+            self.pending_bytes -= bytes;
+        }
         let later = self.waiting.split_off(&upto.next());
         for (_, mut effects) in std::mem::replace(&mut self.waiting, later) {
             out.append(&mut effects);

@@ -34,6 +34,7 @@ pub struct Txn<'a> {
     payload: Vec<Bytes>,
     payload_len: u32,
     after: Vec<Effect>,
+    early: Vec<Effect>,
     at_once: Vec<Effect>,
     ops: Vec<OpId>,
     answers: Vec<(OpId, FsResult)>,
@@ -49,6 +50,8 @@ pub struct Outcome {
     pub payload: Vec<Bytes>,
     /// Effects that wait until this entry and all that it saw are committed.
     pub after: Vec<Effect>,
+    /// Replies that need not wait for it, as long as little waits for the log.
+    pub early: Vec<Effect>,
     /// Effects that wait for nothing.
     pub at_once: Vec<Effect>,
     /// Client operations that the entry completes.
@@ -79,6 +82,7 @@ impl<'a> Txn<'a> {
             payload: Vec::new(),
             payload_len: 0,
             after: Vec::new(),
+            early: Vec::new(),
             at_once: Vec::new(),
             ops: Vec::new(),
             answers: Vec::new(),
@@ -207,6 +211,11 @@ impl<'a> Txn<'a> {
         self.reply(token, result);
     }
 
+    /// Answers a request that leaves it to the partition when ([`Request::early`](braid_base::msg::fs::Request)).
+    pub fn reply_early(&mut self, token: Token, result: FsResult) {
+        self.early.push(Effect::Reply(token, result));
+    }
+
     /// Remembers the answer of an operation, whoever it is sent to.
     pub fn answered(&mut self, op: OpId, result: &FsResult) {
         self.answers.push((op, result.clone()));
@@ -221,6 +230,7 @@ impl<'a> Txn<'a> {
     pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let (writes, payload_len) = (self.writes.clone(), self.payload_len);
         let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len(), self.answers.len());
+        debug_assert!(self.early.is_empty(), "a reply is the last that an operation does");
         let result = work(self);
         if result.is_err() {
             (self.writes, self.payload_len) = (writes, payload_len);
@@ -239,6 +249,7 @@ impl<'a> Txn<'a> {
         self.payload.clear();
         self.payload_len = 0;
         self.after.clear();
+        self.early.clear();
         self.at_once.clear();
         self.answers.clear();
     }
@@ -260,8 +271,8 @@ impl<'a> Txn<'a> {
 
     /// Ends the transaction.
     pub fn finish(self) -> Outcome {
-        let Self { seen, writes, payload, after, at_once, ops, answers, .. } = self;
-        Outcome { seen: seen.get(), writes, payload, after, at_once, ops, answers }
+        let Self { seen, writes, payload, after, early, at_once, ops, answers, .. } = self;
+        Outcome { seen: seen.get(), writes, payload, after, early, at_once, ops, answers }
     }
 }
 

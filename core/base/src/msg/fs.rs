@@ -5,10 +5,10 @@
 
 use bytes::Bytes;
 
-use crate::attr::{Attr, FileType, SetAttr};
+use crate::attr::{Attr, FileType, SetAttr, Time};
 use crate::error::Result;
-use crate::ids::{FsId, Index, Ino, OpId, PackId};
-use crate::record::{Extent, Placement};
+use crate::ids::{Epoch, FsId, Index, Ino, OpId, PackId};
+use crate::record::{Extent, Placement, StripeAt};
 
 /// Who asks, as far as new inodes need it (permission checks are the kernel's or the door's).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub struct Request {
     pub fs: FsId,
     /// Who asks.
     pub cred: Cred,
+    /// The answer need not wait until what it tells of is durable: the client falls with the host, or asks for a
+    /// `Sync` before it relies on it. What the partition decided stays decided unless the host dies first.
+    pub early: bool,
     /// What.
     pub body: Op,
 }
@@ -142,8 +145,14 @@ pub enum Op {
     /// -> `Done`. Gives one open reference of this client back.
     Close { ino: Ino },
     /// -> `Wrote`. Bytes (at most 1 MiB in all) at their offsets, in one log entry; with `append` the first part's
-    /// offset is the end of file as the partition knows it. Durable at reply.
-    Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool },
+    /// offset is the end of file as the partition knows it. `at`: when the program wrote them, if not now.
+    Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool, at: Option<Time> },
+    /// -> `Space`: ranges of packs for about `bytes` bytes, to write stripes into before a `CommitWrite` names them;
+    /// fewer or none if there is no room at hand. A range serves [`GRANT_MS`](crate::limits::GRANT_MS).
+    GetSpace { ino: Ino, bytes: u64 },
+    /// -> `Wrote`. Like `Write` with the bytes of `stripes`, one after another from `off` on; all shards of them are
+    /// durable on their drives. `Stale` if a range is not lent to this client (any more): nothing happened.
+    CommitWrite { ino: Ino, off: u64, stripes: Vec<Laid>, kill_suid_sgid: bool, at: Option<Time> },
     /// -> `Layout` of the bytes `[off, off+len)`, cut at the end of file.
     Layout { ino: Ino, off: u64, len: u64 },
     /// -> `Layout` of the first chunk that holds data at or after `off`, from `off` on, without staged bytes; no
@@ -171,12 +180,23 @@ pub enum Op {
     UnlockOwner { ino: Ino, owner: u64, flock: bool },
     /// -> `Usage` of the file system in this partition (ask all partitions and add up).
     Statfs,
-    /// -> `Done` once everything answered before is durable (it is: every reply is durable), so a barrier only.
+    /// -> `Done` once everything answered before is durable. Never answered early.
     Sync { ino: Ino },
     /// -> `Done`. Makes the root directory of a new file system (home partition; repeated calls succeed).
     MakeRoot { ino: Ino, mode: u16 },
     /// -> `Done`. Ends this client's session here: its open references and locks go.
     EndSession,
+}
+
+/// A stripe that a client wrote into a range that was lent to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Laid {
+    /// Where it is.
+    pub at: StripeAt,
+    /// Epoch of the pack when the range was lent.
+    pub epoch: Epoch,
+    /// Its bytes without padding: 1 to `D * ul * 4096`.
+    pub len: u32,
 }
 
 /// One entry of a directory listing.
@@ -225,6 +245,8 @@ pub enum Reply {
     Entries { entries: Vec<DirEntry>, end: bool },
     /// The offset at which an append landed (or the first part's), and the attributes after it.
     Wrote { off: u64, attr: Attr },
+    /// Ranges of packs; `at` names all blocks of one, which the client cuts into stripes from the front.
+    Space(Vec<(StripeAt, Placement)>),
     /// Where bytes are.
     Layout(Layout),
     /// Bytes.
@@ -244,7 +266,7 @@ pub type FsResult = Result<Reply>;
 
 impl Op {
     /// True if it changes nothing, here or in what the partition keeps in memory: carried out twice, or long after
-    /// its answer, it does no harm.
+    /// its answer, it does no harm. (`GetSpace` lends, but what is lent and not used comes back by itself.)
     pub fn is_read(&self) -> bool {
         matches!(
             self,
@@ -252,6 +274,7 @@ impl Op {
                 | Self::Readlink { .. }
                 | Self::GetAttr { .. }
                 | Self::Readdir { .. }
+                | Self::GetSpace { .. }
                 | Self::Layout { .. }
                 | Self::NextData { .. }
                 | Self::GetXattr { .. }
@@ -282,6 +305,8 @@ impl Op {
             | Self::Open { ino, .. }
             | Self::Close { ino }
             | Self::Write { ino, .. }
+            | Self::GetSpace { ino, .. }
+            | Self::CommitWrite { ino, .. }
             | Self::Layout { ino, .. }
             | Self::NextData { ino, .. }
             | Self::Fallocate { ino, .. }

@@ -146,7 +146,13 @@ impl State {
             Op::Layout { ino, off, len } => Reply::Layout(self.layout(ino, off, len)?),
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
-            Op::Write { ino, parts, append, kill_suid_sgid } => self.write(ino, parts, append, kill_suid_sgid)?,
+            Op::Write { ino, parts, append, kill_suid_sgid, at } => {
+                self.write(ino, parts, append, (kill_suid_sgid, at))?
+            }
+            Op::GetSpace { bytes, .. } => self.space(bytes),
+            Op::CommitWrite { ino, off, stripes, kill_suid_sgid, at } => {
+                self.commit(ino, off, stripes, (kill_suid_sgid, at))?
+            }
             Op::Fallocate { ino, off, len, mode, keep_size } => {
                 Reply::Attr(self.fallocate(ino, off, len, mode, keep_size)?)
             }

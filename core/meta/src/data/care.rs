@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use braid_base::ids::{DriveId, Epoch, FsId, PackId, Term};
 use braid_base::keys::{self, prefix_end};
-use braid_base::limits::{BLOCK, CHUNK, CLEANUP_KEYS_MAX, JOB_BYTES_MAX};
+use braid_base::limits::{BLOCK, CHUNK, CLEANUP_KEYS_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
 use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement};
 use braid_base::{ErrorKind, Result};
@@ -100,9 +100,7 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
     let mut found = scan.found;
     for (sb, file, chunk) in hints {
         let history = remap::history(t, s, file.chunk(chunk), &Cuts::default())?;
-        let bases = history.base.iter().flat_map(|base| &base.extents);
-        let slices = history.slices.iter().map(|(_, _, extent)| extent);
-        found += bases.chain(slices).filter(|e| points_to(e, id, sb)).map(|e| u64::from(e.len)).sum::<u64>();
+        found += history.pointers().filter(|e| points_to(e, id, sb)).map(|e| u64::from(e.len)).sum::<u64>();
     }
     let Some(pack) = s.data.packs.table.get_mut(&id) else { return Ok(()) };
     if next.is_some() {
@@ -192,7 +190,7 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
 /// Opens packs of `class` so that `bytes` find room.
 pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes: u64) {
     // Remainders of stripes that do not divide by D are lost: a little more than asked for.
-    let want = bytes.min(2 * JOB_BYTES_MAX as u64).max(CHUNK) / BLOCK as u64 * 9 / 8;
+    let want = bytes.max(CHUNK) / BLOCK as u64 * 9 / 8;
     loop {
         let (now, soon, count) = s.data.packs.room(class);
         let tiny = (now + soon) * (BLOCK as u64) < 2 * CHUNK;

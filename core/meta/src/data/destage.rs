@@ -182,7 +182,10 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
             let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);
             let cut = history.base.as_ref().is_some_and(|base| base.extents != moving.extents());
-            if (slices || cut) && !t.is_full() {
+            if t.is_full() {
+                break;
+            }
+            if slices || cut {
                 remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used);
                 merged = true;
             }
@@ -199,7 +202,8 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     used.book(t, s)?;
     // Room for this move, and for what will follow it: creating a pack takes a while.
     let following = s.data.stage.bytes().min(JOB_BYTES_MAX as u64);
-    care::open_ahead(t, s, choice.class, u64::from(blocks) * BLOCK as u64 + following);
+    let bytes = u64::from(blocks) * BLOCK as u64 + following;
+    care::open_ahead(t, s, choice.class, bytes.min(2 * JOB_BYTES_MAX as u64));
     Ok(launch(t, s, choice.class, gathered) || merged)
 }
 

@@ -77,8 +77,7 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
 
 fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool> {
     let history = remap::history(t, s, chunk, &Cuts::default())?;
-    let mut places = history.base.iter().flat_map(|base| &base.extents).map(|extent| extent.place);
-    Ok(places.any(|place| matches!(place, Place::Flash { stripe, .. } if stripe.pack == victim)))
+    Ok(history.pointers().any(|extent| matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == victim)))
 }
 
 /// The sealed pack with the least share in use, if it is at most `worth` per cent.

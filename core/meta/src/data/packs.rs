@@ -199,14 +199,18 @@ impl Packs {
         }
     }
 
-    /// A base changed: counts what it refers to in every pack, exactly.
-    pub fn recount(&mut self, t: &mut Txn<'_>, before: &[Extent], after: &[Extent]) {
+    /// Pointers changed: counts what bases and slices refer to in every pack, exactly.
+    pub fn recount<'e>(
+        &mut self,
+        t: &mut Txn<'_>,
+        before: impl IntoIterator<Item = &'e Extent>,
+        after: impl IntoIterator<Item = &'e Extent>,
+    ) {
         let mut changes: BTreeMap<PackId, i64> = BTreeMap::new();
-        for (extents, sign) in [(before, -1), (after, 1)] {
-            for extent in extents {
-                if let Place::Flash { stripe, .. } = extent.place {
-                    *changes.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
-                }
+        let before = before.into_iter().map(|extent| (extent, -1));
+        for (extent, sign) in before.chain(after.into_iter().map(|extent| (extent, 1))) {
+            if let Place::Flash { stripe, .. } = extent.place {
+                *changes.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
             }
         }
         for (id, change) in changes {

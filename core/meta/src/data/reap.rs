@@ -141,9 +141,10 @@ fn forget(t: &mut Txn<'_>, s: &mut State, key: &[u8], value: &[u8]) -> Result<()
     if let Some((fs, ino, chunk, layer, at, _)) = keys::parse_slice(key) {
         let SliceRec(extent) = SliceRec::decode(value)?;
         s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), at, &extent, t.index);
+        s.data.packs.recount(t, [&extent], []);
     } else if key.get(2) == Some(&(Table::Base as u8)) {
         let base = BaseRec::decode(value)?;
-        s.data.packs.recount(t, &base.extents, &[]);
+        s.data.packs.recount(t, &base.extents, []);
     }
     Ok(())
 }

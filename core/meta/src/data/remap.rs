@@ -120,7 +120,8 @@ pub(crate) fn rebase(
     if change != 0 {
         *used.0.entry(chunk.file).or_default() += change;
     }
-    let before = history.base.as_ref().map_or(&[][..], |base| &base.extents);
+    let merged = history.slices.iter().take_while(|(at, ..)| *at <= upto);
+    let before = history.base.iter().flat_map(|base| &base.extents).chain(merged.map(|(.., extent)| extent));
     s.data.packs.recount(t, before, &extents);
     if !extents.is_empty() {
         t.write(chunk.base_key(t), &BaseRec { upto, extents });

@@ -49,6 +49,13 @@ impl Space {
         &self.used
     }
 
+    /// Bytes that `fs` may still take here.
+    pub fn left(&self, fs: FsId, capacity: u64) -> u64 {
+        let held = self.used.get(&fs).copied().unwrap_or(0);
+        let limit = self.limits.get(&fs).map_or(u64::MAX, |most| most.saturating_sub(held));
+        capacity.saturating_sub(self.used()).min(limit)
+    }
+
     /// Refuses `fresh` more bytes of data of `fs` beyond what it may hold here, or beyond `capacity`. That one leaves
     /// the reserve out, which stays free for deletes, destage and garbage collection (I26).
     pub fn check(&self, fs: FsId, fresh: u64, capacity: u64) -> Result<()> {

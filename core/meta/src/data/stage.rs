@@ -1,6 +1,7 @@
-//! What is still only in the log: an index in memory over the slices of table 14, exact at all times.
+//! What is not merged yet: an index in memory over the slices of table 14, exact at all times.
 //!
-//! It decides which log segments may go, when destage starts and which chunks it takes.
+//! It decides which log segments may go, when destage starts and which chunks it takes. Slices on flash (direct
+//! writes) have nothing to move, but are merged in their turn like the others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -62,6 +63,14 @@ pub(crate) struct Stage {
     pub limits: StageLimits,
 }
 
+/// Bytes of a slice that only the log holds.
+fn staged_len(extent: &Extent) -> u64 {
+    match extent.place {
+        Place::Stage { .. } => u64::from(extent.len),
+        Place::Flash { .. } => 0,
+    }
+}
+
 /// Least distance of two age marks, milliseconds.
 const MARK_MS: u64 = 100;
 /// Most age marks: an hour and a half without any destage; what comes after counts as older than it is.
@@ -96,11 +105,10 @@ impl Stage {
         if pile.slices as usize > SLICES_PER_CHUNK_MAX {
             self.crowded.entry(chunk).or_insert(now_ms);
         }
-        let Place::Stage { at: payload, .. } = extent.place else { return };
-        assert_eq!(payload, at, "a slice refers to the payload of its own entry");
-        pile.bytes += u64::from(extent.len);
+        let staged = staged_len(extent);
+        pile.bytes += staged;
         *self.live.entry((at, chunk)).or_default() += 1;
-        self.bytes += u64::from(extent.len);
+        self.bytes += staged;
         self.slices += 1;
         if self.marks.len() < MARKS_MAX && self.marks.back().is_none_or(|(_, then)| now_ms >= then + MARK_MS) {
             self.marks.push_back((at, now_ms));
@@ -109,8 +117,7 @@ impl Stage {
 
     /// A slice was deleted by entry `by`.
     pub fn remove(&mut self, chunk: ChunkId, at: Index, extent: &Extent, by: Index) {
-        let staged = matches!(extent.place, Place::Stage { .. });
-        let len = if staged { u64::from(extent.len) } else { 0 };
+        let len = staged_len(extent);
         if let Some(pile) = self.piles.get_mut(&chunk) {
             pile.slices -= 1;
             pile.bytes -= len;
@@ -121,7 +128,7 @@ impl Stage {
                 self.piles.remove(&chunk);
             }
         }
-        let Some(count) = self.live.get_mut(&(at, chunk)).filter(|_| staged) else { return };
+        let Some(count) = self.live.get_mut(&(at, chunk)) else { return };
         *count -= 1;
         if *count == 0 {
             self.live.remove(&(at, chunk));

@@ -81,6 +81,13 @@ impl History {
         changes.sort_by_key(|(at, _)| *at);
         Ok(Self { base, slices, changes })
     }
+
+    /// All that its records point to, hidden or not.
+    pub fn pointers(&self) -> impl Iterator<Item = &Extent> {
+        let bases = self.base.iter().flat_map(|base| &base.extents);
+        bases.chain(self.slices.iter().map(|(.., extent)| extent))
+    }
+
     /// Up to where the base is merged; `None` without a base.
     pub fn base_upto(&self) -> Option<Index> {
         self.base.as_ref().map(|base| base.upto)

@@ -1,19 +1,21 @@
-//! Write: bytes of one request become slices of one log entry; the bytes travel in its payload.
+//! Write: bytes of one request become slices of one log entry. Those of a `Write` travel in its payload; those of a
+//! `CommitWrite` are on the drives already, and the entry only names them.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-use braid_base::attr::FileType;
+use braid_base::attr::{FileType, Time, without_set_id};
 use braid_base::ids::{FsId, Ino};
+use braid_base::keys;
 use braid_base::limits::{FILE_MAX, WRITE_MAX, WRITE_PARTS_MAX};
-use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::record::{Extent, InodeRec, Place, SliceRec};
+use braid_base::msg::fs::{Laid, Op, Reply, Request};
+use braid_base::record::{Extent, InodeRec, Place, SliceRec, StripeAt, StripeRec};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use crate::data::chunk::{ChunkId, FileId, pieces};
 use crate::data::cover::Ranges;
-use crate::data::{held, remap, space};
+use crate::data::{Mutation, grants, held, remap, space};
 use crate::event::Token;
 use crate::ops::{Verdict, inode};
 use crate::state::State;
@@ -40,45 +42,114 @@ pub(crate) fn alive(s: &State, fs: FsId, ino: Ino, inode: &InodeRec) -> Result<(
     Err(Error::new(ErrorKind::Stale, format!("{ino} of {fs} has no name and is not open: it is being removed")))
 }
 
+/// Bytes of a write and where they are.
+struct Part {
+    /// Offset in the file.
+    off: u64,
+    len: u32,
+    from: Content,
+}
+
+enum Content {
+    /// They travel in the log entry.
+    Bytes(Bytes),
+    /// They are on the drives.
+    Stripe(StripeAt),
+}
+
+impl Part {
+    fn end(&self) -> u64 {
+        self.off + u64::from(self.len)
+    }
+}
+
 /// `Op::Write`.
 pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<Verdict> {
-    let Op::Write { ino, parts, append, kill_suid_sgid } = &request.body else {
+    let Op::Write { ino, parts, append, kill_suid_sgid, at } = &request.body else {
         return Err(ErrorKind::Invalid.into());
     };
     s.check_fault()?;
-    let (fs, ino) = (request.fs, *ino);
-    let mut file = load_file(t, s, fs, ino)?;
+    let file = load_file(t, s, request.fs, *ino)?;
     let parts = placed(parts, append.then_some(file.attr.size))?;
-    let Some(first) = parts.first().map(|(off, _)| *off) else {
+    if parts.is_empty() {
         // Nothing to write is no change.
         let off = if *append { file.attr.size } else { 0 };
         return Ok(Reply::Wrote { off, attr: file.attr }.into());
-    };
+    }
     if held::hold(t, s, token, request)? {
         return Ok(Verdict::Later);
     }
+    Ok(put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *at))?.into())
+}
+
+/// `Op::GetSpace`.
+pub(crate) fn space(t: &Txn<'_>, s: &mut State, request: &Request, bytes: u64) -> Result<Reply> {
+    s.check_fault()?;
+    Ok(grants::lend(s, (request.fs, request.op.client), bytes, t.now.mono_ms))
+}
+
+/// `Op::CommitWrite`.
+pub(crate) fn commit(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
+    let Op::CommitWrite { ino, off, stripes, kill_suid_sgid, at: written } = &request.body else {
+        return Err(ErrorKind::Invalid.into());
+    };
+    s.check_fault()?;
+    if stripes.is_empty() || stripes.len() > WRITE_PARTS_MAX {
+        let message = format!("a commit names 1 to {WRITE_PARTS_MAX} stripes, this one {}", stripes.len());
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    grants::check(s, request.op.client, stripes)?;
+    let file = load_file(t, s, request.fs, *ino)?;
+    let (mut parts, mut at) = (Vec::with_capacity(stripes.len()), *off);
+    for laid in stripes {
+        let part = Part { off: at, len: laid.len, from: Content::Stripe(laid.at) };
+        at = at.checked_add(u64::from(laid.len)).filter(|end| *end <= FILE_MAX).ok_or(ErrorKind::FileTooBig)?;
+        parts.push(part);
+    }
+    let reply = put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *written))?;
+    for Laid { at, len, .. } in stripes {
+        t.write(keys::stripe(t.partition, at.pack, at.sb), &StripeRec { ul: at.ul, len: *len });
+    }
+    grants::named(s, request.op.client, stripes);
+    Ok(reply)
+}
+
+/// Makes `parts` (at least one) content of the file.
+fn put(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (fs, ino): (FsId, Ino),
+    mut file: InodeRec,
+    parts: Vec<Part>,
+    (kill_suid_sgid, at): (bool, Option<Time>),
+) -> Result<Reply> {
     let id = FileId::first(fs, ino);
     let (fresh, covers) = fresh_bytes(t, s, id, file.attr.size, &parts)?;
-    s.data.space.check(fs, fresh, s.config.capacity_bytes)?;
+    // Stripes lie in what was lent, and that was kept free for them.
+    let lent =
+        if parts.iter().any(|part| matches!(part.from, Content::Stripe(_))) { 0 } else { s.data.grants.outstanding() };
+    s.data.space.check(fs, fresh, s.config.capacity_bytes.saturating_sub(lent))?;
 
     space::charge(t, s, fs, &mut file, fresh as i64)?;
-    file.attr.size = parts.iter().map(|(off, bytes)| off + bytes.len() as u64).fold(file.attr.size, u64::max);
+    file.attr.size = parts.iter().map(Part::end).fold(file.attr.size, u64::max);
     file.flags |= InodeRec::DATA;
-    if *kill_suid_sgid {
+    if kill_suid_sgid {
         file.attr.mode = without_set_id(file.attr.mode);
     }
-    inode::touch(&mut file, t.now.wall);
+    let at = stamp(file.attr.mtime, at, t.now.wall);
+    inode::touch(&mut file, at);
+    let off = parts.first().map_or(0, |part| part.off);
     put_slices(t, s, id, parts);
     for (chunk, ranges) in covers {
         s.data.cover.set(chunk, ranges);
     }
     inode::store(t, fs, ino, &mut file);
-    Ok(Reply::Wrote { off: first, attr: file.attr }.into())
+    Ok(Reply::Wrote { off, attr: file.attr })
 }
 
 /// The parts that hold bytes, at their final offsets. With `end` (append) the first one is moved there and the
 /// others with it.
-fn placed(parts: &[(u64, Bytes)], end: Option<u64>) -> Result<Vec<(u64, Bytes)>> {
+fn placed(parts: &[(u64, Bytes)], end: Option<u64>) -> Result<Vec<Part>> {
     let total: usize = parts.iter().map(|(_, bytes)| bytes.len()).sum();
     if total > WRITE_MAX || parts.len() > WRITE_PARTS_MAX {
         let message = format!(
@@ -95,8 +166,8 @@ fn placed(parts: &[(u64, Bytes)], end: Option<u64>) -> Result<Vec<(u64, Bytes)>>
             None => Some(*off),
         };
         let fits = |at: &u64| at.checked_add(bytes.len() as u64).is_some_and(|end| end <= FILE_MAX);
-        let at = at.filter(fits).ok_or(ErrorKind::FileTooBig)?;
-        placed.push((at, bytes.clone()));
+        let off = at.filter(fits).ok_or(ErrorKind::FileTooBig)?;
+        placed.push(Part { off, len: bytes.len() as u32, from: Content::Bytes(bytes.clone()) });
     }
     Ok(placed)
 }
@@ -107,11 +178,11 @@ fn fresh_bytes(
     s: &State,
     file: FileId,
     size: u64,
-    parts: &[(u64, Bytes)],
+    parts: &[Part],
 ) -> Result<(u64, BTreeMap<ChunkId, Ranges>)> {
     let (mut covers, mut fresh) = (BTreeMap::new(), 0);
-    for (off, bytes) in parts {
-        for (chunk, within, len) in pieces(*off, bytes.len() as u64) {
+    for part in parts {
+        for (chunk, within, len) in pieces(part.off, u64::from(part.len)) {
             let chunk = file.chunk(chunk);
             let cover = match covers.entry(chunk) {
                 Entry::Occupied(known) => known.into_mut(),
@@ -140,24 +211,37 @@ fn held_of(t: &Txn<'_>, s: &State, chunk: ChunkId, size: u64) -> Result<Ranges> 
 }
 
 /// Writes the slices. Later parts lie above earlier ones: their sub-numbers are higher.
-fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<(u64, Bytes)>) {
-    let mut sub = 0;
-    for (off, bytes) in parts {
-        let len = bytes.len() as u64;
-        let mut poff = t.stage(bytes);
-        for (chunk, within, len) in pieces(off, len) {
+fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) {
+    let (mut sub, mut on_flash) = (0, Vec::new());
+    for Part { off, len, from } in parts {
+        let mut place = match from {
+            Content::Bytes(bytes) => Place::Stage { at: t.index, poff: t.stage(bytes) },
+            Content::Stripe(stripe) => Place::Flash { stripe, delta: 0 },
+        };
+        for (chunk, within, len) in pieces(off, u64::from(len)) {
             let chunk = file.chunk(chunk);
-            let extent = Extent { off: within, len, place: Place::Stage { at: t.index, poff } };
+            let extent = Extent { off: within, len, place };
             t.write(chunk.slice_key(t, t.index, sub), &SliceRec(extent));
             s.data.stage.add(chunk, t.index, &extent, t.now.mono_ms);
-            poff += len;
+            if let Place::Flash { stripe, .. } = place {
+                if s.data.mutation != Some(Mutation::NoHint) {
+                    t.put(keys::hint(t.partition, stripe.pack, stripe.sb, file.fs, file.ino, chunk.chunk), Vec::new());
+                }
+                on_flash.push(extent);
+            }
+            place = place.advanced(len);
             sub += 1;
         }
     }
+    s.data.packs.recount(t, [], &on_flash);
 }
 
-/// The mode after a write by somebody else than the owner: no set-uid; no set-gid if the group may execute.
-fn without_set_id(mode: u16) -> u16 {
-    let set_gid = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    mode & !(0o4000 | set_gid)
+/// The time of a write that a program made `at`, if not `now`. Writes may arrive in another order than they were made:
+/// a time that was set by a later one stays.
+fn stamp(mtime: Time, at: Option<Time>, now: Time) -> Time {
+    match at {
+        Some(at) if mtime <= now => at.max(mtime),
+        Some(at) => at,
+        None => now,
+    }
 }

@@ -24,7 +24,7 @@ fn calm_world(wish: Wish) -> Result<(World, Ino), String> {
 
 fn write_op(ino: Ino, off: u64, bytes: &[u8]) -> (Op, Act) {
     let parts = vec![(off, Bytes::copy_from_slice(bytes))];
-    let op = Op::Write { ino, parts, append: false, kill_suid_sgid: true };
+    let op = Op::Write { ino, parts, append: false, kill_suid_sgid: true, at: None };
     (op, Act::Write { ino, parts: vec![(off, bytes.to_vec())], append: false })
 }
 
@@ -93,7 +93,7 @@ fn limits_of_files_and_requests() -> Outcome {
 fn nothing_to_write_changes_nothing() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
     let before = world.committed;
-    let op = Op::Write { ino, parts: vec![(5, Bytes::new())], append: true, kill_suid_sgid: true };
+    let op = Op::Write { ino, parts: vec![(5, Bytes::new())], append: true, kill_suid_sgid: true, at: None };
     let reply = world.sync(op, Act::Other)?;
     assert!(matches!(reply, Ok(Reply::Wrote { off: 0, .. })), "{reply:?}");
     assert_eq!(world.committed, before);

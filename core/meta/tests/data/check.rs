@@ -117,6 +117,27 @@ impl Tables {
     }
 }
 
+impl Tables {
+    /// A pointer to flash is into a committed stripe of a living pack, and has a hint.
+    fn check_pointer(&self, key: &ChunkKey, extent: &Extent) -> Result<(), String> {
+        let Place::Flash { stripe, delta } = extent.place else { return Ok(()) };
+        let pack = self.packs.get(&stripe.pack).ok_or(format!("{key:?} names {}: gone", stripe.pack))?;
+        if pack.state == PackState::Dead {
+            return Err(format!("{key:?} names {}: dead", stripe.pack));
+        }
+        let known = self.stripes.get(&(stripe.pack, stripe.sb));
+        let fits = known.is_some_and(|known| known.ul == stripe.ul && delta + extent.len <= known.len);
+        let room = usize::from(pack.place.data) * usize::from(stripe.ul) * BLOCK;
+        if !fits || (delta + extent.len) as usize > room {
+            return Err(format!("{key:?}: {extent:?} is not in its stripe {known:?}"));
+        }
+        if !self.hints.contains(&(stripe.pack, stripe.sb, *key)) {
+            return Err(format!("{key:?}: {extent:?} has no hint"));
+        }
+        Ok(())
+    }
+}
+
 impl World {
     /// True if no cut, and no pack without content, is left to clean up.
     pub fn tidy(&self) -> bool {
@@ -143,22 +164,10 @@ impl World {
                     return Err(format!("base of {key:?}: {extent:?} is out of order"));
                 }
                 end = extent.off + extent.len;
-                let Place::Flash { stripe, delta } = extent.place else {
+                if matches!(extent.place, Place::Stage { .. }) {
                     return Err(format!("base of {key:?} names the log"));
-                };
-                let pack = tables.packs.get(&stripe.pack).ok_or(format!("{key:?} names {}: gone", stripe.pack))?;
-                if pack.state == PackState::Dead {
-                    return Err(format!("{key:?} names {}: dead", stripe.pack));
                 }
-                let known = tables.stripes.get(&(stripe.pack, stripe.sb));
-                let fits = known.is_some_and(|known| known.ul == stripe.ul && delta + extent.len <= known.len);
-                let room = usize::from(pack.place.data) * usize::from(stripe.ul) * BLOCK;
-                if !fits || (delta + extent.len) as usize > room {
-                    return Err(format!("{key:?}: {extent:?} is not in its stripe {known:?}"));
-                }
-                if !tables.hints.contains(&(stripe.pack, stripe.sb, *key)) {
-                    return Err(format!("{key:?}: {extent:?} has no hint"));
-                }
+                tables.check_pointer(key, extent)?;
                 self.bytes_at(&extent.place, extent.len).map_err(|e| format!("base of {key:?}: {e}"))?;
             }
         }
@@ -168,6 +177,7 @@ impl World {
                 if *at <= upto {
                     return Err(format!("{key:?}: slice {at} outlived the base up to {upto}"));
                 }
+                tables.check_pointer(key, extent)?;
                 self.bytes_at(&extent.place, extent.len).map_err(|e| format!("slice {at} of {key:?}: {e}"))?;
             }
         }
@@ -181,7 +191,9 @@ impl World {
     /// What is kept in memory and in counters equals what the records say.
     fn check_counts(&self, tables: &Tables) -> Result<(), String> {
         let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
-        for extent in tables.bases.values().flat_map(|base| &base.extents) {
+        let slices = || tables.slices.values().flatten();
+        let bases = tables.bases.values().flat_map(|base| &base.extents);
+        for extent in bases.chain(slices().map(|(_, extent)| extent)) {
             if let Place::Flash { stripe, .. } = extent.place {
                 *live.entry(stripe.pack).or_default() += u64::from(extent.len);
             }
@@ -192,12 +204,12 @@ impl World {
                 return Err(format!("{id} counts {}, its references are {found}", pack.live_upper));
             }
         }
-        let slices = || tables.slices.values().flatten();
         let oldest = slices().map(|(at, _)| *at).min();
         if self.part.oldest_stage() != oldest {
             return Err(format!("oldest stage {:?}, expected {oldest:?}", self.part.oldest_stage()));
         }
-        let staged: u64 = slices().map(|(_, extent)| u64::from(extent.len)).sum();
+        let staged = slices().filter(|(_, extent)| matches!(extent.place, Place::Stage { .. }));
+        let staged: u64 = staged.map(|(_, extent)| u64::from(extent.len)).sum();
         let status = self.part.state().data_status();
         if status.staged_bytes != staged || status.orphans != tables.orphans.len() {
             return Err(format!("{status:?}: expected {staged} staged, {} orphans", tables.orphans.len()));

@@ -40,7 +40,13 @@ fn run_all(seeds: std::ops::Range<u64>, wish: Wish) -> Met {
 #[test]
 fn short_runs_with_failures_and_restarts() {
     let met = run_all(0..400, Wish::default());
-    for what in ["a failed move", "a narrow pack", "a pack closed by a lost drive", "a cut too wide to count"] {
+    for what in [
+        "a failed move",
+        "a narrow pack",
+        "a pack closed by a lost drive",
+        "a cut too wide to count",
+        "a stripe of a client",
+    ] {
         assert!(met.contains(what), "{what} never happened");
     }
 }
@@ -65,7 +71,7 @@ fn calm_runs_reach_the_end_without_any_failure() {
 /// Each broken rule must be noticed within a few hundred runs, or the checks check nothing.
 #[test]
 fn every_broken_rule_is_noticed() {
-    let rules = [Mutation::StampAtCommit, Mutation::NoCheck, Mutation::LendAgain, Mutation::NoHint];
+    let rules = [Mutation::StampAtCommit, Mutation::NoCheck, Mutation::LendAgain, Mutation::NoHint, Mutation::AnyGrant];
     for rule in rules {
         let wish = Wish { broken: Some(rule), ..Wish::default() };
         let noticed = (40_000..40_400).any(|seed| {

@@ -10,9 +10,9 @@ use braid_base::ids::{ClientId, DriveId, FsId, Index, Ino, OpId, PackId, Partiti
 use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
-use braid_base::msg::fs::{FsResult, Op, Reply};
+use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
 use braid_base::msg::job::{MoveJob, Source};
-use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record};
+use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
 use braid_replica::{Change, Kv, MapKv};
@@ -83,6 +83,10 @@ pub struct World {
     calls: Vec<(u64, DriveId, DriveOp)>,
     pub jobs: Vec<MoveJob>,
     done: Vec<(u64, bool)>,
+    /// What is left of the ranges that were lent to the client.
+    space: Vec<(StripeAt, Placement)>,
+    /// Stripes that it wrote and may commit.
+    laid: Vec<(Laid, Vec<u8>)>,
     /// Blocks that were ever lent.
     lent: HashMap<PackId, BTreeSet<u16>>,
     /// How many shards each pack has.
@@ -135,6 +139,8 @@ impl World {
             calls: Vec::new(),
             jobs: Vec::new(),
             done: Vec::new(),
+            space: Vec::new(),
+            laid: Vec::new(),
             lent: HashMap::new(),
             shards: HashMap::new(),
             seq: 0,
@@ -287,6 +293,9 @@ impl World {
             if pack.class == PackClass::Gc && pack.live_upper > 0 {
                 self.met.insert("garbage collected");
             }
+            if pack.class == PackClass::User && pack.live_upper > 0 {
+                self.met.insert("a stripe of a client");
+            }
             if pack.place.data == 1 {
                 self.met.insert("a narrow pack");
             }
@@ -307,12 +316,8 @@ impl World {
     fn asked(&mut self, job: MoveJob) -> Result<(), String> {
         let mut bytes = 0;
         for stripe in &job.stripes {
-            let (first, end) = (stripe.at.sb, stripe.at.sb + stripe.at.ul);
-            let lent = self.lent.entry(stripe.at.pack).or_default();
-            if !(first..end).all(|block| lent.insert(block)) {
-                return Err(format!("{:?} is lent twice", stripe.at));
-            }
-            self.shards.insert(stripe.at.pack, stripe.place.drives.len());
+            self.lend(stripe.at, &stripe.place)?;
+            let end = stripe.at.sb + stripe.at.ul;
             let len: usize = stripe.parts.iter().map(|part| part.len as usize).sum();
             let width = usize::from(stripe.place.data);
             if len == 0
@@ -335,6 +340,22 @@ impl World {
         }
         self.jobs.push(job);
         Ok(())
+    }
+
+    /// I7: notes that a range was lent.
+    fn lend(&mut self, at: StripeAt, place: &Placement) -> Result<(), String> {
+        let lent = self.lent.entry(at.pack).or_default();
+        if !(at.sb..at.sb + at.ul).all(|block| lent.insert(block)) {
+            return Err(format!("{at:?} is lent twice"));
+        }
+        self.shards.insert(at.pack, place.drives.len());
+        Ok(())
+    }
+
+    /// True if every drive of a pack has its shard.
+    fn is_there(&self, pack: PackId, place: &Placement) -> bool {
+        let has = |(shard, drive): (u8, &DriveId)| self.drives[drive].contains(&ShardId { pack, shard });
+        (0u8..).zip(&place.drives).all(has)
     }
 
     fn commit_some(&mut self) -> Result<(), String> {
@@ -433,11 +454,7 @@ impl World {
                     },
                 }
             }
-            let there = stripe.place.drives.iter().enumerate().all(|(shard, drive)| {
-                let id = ShardId { pack: stripe.at.pack, shard: shard as u8 };
-                self.drives[drive].contains(&id)
-            });
-            if !good || !there {
+            if !good || !self.is_there(stripe.at.pack, &stripe.place) {
                 good = false;
                 continue;
             }

@@ -245,7 +245,8 @@ impl World {
             call.send_ms = self.now_ms + RETRY_MS;
             call.sent += 1;
             let cred = Cred { uid: 7, gid: 8 };
-            let request = Request { op: call.op, done_upto: call.done_upto, fs: FS, cred, body: call.body.clone() };
+            let request =
+                Request { op: call.op, done_upto: call.done_upto, fs: FS, cred, early: false, body: call.body.clone() };
             self.step(usize::from(call.to.0), Event::Request(call.token, request));
         }
         None

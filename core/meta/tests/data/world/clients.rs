@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::attr::{FileType, SetAttr};
 use braid_base::ids::{Ino, OpId};
-use braid_base::limits::CHUNK;
-use braid_base::msg::fs::{Cred, FallocMode, FsResult, Layout, Op, Reply, Request};
-use braid_base::record::Place;
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::fs::{Cred, FallocMode, FsResult, Laid, Layout, Op, Reply, Request};
+use braid_base::record::{Place, StripeAt};
 use braid_meta::{Event, Token};
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ impl World {
         let op = OpId { client: CLIENT, seq: self.seq };
         let token = Token(self.seq);
         self.acts.insert(op, act);
-        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), body };
+        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         Ok((op, token))
     }
@@ -61,7 +61,7 @@ impl World {
     pub fn sync_expecting_refusal(&mut self, body: Op) -> Result<FsResult, String> {
         self.seq += 1;
         let (op, token) = (OpId { client: CLIENT, seq: self.seq }, Token(self.seq));
-        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), body };
+        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         self.commit(usize::MAX)?;
         self.replies.remove(&token).ok_or(format!("no answer to {token:?} although all is committed"))
@@ -127,8 +127,62 @@ impl World {
         (0..len).map(|i| ((first + i * 7) % 251 + 1) as u8).collect()
     }
 
+    /// A step of a large write: asks for room, writes a stripe, or commits one, perhaps late, perhaps again.
+    fn direct(&mut self, ino: Ino) -> Result<(), String> {
+        let bytes = 1 + self.chance.below(300_000);
+        match self.chance.below(8) {
+            0 => match self.sync(Op::GetSpace { ino, bytes }, Act::Other)? {
+                Ok(Reply::Space(lent)) => {
+                    lent.iter().try_for_each(|(at, place)| self.lend(*at, place))?;
+                    self.space.extend(lent);
+                    Ok(())
+                }
+                other => Err(format!("space: {other:?}")),
+            },
+            1..=3 => {
+                if !self.space.is_empty() {
+                    let which = self.chance.below(self.space.len() as u64) as usize;
+                    self.lay(which);
+                }
+                Ok(())
+            }
+            _ if self.laid.is_empty() => Ok(()),
+            n => {
+                let which = self.chance.below(self.laid.len() as u64) as usize;
+                let (laid, bytes) = if n == 4 { self.laid[which].clone() } else { self.laid.swap_remove(which) };
+                let off = self.some_place();
+                let body = Op::CommitWrite { ino, off, stripes: vec![laid], kill_suid_sgid: false, at: None };
+                self.request(body, Act::Write { ino, parts: vec![(off, bytes)], append: false }).map(drop)
+            }
+        }
+    }
+
+    /// Writes a stripe into the front of a range; what a drive does not take is never committed.
+    fn lay(&mut self, which: usize) {
+        let bytes = self.some_bytes();
+        let (range, place) = &mut self.space[which];
+        let width = usize::from(place.data) * BLOCK;
+        let ul = bytes.len().div_ceil(width) as u16;
+        if ul > range.ul {
+            self.space.swap_remove(which);
+            return;
+        }
+        let (at, place) = (StripeAt { ul, ..*range }, place.clone());
+        (range.sb, range.ul) = (range.sb + ul, range.ul - ul);
+        if self.chance.percent(10) || !self.is_there(at.pack, &place) {
+            return;
+        }
+        let mut padded = bytes.clone();
+        padded.resize(width * usize::from(ul), 0);
+        self.flash.insert((at.pack, at.sb), (ul, padded));
+        self.laid.push((Laid { at, epoch: place.epoch, len: bytes.len() as u32 }, bytes));
+    }
+
     pub fn change(&mut self) -> Result<(), String> {
         let Some(ino) = self.some_file() else { return Ok(()) };
+        if self.chance.percent(25) {
+            return self.direct(ino);
+        }
         match self.chance.below(20) {
             0..=2 => {
                 let size = if self.chance.percent(30) { 0 } else { self.some_place() };
@@ -166,7 +220,7 @@ impl World {
     pub fn write(&mut self, ino: Ino, parts: Vec<(u64, Vec<u8>)>, append: bool) -> Result<(), String> {
         let parts: Vec<_> = if append { parts.into_iter().map(|(_, bytes)| (0, bytes)).collect() } else { parts };
         let sent = parts.iter().map(|(off, bytes)| (*off, Bytes::from(bytes.clone()))).collect();
-        let body = Op::Write { ino, parts: sent, append, kill_suid_sgid: false };
+        let body = Op::Write { ino, parts: sent, append, kill_suid_sgid: false, at: None };
         self.request(body, Act::Write { ino, parts, append }).map(drop)
     }
 
