@@ -60,7 +60,8 @@ impl Filesystems {
             return Ok(Arc::clone(open));
         }
         let client = ClientId(coordinator.counter("client")?);
-        let fs = Fs::new(host.session(client), record.id, Ino::new(record.root_vp, 1));
+        let (session, root) = (host.session(client), Ino::new(record.root_vp, 1));
+        let fs = Fs::with_write_behind(session, record.id, root, host.background(), WRITE_BEHIND_BYTES);
         fs.set_total_bytes(total);
         fs.make_root(0o755).await?;
         let mounts = Mounts::new(fs.clone(), tokio::runtime::Handle::current());
@@ -103,6 +104,7 @@ impl Filesystems {
         };
         joined(tokio::task::spawn_blocking(move || mount.unmount()).await)?;
         self.mounts();
+        self.write_back().await;
         Ok(())
     }
 
@@ -123,6 +125,15 @@ impl Filesystems {
         if let Err(error) = tokio::task::spawn_blocking(work).await {
             tracing::warn!("taking mounts away: {error}");
         }
+        self.write_back().await;
+    }
+
+    /// Waits until what programs wrote has reached the cluster. What could not be written was logged.
+    async fn write_back(&self) {
+        let open: Vec<Arc<Open>> = lock(&self.open).values().map(Arc::clone).collect();
+        for open in open {
+            let _ = open.fs.flush_all().await;
+        }
     }
 
     /// Forgets a file system that is gone.
@@ -134,6 +145,9 @@ impl Filesystems {
 fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
     done.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, format!("the task died: {error}"))))
 }
+
+/// Bytes of one file system that programs wrote and that may wait in this process before writers do.
+const WRITE_BEHIND_BYTES: usize = 64 << 20;
 
 /// Removes everything below the root, depth first, without recursion: a tree may be deeper than a stack.
 pub async fn empty(fs: &Fs) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The calls of the file system, one file per family.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Index, Ino, PartitionId};
@@ -9,13 +9,17 @@ use braid_base::msg::fs::{Cred, FsResult, Op, Reply};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
+use crate::behind::Behind;
 use crate::layouts::Layouts;
+use crate::lent::Lent;
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
 use crate::wire::BoxFuture;
 
 mod attrs;
+mod behind;
 mod data;
+mod direct;
 mod dirs;
 mod locks;
 mod names;
@@ -23,6 +27,7 @@ mod ranges;
 mod space;
 mod xattrs;
 
+pub use behind::{Background, Watcher};
 pub use data::Written;
 pub use names::{Create, Renamed};
 pub use ranges::Seek;
@@ -39,6 +44,10 @@ struct Inner {
     root: Ino,
     reader: Reader,
     layouts: Layouts,
+    lent: Lent,
+    behind: Behind,
+    background: Option<Arc<dyn Background>>,
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
 }
 
@@ -54,10 +63,31 @@ pub struct Entry {
 impl Fs {
     /// The file system `fs` with the root directory `root` as `session` sees it.
     pub fn new(session: Arc<Session>, fs: FsId, root: Ino) -> Self {
+        Self::make(session, fs, root, None, 0)
+    }
+
+    fn make(
+        session: Arc<Session>,
+        fs: FsId,
+        root: Ino,
+        background: Option<Arc<dyn Background>>,
+        behind_max: usize,
+    ) -> Self {
         let wire = Arc::clone(session.wire());
         let reader = Reader::new(Arc::clone(&wire));
         let total_bytes = AtomicU64::new(space::TOTAL_UNTIL_KNOWN);
-        Self(Arc::new(Inner { session, fs, root, reader, layouts: Layouts::new(wire), total_bytes }))
+        Self(Arc::new(Inner {
+            session,
+            fs,
+            root,
+            reader,
+            layouts: Layouts::new(wire),
+            lent: Lent::default(),
+            behind: Behind::new(behind_max),
+            background,
+            watchers: Mutex::default(),
+            total_bytes,
+        }))
     }
 
     /// The root directory.
@@ -101,7 +131,7 @@ impl Fs {
 
     async fn ask_attr(&self, what: &str, body: Op) -> Result<Attr> {
         match self.ask(body).await? {
-            Reply::Attr(attr) => Ok(attr),
+            Reply::Attr(attr) => Ok(self.amended(attr)),
             other => Err(unexpected(what, &other)),
         }
     }
@@ -116,21 +146,26 @@ impl Fs {
     /// The entry of a reply; attributes that live in another partition are asked for there.
     async fn entry(&self, what: &str, reply: Reply) -> Result<Entry> {
         match reply {
-            Reply::Entry { ino, attr: Some(attr), .. } => Ok(Entry { ino, attr }),
+            Reply::Entry { ino, attr: Some(attr), .. } => Ok(Entry { ino, attr: self.amended(attr) }),
             Reply::Entry { ino, attr: None, .. } => Ok(Entry { ino, attr: self.getattr(ino).await? }),
             other => Err(unexpected(what, &other)),
         }
     }
 
     /// A change of `ino`'s content: sends `body` between announcing it to the layout cache and telling it the
-    /// outcome. `touched` says from the answer which bytes changed.
-    async fn change(&self, ino: Ino, body: Op, touched: impl FnOnce(Reply) -> Result<Written>) -> Result<Written> {
+    /// outcome. `touched` says from the answer which bytes changed and what the file looks like.
+    async fn change(
+        &self,
+        ino: Ino,
+        body: Op,
+        touched: impl FnOnce(Reply) -> Result<(u64, u64, Attr)>,
+    ) -> Result<(u64, u64, Attr)> {
         let change = self.0.layouts.change(ino);
         match self.ask(body).await {
             Ok(reply) => {
-                let written = touched(reply)?;
-                change.done(written.off, written.len, &written.attr);
-                Ok(written)
+                let (off, len, attr) = touched(reply)?;
+                change.done(off, len, &attr);
+                Ok((off, len, attr))
             }
             Err(error) => {
                 // After `Io` nobody knows: the change is then dropped without a verdict.

@@ -1,28 +1,34 @@
 //! # braid-client: the file system as a library
 //!
 //! Duty: about thirty asynchronous calls (look up, create, read, write, rename, lock, ...) over the messages of
-//! `braid-base`; retries under one operation number; the choice of where bytes are read from; bulk moves.
+//! `braid-base`; retries under one operation number; the choice of where bytes are read from and written to;
+//! write-behind; bulk moves.
 //!
 //! Door: [`Fs`] (the calls), [`Session`] (one client id: numbers, retries, deadlines), [`Wire`] (what the host or
 //! the simulator supplies), [`reader`] and [`mover`].
 //!
-//! Never: knows FUSE, S3 or HTTP; starts a thread or a task; reads a clock or chance but through [`Wire`]; needs
+//! Never: knows FUSE, S3 or HTTP; starts a thread, or a task but through [`fs::Background`]; reads a clock or chance but through [`Wire`]; needs
 //! a particular executor; waits for ever (lock waits excepted, which can be interrupted).
 //!
 //! Flow: a call becomes one message to the partition that owns the inode (`fs/`), sent and repeated by `session`.
-//! Writes are durable when the call returns. A read takes its layout from `layouts` or asks for it, then `reader`
+//! Small writes ride in the partition's log; streams are held back (`behind`) and go straight to the drives in
+//! stripes (`lent`, `stripe`), then one message names them. What is held back lies over every answer until it has
+//! landed; `fsync` waits for it. A read takes its layout from `layouts` or asks for it, then `reader`
 //! fetches blocks straight from the drives and checks them; file data never passes the partition except while it
 //! is staged in its log.
 //!
 //! Tests: `tests/` run everything against a small partition and drives held in memory.
 
+mod behind;
 pub mod fs;
 mod health;
 mod join;
 mod layouts;
+mod lent;
 pub mod mover;
 pub mod reader;
 pub mod session;
+mod stripe;
 pub mod wire;
 
 pub use fs::Fs;

@@ -5,19 +5,14 @@
 //! 3. all D+P shards are written in parallel; all must be acknowledged, else the job fails and the partition
 //!    abandons the ranges. A repeated write of the same bytes succeeds, so a lost answer costs only time.
 
-use std::sync::Arc;
-
-use braid_base::crc::block_crcs;
-use braid_base::ids::DriveId;
 use braid_base::limits::BLOCK;
-use braid_base::msg::drive::{DriveOp, ShardId};
 use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
 use braid_base::{Error, ErrorKind, Result};
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
 
-use crate::join::{ask_drive, join_bounded};
+use crate::join::join_bounded;
 use crate::reader::{Reader, StageSource, code_of};
-use crate::wire::Wire;
+use crate::stripe;
 
 /// Stripes of a job in flight at a time: the memory of a move is about this many times 1.5 MiB (4+2).
 const STRIPES_AT_ONCE: usize = 4;
@@ -38,19 +33,8 @@ async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePla
     let code = code_of(&plan.place)?;
     let unit = usize::from(plan.at.ul) * BLOCK;
     let logical = gather(reader, stage, &plan.parts, code.data() * unit).await?;
-    let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
-    let mut parity = aligned(code.parity() * unit);
-    parity.resize(code.parity() * unit, 0);
-    code.encode(&data, &mut parity.chunks_exact_mut(unit).collect::<Vec<_>>());
-    let parity = parity.freeze();
-    let shards = (0..code.shards()).map(|shard| match shard.checked_sub(code.data()) {
-        None => logical.slice(shard * unit..(shard + 1) * unit),
-        Some(row) => parity.slice(row * unit..(row + 1) * unit),
-    });
-    let puts = plan.place.drives.iter().zip(shards).enumerate().map(|(shard, (drive, data))| {
-        put(reader.wire(), *drive, ShardId { pack: plan.at.pack, shard: shard as u8 }, plan.at.sb, data)
-    });
-    join_bounded(code.shards(), puts.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+    let done = stripe::put(reader.wire(), plan.at, &plan.place, logical, &PUT_WAITS_MS).await;
+    done.map_err(|(_, error)| error)
 }
 
 /// The bytes of `parts` one after another, padded with zeros to `total`.
@@ -69,7 +53,7 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
         }
     });
     let found = join_bounded(PARTS_AT_ONCE, reads.collect()).await;
-    let mut logical = aligned(total);
+    let mut logical = stripe::aligned(total);
     for (part, bytes) in parts.iter().zip(found) {
         match bytes? {
             Some(bytes) => logical.extend_from_slice(&bytes),
@@ -78,19 +62,4 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
     }
     logical.resize(total, 0);
     Ok(logical.freeze())
-}
-
-/// An empty buffer for `len` bytes that begins at a block: drives write from such memory without a copy.
-fn aligned(len: usize) -> BytesMut {
-    let mut buffer = BytesMut::with_capacity(len + BLOCK);
-    let pad = buffer.as_ptr().align_offset(BLOCK);
-    buffer.resize(pad, 0);
-    buffer.advance(pad);
-    buffer
-}
-
-async fn put(wire: &Arc<dyn Wire>, drive: DriveId, id: ShardId, block: u16, data: Bytes) -> Result<()> {
-    let op = DriveOp::Put { id, block, crcs: block_crcs(&data), data };
-    let answer = ask_drive(&**wire, drive, &op, &PUT_WAITS_MS).await;
-    answer.map(drop).map_err(|error| error.within(format!("write of {} shard {} to {drive}", id.pack, id.shard)))
 }

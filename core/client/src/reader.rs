@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use braid_base::crc::crc32c;
-use braid_base::ids::{Index, PackId};
+use braid_base::ids::{DriveId, Index, PackId};
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::fs::Layout;
@@ -51,6 +51,16 @@ impl Reader {
     /// Where it asks.
     pub fn wire(&self) -> &Arc<dyn Wire> {
         &self.wire
+    }
+
+    /// True if `drive` failed a short while ago.
+    pub(crate) fn avoids(&self, drive: DriveId, now_ms: u64) -> bool {
+        self.health.avoids(drive, now_ms)
+    }
+
+    /// `drive` did not do what it was asked.
+    pub(crate) fn failed(&self, drive: DriveId) {
+        self.health.failed(drive, self.wire.now_ms());
     }
 
     /// Bytes `[off, off+len)` of a file, cut at its size. Errors: `Stale` (fetch the layout anew, then ask once

@@ -40,6 +40,8 @@ pub struct Session {
     wire: Arc<dyn Wire>,
     client: ClientId,
     patience: Patience,
+    /// The host and its partitions live and fall with this client.
+    shares_fate: bool,
     ops: Mutex<Ops>,
 }
 
@@ -66,8 +68,18 @@ impl Session {
 
     /// A session of `client` that waits as `patience` says.
     pub fn with_patience(wire: Arc<dyn Wire>, client: ClientId, patience: Patience) -> Arc<Self> {
+        Arc::new(Self::make(wire, client, patience, false))
+    }
+
+    /// A session of `client` in the process of the host: its answers need not wait until they are durable, because
+    /// nobody is left to rely on one that was lost. What must last is asked for with `Sync`.
+    pub fn sharing_fate(wire: Arc<dyn Wire>, client: ClientId) -> Arc<Self> {
+        Arc::new(Self::make(wire, client, Patience::default(), true))
+    }
+
+    fn make(wire: Arc<dyn Wire>, client: ClientId, patience: Patience, shares_fate: bool) -> Self {
         let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
-        Arc::new(Self { wire, client, patience, ops })
+        Self { wire, client, patience, shares_fate, ops }
     }
 
     /// The client id.
@@ -134,7 +146,7 @@ impl Session {
         first
     }
 
-    fn home(&self, ino: Ino) -> PartitionId {
+    pub(crate) fn home(&self, ino: Ino) -> PartitionId {
         ino.partition(self.wire.partitions())
     }
 
@@ -155,7 +167,8 @@ impl Session {
         let mut pause = BACKOFF_FIRST_MS;
         loop {
             let op = OpId { client: self.client, seq: ticket.seq };
-            let request = Request { op, done_upto: self.done_upto(), fs, cred, body: body.clone() };
+            let (done_upto, early) = (self.done_upto(), self.shares_fate);
+            let request = Request { op, done_upto, fs, cred, early, body: body.clone() };
             let left = give_up.saturating_sub(self.wire.now_ms());
             let mut asked = self.wire.partition(p, request);
             let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await;

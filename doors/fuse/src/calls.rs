@@ -1,7 +1,7 @@
 //! What each request does, apart from the form of its reply: client calls, then word to the other mounts.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
 use braid_base::ids::Ino;
@@ -28,7 +28,7 @@ pub(crate) struct Calls {
     pub(crate) numbers: Numbers,
     hub: Arc<Hub>,
     me: u64,
-    remembered: Remembered,
+    remembered: Arc<Remembered>,
     owners: Owners,
     moves_atime: bool,
     pub(crate) writes: Arc<Writes>,
@@ -68,17 +68,10 @@ const CREATE_TURNS: usize = 8;
 
 impl Calls {
     pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, moves_atime: bool) -> Self {
-        let numbers = Numbers { root: fs.root() };
-        Self {
-            fs,
-            numbers,
-            hub,
-            me,
-            remembered: Remembered::new(),
-            owners: Owners::default(),
-            moves_atime,
-            writes: Arc::default(),
-        }
+        let (numbers, remembered) = (Numbers { root: fs.root() }, Arc::new(Remembered::new()));
+        let watcher: Weak<Remembered> = Arc::downgrade(&remembered);
+        fs.watch(watcher);
+        Self { fs, numbers, hub, me, remembered, owners: Owners::default(), moves_atime, writes: Arc::default() }
     }
 
     // Names.
@@ -258,8 +251,10 @@ impl Calls {
         let _under_way = self.writes.begin();
         let len = data.len() as u64;
         let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
-        self.remembered.changed(&done.attr);
-        self.saw(&done.attr);
+        if let Some(attr) = &done.attr {
+            self.remembered.changed(attr);
+            self.saw(attr);
+        }
         let end = done.off.saturating_add(done.len);
         if append && done.off != off {
             // The kernel filled its pages at `off`, where it thought the end was: they hold the wrong bytes.
@@ -269,6 +264,11 @@ impl Calls {
         self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]);
         debug_assert!(done.len <= len, "no write is longer than its data");
         Ok(done.len as u32)
+    }
+
+    /// What became of earlier writes, for close to tell.
+    pub(crate) fn written_well(&self, ino: Ino) -> Answer<()> {
+        self.fs.written_well(ino).map_err(|e| self.failed("write", ino, &e))
     }
 
     pub(crate) async fn fsync(&self, ino: Ino) -> Answer<()> {

@@ -344,17 +344,30 @@ impl Filesystem for Door {
         // Pages of a mapping go to their own place, whatever the file they are written through was opened for.
         let append = flags.0 & libc::O_APPEND != 0 && !write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        let work = |calls: Arc<Calls>| async move { calls.write(ino, offset, data, append, kill).await };
+        let is_synchronous = flags.0 & libc::O_DSYNC != 0;
+        let work = |calls: Arc<Calls>| async move {
+            let len = calls.write(ino, offset, data, append, kill).await?;
+            if is_synchronous {
+                calls.fsync(ino).await?;
+            }
+            Ok(len)
+        };
         self.start(reply, work, |reply, len| reply.written(len));
     }
 
     fn flush(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, lock_owner: LockOwner, reply: ReplyEmpty) {
         let ino = self.calls.numbers.inode(ino);
-        // All that was written is durable already; only record locks are given up here.
+        let written = self.calls.written_well(ino);
         if !self.calls.leaves_locks(ino, lock_owner.0) {
-            return reply.ok();
+            return match written {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.fail(errno),
+            };
         }
-        self.start_empty(reply, |calls| async move { calls.unlock_all(ino, lock_owner.0).await });
+        self.start_empty(reply, |calls| async move {
+            calls.unlock_all(ino, lock_owner.0).await?;
+            written
+        });
     }
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {

@@ -3,6 +3,7 @@
 
 use braid_base::attr::{Attr, Time};
 use braid_base::ids::Ino;
+use braid_client::fs::Watcher;
 
 use crate::table::Hints;
 
@@ -59,6 +60,14 @@ impl Remembered {
     /// `ino` was read: whether its access time must move now. Says so once.
     pub(crate) fn read_moves_atime(&self, ino: Ino) -> bool {
         self.atime_due.take(&ino).is_some()
+    }
+}
+
+/// Writes that were held back reach the cluster: the kernels of all mounts have their bytes, or were told to forget the
+/// old ones when they were made.
+impl Watcher for Remembered {
+    fn changed(&self, attr: &Attr) {
+        Self::changed(self, attr);
     }
 }
 

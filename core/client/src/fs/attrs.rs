@@ -5,7 +5,7 @@ use braid_base::attr::{Attr, SetAttr};
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{Op, Reply};
 
-use super::{Fs, Written, check_range};
+use super::{Fs, check_range};
 use crate::session::unexpected;
 
 impl Fs {
@@ -17,6 +17,10 @@ impl Fs {
     /// Changes attributes; the answer is what they are then. A new size cuts the file or extends it with a hole.
     /// Errors: `NotFound`, `FileTooBig`, `IsDirectory` (size of a directory), `NoSpace`, `Quota`.
     pub async fn setattr(&self, ino: Ino, set: SetAttr) -> Result<Attr> {
+        if !set.access_only {
+            // What was written before must not undo it.
+            self.settle(ino).await;
+        }
         let Some(size) = set.size else {
             return self.ask_attr("setattr", Op::SetAttr { ino, set }).await;
         };
@@ -25,8 +29,10 @@ impl Fs {
         self.change_all("truncate", ino, Op::SetAttr { ino, set }).await
     }
 
-    /// Returns once everything answered before is durable: at once, for every answer is durable already.
+    /// Returns once everything that was written to `ino`, and every change of names in its partition, is durable.
+    /// Errors: what became of earlier writes, told once.
     pub async fn fsync(&self, ino: Ino) -> Result<()> {
+        self.flush(ino).await?;
         self.ask_done("fsync", Op::Sync { ino }).await
     }
 
@@ -38,9 +44,10 @@ impl Fs {
     /// A change of `[off, off+len)` answered with attributes.
     pub(super) async fn change_range(&self, what: &str, ino: Ino, body: Op, off: u64, len: u64) -> Result<Attr> {
         let changed = self.change(ino, body, |reply| match reply {
-            Reply::Attr(attr) => Ok(Written { off, len, attr }),
+            Reply::Attr(attr) => Ok((off, len, attr)),
             other => Err(unexpected(what, &other)),
         });
-        Ok(changed.await?.attr)
+        let (_, _, attr) = changed.await?;
+        Ok(self.amended(attr))
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use braid_base::attr::Attr;
 use braid_base::ids::Ino;
-use braid_base::limits::{CHUNK, FILE_MAX, WRITE_MAX};
+use braid_base::limits::{CHUNK, DIRECT_MIN, FILE_MAX, WRITE_MAX};
 use braid_base::msg::fs::{Layout, Op, Reply};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
@@ -24,8 +24,8 @@ pub struct Written {
     pub off: u64,
     /// Bytes written: fewer than given only at the largest file size or when a later part failed.
     pub len: u64,
-    /// The attributes after it.
-    pub attr: Attr,
+    /// The attributes after it; not known yet if the bytes are held back.
+    pub attr: Option<Attr>,
 }
 
 impl Fs {
@@ -34,6 +34,7 @@ impl Fs {
     pub async fn open(&self, ino: Ino, truncate: bool) -> Result<Attr> {
         let body = Op::Open { ino, truncate };
         if truncate {
+            self.settle(ino).await;
             return self.change_all("open", ino, body).await;
         }
         let attr = self.ask_attr("open", body).await?;
@@ -41,8 +42,10 @@ impl Fs {
         Ok(attr)
     }
 
-    /// Gives an open reference back.
+    /// Gives an open reference back. What is dirty follows by itself; who wants to know how that ends asks
+    /// [`Fs::flush`] before.
     pub async fn close(&self, ino: Ino) -> Result<()> {
+        self.launch(self.0.behind.send(ino));
         self.ask_done("close", Op::Close { ino }).await
     }
 
@@ -50,6 +53,11 @@ impl Fs {
     /// had or reconstructed), `NotFound`.
     pub async fn read(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
         let len = len.min(READ_MAX);
+        self.read_over(ino, off, len, self.read_below(ino, off, len)).await
+    }
+
+    /// What the cluster holds of it.
+    async fn read_below(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
         match self.read_once(ino, off, len).await {
             Err(error) if error.kind() == ErrorKind::Stale => {
                 self.0.layouts.forget(ino, off, len);
@@ -116,8 +124,8 @@ impl Fs {
         }
     }
 
-    /// Writes `data` at `off`, or with `append` at the end of the file as the partition knows it. Durable when it
-    /// returns. Up to 1 MiB is one step that others see whole. `kill_suid_sgid` also takes the set-id bits off.
+    /// Writes `data` at `off`, or with `append` at the end of the file as the partition knows it. Durable after
+    /// [`Fs::fsync`]. Up to 1 MiB is one step that others see whole. `kill_suid_sgid` also takes the set-id bits off.
     /// Errors: `FileTooBig`, `NoSpace`, `Quota`, `Io`; after a part of a large write succeeded, its length instead.
     pub async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill_suid_sgid: bool) -> Result<Written> {
         let room = if append { FILE_MAX } else { FILE_MAX.saturating_sub(off) };
@@ -126,6 +134,10 @@ impl Fs {
         }
         let mut left = data.slice(..data.len().min(usize::try_from(room).unwrap_or(usize::MAX)));
         let mut whole: Option<Written> = None;
+        if append {
+            // Where the end is, is for the partition to say.
+            self.settle(ino).await;
+        }
         while !left.is_empty() || whole.is_none() {
             let part = left.split_to(left.len().min(WRITE_MAX));
             let at = whole.as_ref().map_or(off, |done| done.off + done.len);
@@ -146,12 +158,30 @@ impl Fs {
     }
 
     async fn write_part(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Result<Written> {
+        if !append
+            && !data.is_empty()
+            && let Some(done) = self.write_behind(ino, off, &data, kill).await
+        {
+            return Ok(done);
+        }
+        if !append
+            && data.len() >= DIRECT_MIN
+            && let Some(done) = self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None)).await
+        {
+            return done;
+        }
         let len = data.len() as u64;
-        let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill };
-        self.change(ino, body, |reply| match reply {
-            Reply::Wrote { off, attr } => Ok(Written { off, len, attr }),
-            other => Err(unexpected("write", &other)),
-        })
-        .await
+        let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill, at: None };
+        self.wrote("write", ino, body, len).await
+    }
+
+    /// Sends a write of `len` bytes.
+    pub(super) async fn wrote(&self, what: &str, ino: Ino, body: Op, len: u64) -> Result<Written> {
+        let changed = self.change(ino, body, |reply| match reply {
+            Reply::Wrote { off, attr } => Ok((off, len, attr)),
+            other => Err(unexpected(what, &other)),
+        });
+        let (off, len, attr) = changed.await?;
+        Ok(Written { off, len, attr: Some(self.amended(attr)) })
     }
 }

@@ -20,6 +20,9 @@ impl Fs {
             Reply::Entries { entries, end } => (entries, end),
             other => return Err(unexpected("readdir", &other)),
         };
+        for entry in &mut entries {
+            entry.attr = entry.attr.take().map(|attr| self.amended(attr));
+        }
         if plus {
             let missing: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].attr.is_none()).collect();
             let asked = missing.iter().map(|at| self.getattr(entries[*at].ino)).collect();

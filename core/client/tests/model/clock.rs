@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use braid_client::BoxFuture;
 
 #[derive(Clone, Default)]
-pub struct Clock(Arc<Mutex<Timers>>);
+pub struct Clock(Arc<Mutex<Timers>>, Arc<Mutex<Vec<BoxFuture<()>>>>);
 
 #[derive(Default)]
 struct Timers {
@@ -43,6 +43,23 @@ impl Clock {
         Box::pin(poll_fn(move |cx| timer.poll(cx)))
     }
 
+    /// Runs `work` beside what [`Self::run`] runs, now or later.
+    pub fn spawn(&self, work: BoxFuture<()>) {
+        self.1.lock().expect("tasks").push(work);
+    }
+
+    /// One step of each spawned task; true if one of them ended or spawned another.
+    fn step_spawned(&self, cx: &mut Context<'_>) -> bool {
+        let mut tasks = std::mem::take(&mut *self.1.lock().expect("tasks"));
+        let before = tasks.len();
+        tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+        let ended = tasks.len() < before;
+        let mut all = self.1.lock().expect("tasks");
+        let spawned = !all.is_empty();
+        all.extend(tasks);
+        ended || spawned
+    }
+
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let flag = Arc::new(Flag(AtomicBool::new(true)));
@@ -51,6 +68,9 @@ impl Clock {
             if flag.0.swap(false, Ordering::SeqCst) {
                 if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return value;
+                }
+                if self.step_spawned(&mut Context::from_waker(&waker)) {
+                    flag.0.store(true, Ordering::SeqCst);
                 }
                 continue;
             }

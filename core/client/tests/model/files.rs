@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::attr::Attr;
+use braid_base::attr::{Attr, Time};
 use braid_base::ids::{DriveId, Epoch, Index, Ino, PackId, PartitionId};
 use braid_base::limits::{BLOCK, CHUNK, LAYOUT_BYTES_MAX};
-use braid_base::msg::fs::{FallocMode, FsResult, Layout, Reply};
+use braid_base::msg::fs::{FallocMode, FsResult, Laid, Layout, Reply};
 use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
 use braid_base::record::{Extent, Place, Placement, StripeAt};
 use braid_base::{ErrorKind, Result};
@@ -20,8 +20,12 @@ pub struct Stage {
     next: u64,
     pub inline: bool,
     pub packs: Vec<(PackId, Placement)>,
-    next_block: u16,
+    /// Pack that is lent from, and its first block that was not lent yet.
+    lent: Option<(PackId, Placement, u16)>,
 }
+
+/// Blocks of each shard.
+const SHARD_BLOCKS: u16 = 2048;
 
 impl Stage {
     pub fn read(&self, at: Index, poff: u32, len: u32) -> Result<Bytes> {
@@ -38,6 +42,14 @@ impl Stage {
 /// A code of `data`+`parity` over the first drives.
 pub fn placement(data: u8, parity: u8) -> Placement {
     Placement { data, parity, epoch: Epoch(1), drives: (0..u32::from(data + parity)).map(DriveId).collect() }
+}
+
+/// What a write does to attributes besides the size.
+fn settle(attr: &mut Attr, kill: bool, time: Option<Time>) {
+    attr.mtime = time.unwrap_or(attr.mtime);
+    if kill {
+        attr.mode &= !0o6000;
+    }
 }
 
 impl State {
@@ -83,7 +95,13 @@ impl State {
         Ok(())
     }
 
-    pub fn write(&mut self, ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill: bool) -> FsResult {
+    pub fn write(
+        &mut self,
+        ino: Ino,
+        parts: Vec<(u64, Bytes)>,
+        append: bool,
+        (kill, time): (bool, Option<Time>),
+    ) -> FsResult {
         let size = self.node(ino)?.attr.size;
         let first = if append { size } else { parts.first().map_or(0, |(off, _)| *off) };
         for (off, data) in parts {
@@ -95,11 +113,41 @@ impl State {
             self.put(ino, off, len, Place::Stage { at, poff: 0 })?;
             let attr = self.touch(ino)?;
             attr.size = attr.size.max(off + len);
-            if kill {
-                attr.mode &= !0o6000;
-            }
+            settle(attr, kill, time);
         }
         Ok(Reply::Wrote { off: first, attr: self.node(ino)?.attr.clone() })
+    }
+
+    pub fn lend_from_new_pack(&mut self) -> (PackId, Placement) {
+        let pack = PackId::new(PartitionId(0), 1000 + self.stage.packs.len() as u64);
+        let place = placement(4, 2);
+        self.stage.packs.push((pack, place.clone()));
+        self.stage.lent = Some((pack, place.clone(), 0));
+        (pack, place)
+    }
+
+    pub fn stop_lending(&mut self) {
+        self.stage.lent = None;
+    }
+
+    pub fn space(&mut self, bytes: u64) -> Reply {
+        let Some((pack, place, next)) = &mut self.stage.lent else { return Reply::Space(Vec::new()) };
+        let ul = (bytes.div_ceil(4 * BLOCK as u64) as u16).min(SHARD_BLOCKS - *next);
+        let range = StripeAt { pack: *pack, sb: *next, ul };
+        *next += ul;
+        Reply::Space(if ul > 0 { vec![(range, place.clone())] } else { Vec::new() })
+    }
+
+    pub fn commit(&mut self, ino: Ino, off: u64, stripes: Vec<Laid>, (kill, time): (bool, Option<Time>)) -> FsResult {
+        let mut end = off;
+        for laid in stripes {
+            self.put(ino, end, u64::from(laid.len), Place::Flash { stripe: laid.at, delta: 0 })?;
+            end += u64::from(laid.len);
+        }
+        let attr = self.touch(ino)?;
+        attr.size = attr.size.max(end);
+        settle(attr, kill, time);
+        Ok(Reply::Wrote { off, attr: attr.clone() })
     }
 
     pub fn fallocate(&mut self, ino: Ino, off: u64, len: u64, mode: FallocMode, keep: bool) -> Result<Attr> {

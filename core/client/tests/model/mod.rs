@@ -13,9 +13,12 @@ pub mod server;
 
 use std::sync::Arc;
 
-use braid_base::ids::{ClientId, DriveId, FsId, Ino, PartitionId, Vp};
-use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::attr::Time;
+use braid_base::ids::{ClientId, DriveId, FsId, Ino, PartitionId, Term, Vp};
+use braid_base::msg::drive::{DriveOp, DriveResult, ShardId};
 use braid_base::msg::fs::{FsResult, Request};
+use braid_base::record::PackClass;
+use braid_client::fs::Background;
 use braid_client::{BoxFuture, Fs, Session, Wire};
 
 use clock::Clock;
@@ -43,6 +46,25 @@ impl World {
         fs
     }
 
+    /// The same, with write-behind of `bytes`.
+    pub fn fs_behind(self: &Arc<Self>, bytes: usize) -> Fs {
+        let session = Session::new(self.clone(), ClientId(7));
+        let fs = Fs::with_write_behind(session, FsId(1), root(), self.clone(), bytes);
+        self.run(fs.make_root(0o755)).expect("a root can be made");
+        fs
+    }
+
+    /// Lends ranges of a new pack over the first six drives from now on.
+    pub fn lend(&self) {
+        let (pack, place) = self.server.state().lend_from_new_pack();
+        for (shard, drive) in place.drives.iter().enumerate() {
+            let id = ShardId { pack, shard: shard as u8 };
+            let (data, parity, class) = (place.data, place.parity, PackClass::User);
+            let op = DriveOp::Create { id, data, parity, class, term: Term(1), fs: FsId(1) };
+            self.run(self.drives.ask(*drive, op)).expect("create");
+        }
+    }
+
     /// Runs `future` to its end; time jumps whenever nothing else can happen.
     pub fn run<F: Future>(&self, future: F) -> F::Output {
         self.clock.run(future)
@@ -51,6 +73,16 @@ impl World {
 
 pub fn root() -> Ino {
     Ino::new(Vp(0), 1)
+}
+
+impl Background for World {
+    fn spawn(&self, work: BoxFuture<()>) {
+        self.clock.spawn(work);
+    }
+
+    fn wall(&self) -> Time {
+        Time { sec: 1_800_000_000 + (self.clock.now_ms() / 1000) as i64, nsec: 5 }
+    }
 }
 
 impl Wire for World {

@@ -11,6 +11,7 @@ use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
+use braid_client::fs::Background;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
 use braid_cluster::coordinator::Coordinator;
@@ -22,7 +23,7 @@ use braid_replica::{Kv, RocksKv, RocksOptions};
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
-use super::wire::{HostWire, Switch};
+use super::wire::{HostWire, Runtime, Switch};
 use crate::seat::SeatConfig;
 
 /// A drive that this host runs.
@@ -111,7 +112,15 @@ impl Host {
 
     /// A new client of this host. `client` must never have been used before in this cluster.
     pub fn session(&self, client: ClientId) -> Arc<Session> {
-        Session::new(Arc::new(HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions }), client)
+        Session::sharing_fate(
+            Arc::new(HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions }),
+            client,
+        )
+    }
+
+    /// Where clients of this host leave work that goes on after their call returned.
+    pub fn background(&self) -> Arc<dyn Background> {
+        Arc::new(Runtime(self.switch.runtime.clone()))
     }
 
     /// Bytes that file system `fs` may hold from now on, in all partitions together; `None`: no bound of its own.

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use braid_base::attr::Time;
 use braid_base::ids::{DriveId, FsId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
+use braid_client::fs::Background;
 use braid_client::mover;
 use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, Wire};
@@ -95,8 +97,14 @@ struct SeatStage {
 impl StageSource for SeatStage {
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
         let body = Op::ReadStage { at, poff, len };
-        let request =
-            Request { op: OpId::default(), done_upto: 0, fs: FsId::default(), cred: Default::default(), body };
+        let request = Request {
+            op: OpId::default(),
+            done_upto: 0,
+            fs: FsId::default(),
+            cred: Default::default(),
+            early: true,
+            body,
+        };
         let answer = ask(&self.switch, self.seat, request);
         Box::pin(async move {
             match answer.await? {
@@ -116,6 +124,19 @@ fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<FsResult>
             Err(Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered")))
         })
     })
+}
+
+/// Work of clients that goes on after their call returned.
+pub(super) struct Runtime(pub(super) tokio::runtime::Handle);
+
+impl Background for Runtime {
+    fn spawn(&self, work: BoxFuture<()>) {
+        self.0.spawn(work);
+    }
+
+    fn wall(&self) -> Time {
+        braid_io::clock::now().wall
+    }
 }
 
 /// The client's way to the parts of its own process.

@@ -1,0 +1,352 @@
+//! Bytes that programs wrote and that have not reached the cluster yet: gathered into runs, sent in flights.
+//!
+//! 1. [`Behind::take`] adds a write to the run that it continues, or begins one if it looks like part of a stream.
+//! 2. A run that is long or old enough, or that somebody waits for, takes off: it becomes a [`Flight`].
+//! 3. [`Behind::landed`] says how the flight ended. Its bytes are kept until then, and reads see them.
+//!
+//! Runs and flights of a file never overlap: a write over bytes that are still here has to wait until they landed.
+//! So flights may land in any order.
+//!
+//! What a program sees of a file is what the partition says with this laid over it: [`Behind::over`] for bytes,
+//! [`Behind::amend`] for attributes.
+
+mod file;
+mod recent;
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+use braid_base::attr::{Attr, Time, without_set_id};
+use braid_base::ids::Ino;
+use braid_base::limits::WRITE_MAX;
+use braid_base::{Error, Result};
+use bytes::Bytes;
+
+use file::File;
+use recent::Recent;
+
+/// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
+pub(crate) const FLIGHT_BYTES: u64 = 4 << 20;
+/// A write of at least this many bytes begins a run wherever it lies; a shorter one only where another ended.
+const STREAM_MIN: usize = 64 << 10;
+/// Runs of one file; one more sends off the one that was touched longest ago.
+const RUNS_MAX: usize = 16;
+/// What nobody adds to for so long takes off, milliseconds.
+pub(crate) const AGE_MS: u64 = 500;
+
+/// The dirty bytes of all files of one client.
+pub(crate) struct Behind {
+    /// How much may be here before writers wait, bytes; 0: nothing is held back.
+    bytes_max: usize,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    files: HashMap<Ino, File>,
+    recent: Recent,
+    bytes: usize,
+    next: u64,
+    /// Somebody looks after what grows old.
+    tended: bool,
+    wakers: Vec<Waker>,
+}
+
+/// What came of a write.
+pub(crate) enum Take {
+    /// It is here; these take off now.
+    Taken(Vec<Flight>),
+    /// It lies over bytes that are here: these must land first.
+    Overlaps,
+    /// It is no part of a stream: it should go its own way now.
+    Alone,
+    /// It would be taken, but no room was promised for it.
+    NoRoom,
+}
+
+/// A run on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    pub(crate) ino: Ino,
+    pub(crate) number: u64,
+    pub(crate) off: u64,
+    /// The bytes, in pieces as they came.
+    pub(crate) parts: Vec<Bytes>,
+    /// When the file was last written.
+    pub(crate) at: Time,
+    /// The write takes the set-id bits off.
+    pub(crate) kill: bool,
+}
+
+impl Flight {
+    /// Bytes in all.
+    pub(crate) fn len(&self) -> u64 {
+        self.parts.iter().map(|part| part.len() as u64).sum()
+    }
+}
+
+impl Behind {
+    pub(crate) fn new(bytes_max: usize) -> Self {
+        Self { bytes_max, held: Mutex::default() }
+    }
+
+    /// False if nothing is ever held back here.
+    pub(crate) fn is_on(&self) -> bool {
+        self.bytes_max > 0
+    }
+
+    /// A program writes `data` (not empty) at `off`. `promise` is asked once it is sure to be taken.
+    pub(crate) fn take(
+        &self,
+        ino: Ino,
+        (off, data): (u64, &Bytes),
+        kill: bool,
+        (now_ms, at): (u64, Time),
+        promise: impl FnOnce() -> bool,
+    ) -> Take {
+        assert!(data.len() <= WRITE_MAX, "one entry of the log must be able to hold it");
+        let mut held = self.held();
+        let Held { files, recent, bytes, next, .. } = &mut *held;
+        let end = off + data.len() as u64;
+        let follows = recent.follows(ino, off);
+        if let Some(file) = files.get(&ino)
+            && file.overlaps(off, end)
+        {
+            return Take::Overlaps;
+        }
+        let joins = files.get(&ino).is_some_and(|file| file.joins(off, end));
+        if !joins && !follows && data.len() < STREAM_MIN {
+            recent.wrote(ino, end);
+            return Take::Alone;
+        }
+        if !promise() {
+            return Take::NoRoom;
+        }
+        let file = files.entry(ino).or_default();
+        file.add(off, data.clone(), now_ms);
+        file.written = at;
+        file.kill |= kill;
+        *bytes += data.len();
+        let mut flights = Vec::new();
+        while let Some((off, parts)) = file.ready(RUNS_MAX, FLIGHT_BYTES) {
+            flights.push(file.depart(ino, next, off, parts));
+        }
+        Take::Taken(flights)
+    }
+
+    /// Everything of `ino` takes off.
+    pub(crate) fn send(&self, ino: Ino) -> Vec<Flight> {
+        let mut held = self.held();
+        let Held { files, next, .. } = &mut *held;
+        let Some(file) = files.get_mut(&ino) else { return Vec::new() };
+        file.take_all().into_iter().map(|(off, parts)| file.depart(ino, next, off, parts)).collect()
+    }
+
+    /// What was last touched at or before `before_ms` takes off.
+    pub(crate) fn send_old(&self, before_ms: u64) -> Vec<Flight> {
+        let mut held = self.held();
+        let Held { files, next, .. } = &mut *held;
+        let mut flights = Vec::new();
+        for (ino, file) in files.iter_mut() {
+            for (off, parts) in file.take_old(before_ms) {
+                flights.push(file.depart(*ino, next, off, parts));
+            }
+        }
+        flights
+    }
+
+    /// A flight ended: the file looks like that now, or why its bytes are lost.
+    pub(crate) fn landed(&self, flight: &Flight, result: Result<Option<Attr>>) {
+        let mut held = self.held();
+        let Held { files, recent, bytes, wakers, .. } = &mut *held;
+        *bytes -= flight.len() as usize;
+        if let Some(file) = files.get_mut(&flight.ino) {
+            file.land(flight.number);
+            match result {
+                Ok(Some(attr)) => recent.committed(attr),
+                Ok(None) => {}
+                Err(error) => file.error = Some(error),
+            }
+            if file.is_clean() {
+                files.remove(&flight.ino);
+            }
+        }
+        let wakers = std::mem::take(wakers);
+        drop(held);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Ready when all flights of `ino` that have taken off by now have landed.
+    pub(crate) async fn landing(&self, ino: Ino) {
+        let last = self.held().next;
+        self.wait(|held| held.files.get(&ino).is_none_or(|file| !file.is_flying(last))).await;
+    }
+
+    /// Ready when there is room for more.
+    pub(crate) async fn room(&self) {
+        self.wait(|held| held.bytes <= self.bytes_max).await;
+    }
+
+    /// What went wrong with bytes of `ino` that programs think are written; told once.
+    pub(crate) fn take_error(&self, ino: Ino) -> Option<Error> {
+        let mut held = self.held();
+        let error = held.files.get_mut(&ino)?.error.take();
+        if held.files.get(&ino).is_some_and(File::is_clean) {
+            held.files.remove(&ino);
+        }
+        error
+    }
+
+    /// True if more is here than should be.
+    pub(crate) fn is_over(&self) -> bool {
+        self.held().bytes > self.bytes_max
+    }
+
+    /// True if bytes of `ino` are here.
+    pub(crate) fn is_dirty(&self, ino: Ino) -> bool {
+        self.held().files.get(&ino).is_some_and(|file| file.end() > 0)
+    }
+
+    /// Dirty pieces within `[off, end)`, sorted, and where the last dirty byte of the file ends (0: none).
+    pub(crate) fn over(&self, ino: Ino, off: u64, end: u64) -> (Vec<(u64, Bytes)>, u64) {
+        self.held().files.get(&ino).map_or((Vec::new(), 0), |file| (file.within(off, end), file.end()))
+    }
+
+    /// Makes of what the partition said what programs of this client should see: not older than what it answered to
+    /// a flight, and with what is dirty on top.
+    pub(crate) fn amend(&self, attr: &mut Attr) {
+        let held = self.held();
+        if let Some(newer) = held.recent.newer(attr) {
+            *attr = newer;
+        }
+        if let Some(file) = held.files.get(&attr.ino).filter(|file| file.end() > 0) {
+            attr.size = attr.size.max(file.end());
+            (attr.mtime, attr.ctime) = (file.written, file.written);
+            if file.kill {
+                attr.mode = without_set_id(attr.mode);
+            }
+        }
+    }
+
+    /// True once: from now on the caller looks after what grows old, until [`Self::untended`].
+    pub(crate) fn tend(&self) -> bool {
+        !std::mem::replace(&mut self.held().tended, true)
+    }
+
+    /// True if nothing is left to look after; the caller then stops.
+    pub(crate) fn untended(&self) -> bool {
+        let mut held = self.held();
+        held.tended = held.bytes > 0;
+        !held.tended
+    }
+
+    /// Files with dirty bytes.
+    pub(crate) fn files(&self) -> Vec<Ino> {
+        self.held().files.keys().copied().collect()
+    }
+
+    async fn wait(&self, ready: impl Fn(&Held) -> bool) {
+        poll_fn(|cx| {
+            let mut held = self.held();
+            if ready(&held) {
+                return Poll::Ready(());
+            }
+            held.wakers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().expect("nothing panics while it holds the dirty bytes")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INO: Ino = Ino(7);
+
+    fn bytes(len: usize) -> Bytes {
+        Bytes::from(vec![1; len])
+    }
+
+    fn flights(take: Take) -> Option<Vec<(u64, u64)>> {
+        match take {
+            Take::Taken(flights) => Some(flights.iter().map(|flight| (flight.off, flight.len())).collect()),
+            Take::Overlaps | Take::Alone | Take::NoRoom => None,
+        }
+    }
+
+    fn write(behind: &Behind, off: u64, len: usize) -> Option<Vec<(u64, u64)>> {
+        flights(behind.take(INO, (off, &bytes(len)), false, (0, Time::default()), || true))
+    }
+
+    #[test]
+    fn small_writes_stay_alone_until_they_follow_each_other() {
+        let behind = Behind::new(1 << 30);
+        assert_eq!(write(&behind, 4096, 4096), None);
+        assert_eq!(write(&behind, 40_960, 4096), None);
+        assert_eq!(write(&behind, 45_056, 4096), Some(vec![]), "it begins where the last one ended");
+        assert_eq!(write(&behind, 49_152, 100), Some(vec![]));
+        assert_eq!(behind.over(INO, 0, u64::MAX).1, 49_252);
+        assert!(matches!(behind.take(INO, (49_200, &bytes(1)), false, (0, Time::default()), || true), Take::Overlaps));
+    }
+
+    #[test]
+    fn runs_that_meet_become_one_and_take_off_when_they_are_long() {
+        let behind = Behind::new(1 << 30);
+        for at in [1u64, 3, 0, 2] {
+            assert_eq!(
+                write(&behind, at << 20, 1 << 20),
+                if at == 2 { Some(vec![(0, 4 << 20)]) } else { Some(vec![]) }
+            );
+        }
+        assert!(behind.is_dirty(INO));
+        let sent = behind.send(INO);
+        assert!(sent.is_empty(), "it flies already");
+    }
+
+    #[test]
+    fn attributes_and_bytes_are_amended_until_landed_and_never_go_back() {
+        let behind = Behind::new(1 << 30);
+        assert_eq!(write(&behind, 0, 100_000), Some(vec![]));
+        let mut old = Attr { ino: INO, size: 10, change: 5, ..Attr::default() };
+        let before = old.clone();
+        behind.amend(&mut old);
+        assert_eq!(old.size, 100_000);
+        let flight = behind.send(INO).remove(0);
+        assert_eq!(behind.over(INO, 99_999, 200_000).0.len(), 1);
+        let new = Attr { size: 100_000, change: 6, ..before.clone() };
+        behind.landed(&flight, Ok(Some(new.clone())));
+        assert_eq!(behind.over(INO, 0, u64::MAX), (Vec::new(), 0));
+        let mut late = before;
+        behind.amend(&mut late);
+        assert_eq!(late, new, "an answer given before the landing is out of date");
+    }
+
+    #[test]
+    fn an_error_is_told_once() {
+        let behind = Behind::new(1 << 30);
+        assert_eq!(write(&behind, 0, 100_000), Some(vec![]));
+        let flight = behind.send(INO).remove(0);
+        behind.landed(&flight, Err(braid_base::ErrorKind::NoSpace.into()));
+        assert_eq!(behind.take_error(INO).map(|error| error.kind()), Some(braid_base::ErrorKind::NoSpace));
+        assert!(behind.take_error(INO).is_none());
+        assert!(behind.files().is_empty());
+    }
+
+    #[test]
+    fn what_is_left_alone_grows_old() {
+        let behind = Behind::new(1 << 30);
+        assert!(matches!(behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), || false), Take::NoRoom));
+        behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), || true);
+        assert!(behind.tend() && !behind.tend());
+        assert!(behind.send_old(9).is_empty());
+        assert!(!behind.untended());
+        assert_eq!(behind.send_old(10).len(), 1);
+    }
+}

@@ -1,0 +1,135 @@
+//! The dirty bytes of one file.
+
+use std::collections::BTreeMap;
+
+use braid_base::Error;
+use braid_base::attr::Time;
+use braid_base::ids::Ino;
+use bytes::Bytes;
+
+use super::Flight;
+
+/// Bytes in pieces.
+pub(super) type Parts = Vec<Bytes>;
+
+/// Runs that grow and flights, by offset; none of them overlap.
+#[derive(Default)]
+pub(super) struct File {
+    runs: BTreeMap<u64, Run>,
+    flights: BTreeMap<u64, Run>,
+    numbers: BTreeMap<u64, u64>,
+    /// When it was last written.
+    pub(super) written: Time,
+    /// Some of it is by somebody whose write takes the set-id bits off.
+    pub(super) kill: bool,
+    /// Bytes that were taken and are lost: why. Nobody was told yet.
+    pub(super) error: Option<Error>,
+}
+
+struct Run {
+    parts: Parts,
+    len: u64,
+    touched_ms: u64,
+}
+
+impl File {
+    /// True if some of `[off, end)` is here.
+    pub(super) fn overlaps(&self, off: u64, end: u64) -> bool {
+        let hit = |runs: &BTreeMap<u64, Run>| runs.range(..end).next_back().is_some_and(|(at, run)| at + run.len > off);
+        hit(&self.runs) || hit(&self.flights)
+    }
+
+    /// True if a run ends at `off` or begins at `end`.
+    pub(super) fn joins(&self, off: u64, end: u64) -> bool {
+        self.before(off).is_some() || self.runs.contains_key(&end)
+    }
+
+    /// The run that ends at `off`.
+    fn before(&self, off: u64) -> Option<u64> {
+        self.runs.range(..off).next_back().filter(|(at, run)| *at + run.len == off).map(|(at, _)| *at)
+    }
+
+    /// Adds bytes that overlap nothing here.
+    pub(super) fn add(&mut self, off: u64, data: Bytes, now_ms: u64) {
+        let len = data.len() as u64;
+        let after = self.runs.remove(&(off + len));
+        let at = self.before(off).unwrap_or(off);
+        let run = self.runs.entry(at).or_insert_with(|| Run { parts: Vec::new(), len: 0, touched_ms: now_ms });
+        run.parts.push(data);
+        run.len += len;
+        run.touched_ms = now_ms;
+        if let Some(after) = after {
+            run.parts.extend(after.parts);
+            run.len += after.len;
+        }
+    }
+
+    /// A run that should take off: it is long, or there are too many.
+    pub(super) fn ready(&mut self, runs_max: usize, long: u64) -> Option<(u64, Parts)> {
+        let by_length = self.runs.iter().find(|(_, run)| run.len >= long).map(|(at, _)| *at);
+        let oldest = || self.runs.iter().min_by_key(|(_, run)| run.touched_ms).map(|(at, _)| *at);
+        let at = by_length.or_else(|| if self.runs.len() > runs_max { oldest() } else { None })?;
+        self.runs.remove(&at).map(|run| (at, run.parts))
+    }
+
+    /// All runs.
+    pub(super) fn take_all(&mut self) -> Vec<(u64, Parts)> {
+        std::mem::take(&mut self.runs).into_iter().map(|(at, run)| (at, run.parts)).collect()
+    }
+
+    /// Runs that were last added to at or before `before_ms`.
+    pub(super) fn take_old(&mut self, before_ms: u64) -> Vec<(u64, Parts)> {
+        self.runs.extract_if(.., |_, run| run.touched_ms <= before_ms).map(|(at, run)| (at, run.parts)).collect()
+    }
+
+    /// Makes a flight of a run that was taken out.
+    pub(super) fn depart(&mut self, ino: Ino, next: &mut u64, off: u64, parts: Parts) -> Flight {
+        *next += 1;
+        let len = parts.iter().map(|part| part.len() as u64).sum();
+        self.flights.insert(off, Run { parts: parts.clone(), len, touched_ms: 0 });
+        self.numbers.insert(*next, off);
+        Flight { ino, number: *next, off, parts, at: self.written, kill: self.kill }
+    }
+
+    pub(super) fn land(&mut self, number: u64) {
+        if let Some(off) = self.numbers.remove(&number) {
+            self.flights.remove(&off);
+        }
+    }
+
+    /// True if a flight with a number up to `last` has not landed.
+    pub(super) fn is_flying(&self, last: u64) -> bool {
+        self.numbers.first_key_value().is_some_and(|(number, _)| *number <= last)
+    }
+
+    /// Nothing is left to remember.
+    pub(super) fn is_clean(&self) -> bool {
+        self.runs.is_empty() && self.flights.is_empty() && self.error.is_none()
+    }
+
+    /// Where the last byte here ends; 0 if there is none.
+    pub(super) fn end(&self) -> u64 {
+        let last = |runs: &BTreeMap<u64, Run>| runs.last_key_value().map_or(0, |(at, run)| at + run.len);
+        last(&self.runs).max(last(&self.flights))
+    }
+
+    /// The pieces within `[off, end)`, sorted.
+    pub(super) fn within(&self, off: u64, end: u64) -> Vec<(u64, Bytes)> {
+        let mut pieces = Vec::new();
+        for (start, run) in self.runs.range(..end).chain(self.flights.range(..end)) {
+            let mut at = *start;
+            if at + run.len <= off {
+                continue;
+            }
+            for part in &run.parts {
+                let (from, to) = (at.max(off), (at + part.len() as u64).min(end));
+                if from < to {
+                    pieces.push((from, part.slice((from - at) as usize..(to - at) as usize)));
+                }
+                at += part.len() as u64;
+            }
+        }
+        pieces.sort_by_key(|(at, _)| *at);
+        pieces
+    }
+}

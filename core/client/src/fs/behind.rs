@@ -1,0 +1,270 @@
+//! Write-behind: a write returns when its bytes are here; they go to the cluster in large flights (design 5.7).
+//!
+//! What a program is promised is what POSIX promises: others see the bytes at once, because every call of this client
+//! looks here first; they last when `fsync` returned. An error that comes later is told by the next `fsync` or close.
+//! Room is lent ahead of need, so a file system that is full says so when the write is made.
+
+use std::sync::{Arc, Weak};
+
+use braid_base::attr::{Attr, Time};
+use braid_base::ids::{FsId, Ino};
+use braid_base::limits::{DIRECT_MIN, WRITE_MAX, WRITE_PARTS_MAX};
+use braid_base::msg::fs::Op;
+use braid_base::{Error, ErrorKind, Result};
+use bytes::{Bytes, BytesMut};
+
+use super::{Fs, Written};
+use crate::behind::{AGE_MS, FLIGHT_BYTES, Flight, Take};
+use crate::join::join_bounded;
+use crate::session::Session;
+use crate::wire::BoxFuture;
+
+/// Files that are flushed at a time when all are.
+const FILES_AT_ONCE: usize = 32;
+
+/// Where work goes on after a call returned, and the clock for the times of files.
+pub trait Background: Send + Sync + 'static {
+    /// Runs `work` to its end beside everything else.
+    fn spawn(&self, work: BoxFuture<()>);
+
+    /// Wall-clock time.
+    fn wall(&self) -> Time;
+}
+
+/// Wants to know how a file looks after bytes of it that were written earlier reached the cluster.
+pub trait Watcher: Send + Sync + 'static {
+    /// It looks like `attr`.
+    fn changed(&self, attr: &Attr);
+}
+
+impl Fs {
+    /// Like [`Fs::new`], and up to `bytes_max` written bytes may be here before writers wait. All programs that use
+    /// the file system must do so through this one `Fs` and its clones.
+    pub fn with_write_behind(
+        session: Arc<Session>,
+        fs: FsId,
+        root: Ino,
+        background: Arc<dyn Background>,
+        bytes_max: usize,
+    ) -> Self {
+        Self::make(session, fs, root, Some(background), bytes_max)
+    }
+
+    /// From now on, while it lives, `watcher` hears of what reaches the cluster late.
+    pub fn watch(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = self.0.watchers.lock().expect("nothing panics while it holds the watchers");
+        watchers.retain(|watcher| watcher.strong_count() > 0);
+        watchers.push(watcher);
+    }
+
+    /// Writes back everything that is here. Errors: the first; those of other files are kept for their `fsync`.
+    pub async fn flush_all(&self) -> Result<()> {
+        let files = self.0.behind.files();
+        let done = join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.flush(ino)).collect()).await;
+        done.into_iter().collect::<Result<Vec<()>>>().map(drop)
+    }
+
+    /// Waits until all that was written to `ino` so far has reached the cluster. Errors: what became of earlier writes,
+    /// told once.
+    pub async fn flush(&self, ino: Ino) -> Result<()> {
+        self.settle(ino).await;
+        self.written_well(ino)
+    }
+
+    /// What went wrong with earlier writes to `ino`, if nobody was told yet.
+    pub fn written_well(&self, ino: Ino) -> Result<()> {
+        self.0.behind.take_error(ino).map_or(Ok(()), Err)
+    }
+
+    /// As [`Self::flush`], and an error stays for whoever asks for it.
+    pub(super) async fn settle(&self, ino: Ino) {
+        if self.0.behind.is_dirty(ino) {
+            self.launch(self.0.behind.send(ino));
+            self.0.behind.landing(ino).await;
+        }
+    }
+
+    /// Takes a write, if it may be held back: `None` if it must be made now, over nothing that is still here.
+    pub(super) async fn write_behind(&self, ino: Ino, off: u64, data: &Bytes, kill: bool) -> Option<Written> {
+        let background = self.0.background.as_ref()?;
+        let now = (self.0.reader.wire().now_ms(), background.wall());
+        let (p, len) = (self.0.session.home(ino), data.len() as u64);
+        let mut asked = false;
+        loop {
+            match self.0.behind.take(ino, (off, data), kill, now, || self.0.lent.promise(p, len, now.0)) {
+                Take::Taken(flights) => {
+                    self.launch(flights);
+                    self.tend();
+                    if self.0.behind.is_over() {
+                        self.launch(self.0.behind.send_old(u64::MAX));
+                        self.0.behind.room().await;
+                    }
+                    return Some(Written { off, len, attr: None });
+                }
+                Take::Overlaps => self.settle(ino).await,
+                Take::NoRoom if !asked && self.borrow(ino, len, now.0).await => asked = true,
+                // Without room for sure the partition has to say whether there is some.
+                Take::NoRoom | Take::Alone => return None,
+            }
+        }
+    }
+
+    /// What programs should see of what the partition said.
+    pub(super) fn amended(&self, mut attr: Attr) -> Attr {
+        if self.0.behind.is_on() {
+            self.0.behind.amend(&mut attr);
+        }
+        attr
+    }
+
+    /// Lays what is here over bytes `[off, off+len)` of `ino`, which `below` reads.
+    pub(super) async fn read_over(
+        &self,
+        ino: Ino,
+        off: u64,
+        len: u64,
+        below: impl Future<Output = Result<Bytes>>,
+    ) -> Result<Bytes> {
+        let (pieces, dirty_end) = match self.0.behind.is_on() {
+            true => self.0.behind.over(ino, off, off.saturating_add(len)),
+            false => (Vec::new(), 0),
+        };
+        if let [(at, bytes)] = &pieces[..]
+            && *at == off
+            && bytes.len() as u64 == len
+        {
+            return Ok(bytes.clone());
+        }
+        let below = below.await?;
+        let seen = dirty_end.saturating_sub(off).min(len) as usize;
+        if pieces.is_empty() && seen <= below.len() {
+            return Ok(below);
+        }
+        let mut out = BytesMut::from(below);
+        if out.len() < seen {
+            out.resize(seen, 0);
+        }
+        for (at, bytes) in pieces {
+            let from = (at - off) as usize;
+            out[from..from + bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(out.freeze())
+    }
+
+    pub(super) fn launch(&self, flights: Vec<Flight>) {
+        let Some(background) = &self.0.background else { return };
+        for flight in flights {
+            let this = self.clone();
+            background.spawn(Box::pin(async move { this.fly(flight).await }));
+        }
+    }
+
+    /// Somebody looks after what grows old, from now on until nothing is here.
+    fn tend(&self) {
+        if let Some(background) = &self.0.background
+            && self.0.behind.tend()
+        {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                let wire = this.0.reader.wire();
+                while !this.0.behind.untended() {
+                    wire.sleep_ms(AGE_MS / 2).await;
+                    this.launch(this.0.behind.send_old(wire.now_ms().saturating_sub(AGE_MS)));
+                }
+            }));
+        }
+    }
+
+    async fn fly(&self, flight: Flight) {
+        self.0.lent.redeem(self.0.session.home(flight.ino), flight.len());
+        let result = match self.send(&flight).await {
+            Ok(attr) => {
+                let watchers = self.0.watchers.lock().expect("nothing panics while it holds the watchers").clone();
+                watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed(&attr));
+                Ok(Some(attr))
+            }
+            // Its last name and its last reference are gone: so are its bytes.
+            Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound) => Ok(None),
+            Err(error) => {
+                tracing::error!(ino = %flight.ino, off = flight.off, len = flight.len(), %error, "written bytes are lost");
+                Err(error)
+            }
+        };
+        self.0.behind.landed(&flight, result);
+    }
+
+    /// The bytes of a flight go to the cluster: straight to the drives, or through the log if they are few or the
+    /// straight way is not open.
+    async fn send(&self, flight: &Flight) -> Result<Attr> {
+        let mut last = None;
+        for (off, parts) in cut(flight, FLIGHT_BYTES) {
+            let len: usize = parts.iter().map(Bytes::len).sum();
+            let done = match len >= DIRECT_MIN {
+                true => self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at))).await,
+                false => None,
+            };
+            last = match done {
+                Some(done) => done?.attr,
+                None => self.write_parts(flight, off, parts).await?,
+            };
+        }
+        last.ok_or_else(|| Error::new(ErrorKind::Io, "a flight without bytes"))
+    }
+
+    /// The same through the log; parts are at most `WRITE_MAX` bytes each.
+    async fn write_parts(&self, flight: &Flight, off: u64, parts: Vec<Bytes>) -> Result<Option<Attr>> {
+        let (mut last, mut end, mut left) = (None, off, parts.into_iter().peekable());
+        while left.peek().is_some() {
+            let (mut entry, mut len) = (Vec::new(), 0);
+            while entry.len() < WRITE_PARTS_MAX
+                && let Some(part) = left.next_if(|part| len + part.len() <= WRITE_MAX)
+            {
+                len += part.len();
+                entry.push((end, part.clone()));
+                end += part.len() as u64;
+            }
+            let (ino, kill_suid_sgid, at) = (flight.ino, flight.kill, Some(flight.at));
+            let body = Op::Write { ino, parts: entry, append: false, kill_suid_sgid, at };
+            last = self.wrote("write", ino, body, len as u64).await?.attr;
+        }
+        Ok(last)
+    }
+}
+
+/// A flight in pieces of at most `most` bytes, each with its offset.
+fn cut(flight: &Flight, most: u64) -> Vec<(u64, Vec<Bytes>)> {
+    let (mut pieces, mut at): (Vec<(u64, Vec<Bytes>)>, _) = (Vec::new(), flight.off);
+    let mut room = 0;
+    for part in &flight.parts {
+        let mut left = part.clone();
+        while !left.is_empty() {
+            if room == 0 {
+                pieces.push((at, Vec::new()));
+                room = most as usize;
+            }
+            let head = left.split_to(left.len().min(room));
+            (at, room) = (at + head.len() as u64, room - head.len());
+            if let Some((_, parts)) = pieces.last_mut() {
+                parts.push(head);
+            }
+        }
+    }
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cut;
+    use crate::behind::Flight;
+    use braid_base::attr::Time;
+    use braid_base::ids::Ino;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_flight_is_cut_without_losing_a_byte() {
+        let parts = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"defgh"), Bytes::from_static(b"i")];
+        let flight = Flight { ino: Ino(1), number: 1, off: 100, parts, at: Time::default(), kill: false };
+        let cut: Vec<(u64, Vec<u8>)> = cut(&flight, 4).into_iter().map(|(off, parts)| (off, parts.concat())).collect();
+        assert_eq!(cut, [(100, b"abcd".to_vec()), (104, b"efgh".to_vec()), (108, b"i".to_vec())]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Ranges of packs that partitions lent to this client, and how stripes are cut from them.
+//!
+//! A range is used from the front, each block once: whatever becomes of a stripe, its blocks are not used again.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use braid_base::ids::{DriveId, PartitionId};
+use braid_base::limits::{BLOCK, CHUNK, GRANT_BYTES_MAX, GRANT_MS, STRIPE_BYTES};
+use braid_base::msg::fs::Laid;
+use braid_base::record::{Placement, StripeAt};
+
+/// Least to ask for, bytes.
+const ASK_MIN: u64 = 1 << 20;
+/// Stripes shorter than this are not cut from the end of a range, bytes: six drives would each get next to nothing.
+const STRIPE_MIN: u64 = 64 << 10;
+
+/// What this client has.
+#[derive(Default)]
+pub(crate) struct Lent(Mutex<HashMap<PartitionId, Kept>>);
+
+/// Of one partition.
+#[derive(Default)]
+struct Kept {
+    ranges: VecDeque<Range>,
+    /// Bytes of them that are meant for what was written already and is not cut yet.
+    promised: u64,
+    /// Asked for last, bytes, and until when that says how much is needed.
+    asked: (u64, u64),
+}
+
+struct Range {
+    at: StripeAt,
+    place: Placement,
+    until_ms: u64,
+}
+
+impl Range {
+    fn room(&self) -> u64 {
+        u64::from(self.at.ul) * u64::from(self.place.data) * BLOCK as u64
+    }
+}
+
+/// What came of [`Lent::cut`].
+#[derive(Debug)]
+pub(crate) enum Cut {
+    /// All of it.
+    Stripes(Vec<(Laid, Placement)>),
+    /// Not enough is at hand.
+    TooLittle,
+    /// A drive that would have to take its part is one to avoid: more ranges would not help.
+    Avoided,
+}
+
+impl Lent {
+    /// Keeps room for `len` bytes, if there is some beyond what was promised before. [`Self::redeem`] ends it.
+    pub(crate) fn promise(&self, p: PartitionId, len: u64, now_ms: u64) -> bool {
+        let mut kept = self.kept();
+        let kept = kept.entry(p).or_default();
+        kept.ranges.retain(|range| now_ms < range.until_ms);
+        let room: u64 = kept.ranges.iter().map(Range::room).sum();
+        let fits = kept.promised + len <= room;
+        kept.promised += if fits { len } else { 0 };
+        fits
+    }
+
+    /// What was promised is cut next, or not needed any more.
+    pub(crate) fn redeem(&self, p: PartitionId, len: u64) {
+        if let Some(kept) = self.kept().get_mut(&p) {
+            kept.promised -= len;
+        }
+    }
+
+    /// Stripes for `len` bytes from `off` of a file on, the last of them perhaps padded. They end where chunks of the
+    /// file do, as far as that does not make tiny ones.
+    pub(crate) fn cut(
+        &self,
+        p: PartitionId,
+        (off, len): (u64, u64),
+        now_ms: u64,
+        avoid: &dyn Fn(DriveId) -> bool,
+    ) -> Cut {
+        let mut kept = self.kept();
+        let ranges = &mut kept.entry(p).or_default().ranges;
+        ranges.retain(|range| now_ms < range.until_ms);
+        let (mut room, mut count) = (0, 0);
+        while room < len {
+            let Some(range) = ranges.get(count) else { return Cut::TooLittle };
+            if range.place.drives.iter().any(|drive| avoid(*drive)) {
+                return Cut::Avoided;
+            }
+            room += range.room();
+            count += 1;
+        }
+        let (mut stripes, mut left) = (Vec::with_capacity(count + 1), len);
+        while left > 0 {
+            let Some(range) = ranges.front_mut() else { return Cut::TooLittle };
+            let to_chunk = CHUNK - (off + len - left) % CHUNK;
+            let most = if to_chunk < STRIPE_MIN { STRIPE_BYTES as u64 } else { to_chunk };
+            let bytes = left.min(range.room()).min(most);
+            let ul = bytes.div_ceil(u64::from(range.place.data) * BLOCK as u64) as u16;
+            let at = StripeAt { ul, ..range.at };
+            stripes.push((Laid { at, epoch: range.place.epoch, len: bytes as u32 }, range.place.clone()));
+            left -= bytes;
+            (range.at.sb, range.at.ul) = (range.at.sb + ul, range.at.ul - ul);
+            if range.room() < STRIPE_MIN {
+                ranges.pop_front();
+            }
+        }
+        Cut::Stripes(stripes)
+    }
+
+    /// How much to ask for when there is not enough for `len` bytes: more each time, if the last time is not long ago.
+    pub(crate) fn ask(&self, p: PartitionId, len: u64, now_ms: u64) -> u64 {
+        let mut kept = self.kept();
+        let (last, until_ms) = &mut kept.entry(p).or_default().asked;
+        let more = if now_ms < *until_ms { 2 * *last } else { ASK_MIN };
+        *last = more.max(len).min(GRANT_BYTES_MAX);
+        *until_ms = now_ms + GRANT_MS / 2;
+        *last
+    }
+
+    /// Takes what was lent in answer to a question sent at `asked_ms`.
+    pub(crate) fn keep(&self, p: PartitionId, lent: Vec<(StripeAt, Placement)>, asked_ms: u64) {
+        let until_ms = asked_ms + GRANT_MS / 2;
+        let ranges = lent.into_iter().map(|(at, place)| Range { at, place, until_ms });
+        self.kept().entry(p).or_default().ranges.extend(ranges);
+    }
+
+    /// The partition does not know what it lent any more.
+    pub(crate) fn forget(&self, p: PartitionId) {
+        if let Some(kept) = self.kept().get_mut(&p) {
+            kept.ranges.clear();
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, HashMap<PartitionId, Kept>> {
+        self.0.lock().expect("nothing panics while it holds the ranges")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::ids::{Epoch, PackId};
+
+    const P: PartitionId = PartitionId(0);
+
+    fn lent(sb: u16, ul: u16) -> (StripeAt, Placement) {
+        let drives = (0..6).map(DriveId).collect();
+        let place = Placement { data: 4, parity: 2, epoch: Epoch(1), drives };
+        (StripeAt { pack: PackId::new(P, 1), sb, ul }, place)
+    }
+
+    fn cut(ranges: &Lent, len: u64, now_ms: u64) -> Option<Vec<(u16, u16, u32)>> {
+        let Cut::Stripes(cut) = ranges.cut(P, (0, len), now_ms, &|drive| drive == DriveId(9)) else { return None };
+        Some(cut.into_iter().map(|(laid, _)| (laid.at.sb, laid.at.ul, laid.len)).collect())
+    }
+
+    #[test]
+    fn each_block_is_cut_once_from_the_front() {
+        let ranges = Lent::default();
+        assert_eq!(cut(&ranges, 1, 0), None);
+        ranges.keep(P, vec![lent(8, 100), lent(300, 64)], 0);
+        assert_eq!(cut(&ranges, 1 << 20, 0), Some(vec![(8, 64, 1 << 20)]));
+        // 36 blocks of each shard are left in the first range: 576 KiB.
+        assert_eq!(cut(&ranges, 700 << 10, 0), Some(vec![(72, 36, 576 << 10), (300, 8, 124 << 10)]));
+        assert_eq!(cut(&ranges, 1 << 20, 0), None);
+        assert_eq!(cut(&ranges, 100_001, 0), Some(vec![(308, 7, 100_001)]));
+        assert!(matches!(ranges.cut(P, (0, 1), 0, &|drive| drive == DriveId(3)), Cut::Avoided));
+        assert_eq!(cut(&ranges, 1, GRANT_MS / 2), None);
+    }
+
+    #[test]
+    fn stripes_end_with_the_chunks_of_the_file() {
+        let ranges = Lent::default();
+        ranges.keep(P, vec![lent(0, 500)], 0);
+        let Cut::Stripes(cut) = ranges.cut(P, (CHUNK - 100_000, 2 << 20), 0, &|_| false) else {
+            panic!("there is room")
+        };
+        let lens: Vec<u32> = cut.iter().map(|(laid, _)| laid.len).collect();
+        assert_eq!(lens, [100_000, 1 << 20, (1 << 20) - 100_000]);
+    }
+
+    #[test]
+    fn room_is_promised_once() {
+        let ranges = Lent::default();
+        ranges.keep(P, vec![lent(0, 64)], 0);
+        assert!(ranges.promise(P, 1 << 19, 0) && ranges.promise(P, 1 << 19, 0) && !ranges.promise(P, 1, 0));
+        ranges.redeem(P, 1 << 19);
+        assert!(ranges.promise(P, 1, 0));
+        assert!(!ranges.promise(P, 1, GRANT_MS), "what was lent is not ours any more");
+    }
+
+    #[test]
+    fn who_asks_again_asks_for_more() {
+        let ranges = Lent::default();
+        let asked: Vec<u64> = (0..6).map(|now| ranges.ask(P, 100, now) >> 20).collect();
+        assert_eq!(asked, [1, 2, 4, 8, 16, 16]);
+        assert_eq!(ranges.ask(P, 3 << 20, GRANT_MS) >> 20, 3);
+    }
+}

@@ -1,0 +1,66 @@
+//! Writes one stripe: codes its bytes and puts all shards on their drives.
+
+use std::sync::Arc;
+
+use braid_base::Result;
+use braid_base::crc::block_crcs;
+use braid_base::ids::DriveId;
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, ShardId};
+use braid_base::record::{Placement, StripeAt};
+use bytes::{Buf, Bytes, BytesMut};
+
+use crate::join::{ask_drive, join_bounded};
+use crate::reader::code_of;
+use crate::wire::Wire;
+
+/// Puts a stripe on its drives; `logical` are its `D * ul * 4096` bytes, padding included. When it returns, all shards
+/// are durable. `waits_ms`: see [`ask_drive`]. Errors: the first drive that did not take its shard, and why.
+pub(crate) async fn put(
+    wire: &Arc<dyn Wire>,
+    at: StripeAt,
+    place: &Placement,
+    logical: Bytes,
+    waits_ms: &[u64],
+) -> std::result::Result<(), (DriveId, braid_base::Error)> {
+    let first = place.drives.first().copied().unwrap_or(DriveId(0));
+    let code = code_of(place).map_err(|error| (first, error))?;
+    let unit = usize::from(at.ul) * BLOCK;
+    let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
+    let mut parity = aligned(code.parity() * unit);
+    parity.resize(code.parity() * unit, 0);
+    code.encode(&data, &mut parity.chunks_exact_mut(unit).collect::<Vec<_>>());
+    let parity = parity.freeze();
+    let shards = (0..code.shards()).map(|shard| match shard.checked_sub(code.data()) {
+        None => logical.slice(shard * unit..(shard + 1) * unit),
+        Some(row) => parity.slice(row * unit..(row + 1) * unit),
+    });
+    let puts = place.drives.iter().zip(shards).enumerate().map(|(shard, (drive, data))| async move {
+        let id = ShardId { pack: at.pack, shard: shard as u8 };
+        put_shard(wire, *drive, id, at.sb, data, waits_ms).await.map_err(|error| (*drive, error))
+    });
+    let done = join_bounded(code.shards(), puts.collect()).await;
+    done.into_iter().collect::<std::result::Result<Vec<()>, _>>().map(drop)
+}
+
+async fn put_shard(
+    wire: &Arc<dyn Wire>,
+    drive: DriveId,
+    id: ShardId,
+    block: u16,
+    data: Bytes,
+    waits_ms: &[u64],
+) -> Result<()> {
+    let op = DriveOp::Put { id, block, crcs: block_crcs(&data), data };
+    let answer = ask_drive(&**wire, drive, &op, waits_ms).await;
+    answer.map(drop).map_err(|error| error.within(format!("write of {} shard {} to {drive}", id.pack, id.shard)))
+}
+
+/// An empty buffer for `len` bytes that begins at a block: drives write from such memory without a copy.
+pub(crate) fn aligned(len: usize) -> BytesMut {
+    let mut buffer = BytesMut::with_capacity(len + BLOCK);
+    let pad = buffer.as_ptr().align_offset(BLOCK);
+    buffer.resize(pad, 0);
+    buffer.advance(pad);
+    buffer
+}

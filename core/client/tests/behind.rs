@@ -1,0 +1,275 @@
+//! Write-behind: what programs see is what they wrote, whatever is still on its way, and what `fsync` promised is there.
+
+mod model;
+
+use std::sync::Arc;
+
+use braid_base::ErrorKind;
+use braid_base::attr::{SetAttr, SetTime, Time};
+use braid_base::ids::{ClientId, FsId, Ino};
+use braid_base::msg::fs::{Cred, FallocMode};
+use braid_client::fs::{Create, Seek};
+use braid_client::{Fs, Session};
+use bytes::Bytes;
+use model::drives::Fault;
+use model::server::Mishap;
+use model::{World, root};
+
+const ROOM: usize = 6 << 20;
+
+fn world() -> (Arc<World>, Fs, Ino) {
+    world_with(ROOM)
+}
+
+fn world_with(room: usize) -> (Arc<World>, Fs, Ino) {
+    let world = World::new(1);
+    let fs = world.fs_behind(room);
+    let what = Create { mode: 0o4755, open: true, ..Create::default() };
+    let ino = world.run(fs.create(Cred::default(), root(), b"file", what)).expect("create").ino;
+    world.server.asked();
+    (world, fs, ino)
+}
+
+fn write(world: &World, fs: &Fs, ino: Ino, off: u64, len: usize, byte: u8) {
+    let done = world.run(fs.write(ino, off, Bytes::from(vec![byte; len]), false, false)).expect("write");
+    assert_eq!((done.off, done.len), (off, len as u64));
+}
+
+fn asked(world: &World, name: &str) -> usize {
+    world.server.asked().iter().filter(|asked| *asked == name).count()
+}
+
+#[test]
+fn a_stream_goes_straight_to_the_drives_in_few_entries() {
+    let (world, fs, ino) = world_with(64 << 20);
+    world.lend();
+    for at in 0..64 {
+        write(&world, &fs, ino, at << 17, 1 << 17, at as u8);
+    }
+    world.run(fs.fsync(ino)).expect("fsync");
+    let names = world.server.asked();
+    let count = |name: &str| names.iter().filter(|asked| *asked == name).count();
+    assert_eq!((count("CommitWrite"), count("Write")), (2, 0), "{names:?}");
+    let read = world.run(fs.read(ino, 0, 8 << 20)).expect("read");
+    assert!(read.chunks(1 << 17).enumerate().all(|(at, chunk)| chunk.iter().all(|byte| *byte == at as u8)));
+}
+
+#[test]
+fn without_lent_room_writes_are_made_at_once() {
+    let (world, fs, ino) = world();
+    write(&world, &fs, ino, 0, 1 << 20, 1);
+    assert_eq!(asked(&world, "Write"), 1);
+}
+
+#[test]
+fn what_is_not_yet_there_is_seen_by_everyone() {
+    let (world, fs, ino) = world();
+    world.lend();
+    world.run(fs.write(ino, 100, Bytes::from(vec![7; 200_000]), false, true)).expect("write");
+    assert_eq!(asked(&world, "Write") + asked(&world, "CommitWrite"), 0, "it is held back");
+    let attr = world.run(fs.getattr(ino)).expect("attr");
+    assert_eq!((attr.size, attr.mode), (200_100, 0o755), "longer, and no longer set-uid");
+    assert_eq!(world.run(fs.lookup(root(), b"file")).expect("entry").attr, attr);
+    let (entries, _) = world.run(fs.readdir(root(), 0, 10, true)).expect("list");
+    assert_eq!(entries[0].attr.as_ref(), Some(&attr));
+    let read = world.run(fs.read(ino, 0, 1 << 20)).expect("read");
+    assert!(read[..100].iter().all(|byte| *byte == 0) && read[100..].iter().all(|byte| *byte == 7));
+    assert_eq!(read.len(), 200_100);
+    assert_eq!(world.run(fs.read(ino, 200_050, 1 << 20)).expect("read").len(), 50);
+    assert_eq!(world.run(fs.seek(ino, 0, Seek::Data)).expect("seek"), Some(100), "this one waits for the landing");
+    let landed = world.run(fs.getattr(ino)).expect("attr");
+    assert_eq!((landed.size, landed.mtime), (attr.size, attr.mtime), "the time of the write stays");
+}
+
+#[test]
+fn a_time_that_is_set_after_a_write_stays() {
+    let (world, fs, ino) = world();
+    world.lend();
+    write(&world, &fs, ino, 0, 1 << 20, 1);
+    let then = Time { sec: 1_000_000, nsec: 0 };
+    let set = SetAttr { mtime: Some(SetTime::To(then)), ..SetAttr::default() };
+    world.run(fs.setattr(ino, set)).expect("utimens");
+    world.run(fs.fsync(ino)).expect("fsync");
+    assert_eq!(world.run(fs.getattr(ino)).expect("attr").mtime, then);
+}
+
+#[test]
+fn what_nobody_waits_for_goes_by_itself() {
+    let (world, fs, ino) = world();
+    world.lend();
+    write(&world, &fs, ino, 0, 100_000, 3);
+    let clock = world.clock.clone();
+    world.run(clock.sleep(2_000));
+    assert_eq!(asked(&world, "Write"), 1, "too little for the drives: through the log");
+    assert_eq!(world.server.state().nodes[&ino].attr.size, 100_000);
+}
+
+#[test]
+fn writers_wait_when_too_much_is_here() {
+    let (world, fs, ino) = world();
+    world.lend();
+    for at in 0..24 {
+        write(&world, &fs, ino, at << 20, 1 << 20, at as u8);
+        let there: u64 = world.server.state().nodes[&ino].attr.size;
+        assert!(((at + 1) << 20).saturating_sub(there) <= ROOM as u64 + (1 << 20), "at {at} only {there} are there");
+    }
+}
+
+#[test]
+fn a_drive_that_fails_costs_nothing_but_the_straight_way() {
+    let (world, fs, ino) = world();
+    world.lend();
+    for fault in [Fault::Broken, Fault::Silent, Fault::Empty] {
+        world.drives.break_it(5, fault);
+        write(&world, &fs, ino, 0, 1 << 20, 1);
+        world.run(fs.fsync(ino)).expect("through the log");
+        world.drives.mend_all();
+    }
+    assert!(asked(&world, "Write") > 0);
+}
+
+#[test]
+fn an_error_is_told_by_the_next_fsync_and_only_there() {
+    let (world, fs, ino) = world();
+    world.lend();
+    write(&world, &fs, ino, 0, 1 << 20, 1);
+    world.server.state().mishaps.push_back(Mishap::Refuse(ErrorKind::NoSpace));
+    assert_eq!(world.run(fs.fsync(ino)).expect_err("lost").kind(), ErrorKind::NoSpace);
+    world.run(fs.fsync(ino)).expect("told once");
+    assert_eq!(world.run(fs.getattr(ino)).expect("attr").size, 0);
+}
+
+#[test]
+fn bytes_of_a_file_that_is_gone_are_dropped() {
+    let (world, fs, ino) = world();
+    world.lend();
+    write(&world, &fs, ino, 0, 1 << 20, 1);
+    world.run(fs.unlink(root(), b"file")).expect("unlink");
+    world.run(fs.close(ino)).expect("close");
+    world.run(fs.flush(ino)).expect("nobody is left to care");
+}
+
+/// What happens to the file; the same is done to a plain vector.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Write(u64, usize),
+    Follow(usize),
+    Append(usize),
+    Cut(u64),
+    Punch(u64, u64),
+    Zero(u64, u64),
+    Read(u64, u64),
+    Sync,
+    Rest(u64),
+    Lend(bool),
+    Lose(Mishap),
+    Break(u32),
+    Mend,
+}
+
+fn step_of(roll: &mut impl FnMut(u64) -> u64) -> Step {
+    let spot = |roll: &mut dyn FnMut(u64) -> u64| roll(6 << 20);
+    match roll(30) {
+        0..=3 => Step::Write(spot(roll), 1 + roll(900_000) as usize),
+        4 => Step::Write(spot(roll), 1 + roll(9_000) as usize),
+        5..=10 => {
+            let most = 1 << (10 + roll(11));
+            Step::Follow(1 + roll(most) as usize)
+        }
+        11 => Step::Append(1 + roll(50_000) as usize),
+        12 => Step::Cut(spot(roll)),
+        13 => Step::Punch(spot(roll), 1 + roll(400_000)),
+        14 => Step::Zero(spot(roll), 1 + roll(100_000)),
+        15 | 16 => Step::Sync,
+        17 => Step::Rest(roll(1_000)),
+        18 => Step::Lend(roll(4) > 0),
+        19 => Step::Lose([Mishap::LoseAnswer, Mishap::LoseRequest][roll(2) as usize]),
+        20 => Step::Break(roll(6) as u32),
+        21 => Step::Mend,
+        _ => Step::Read(spot(roll), 1 + roll(1 << 20)),
+    }
+}
+
+#[test]
+fn a_random_history_reads_like_a_plain_vector() {
+    for seed in 1..=12u64 {
+        let mut state = seed;
+        let mut roll = move |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        let (world, fs, ino) = world();
+        let (mut plain, mut end) = (Vec::new(), 0);
+        for count in 0..200 {
+            let step = step_of(&mut roll);
+            apply(&world, &fs, ino, (&mut plain, &mut end), step, (count % 251) as u8 + 1);
+            let size = world.run(fs.getattr(ino)).expect("attr").size;
+            assert_eq!(size, plain.len() as u64, "seed {seed}, step {count} {step:?}");
+            if let Step::Read(off, len) = step {
+                let got = world.run(fs.read(ino, off, len)).expect("read");
+                let (from, to) = ((off as usize).min(plain.len()), ((off + len) as usize).min(plain.len()));
+                assert!(got == plain[from..to], "seed {seed}, step {count} {step:?}");
+            }
+        }
+        world.run(fs.fsync(ino)).expect("fsync");
+        // Another client, which sees what the cluster has and nothing else.
+        let other = Fs::new(Session::new(world.clone(), ClientId(8)), FsId(1), root());
+        let all = world.run(other.read(ino, 0, 16 << 20)).expect("read");
+        assert!(all == plain, "seed {seed}: the end");
+    }
+}
+
+fn apply(world: &World, fs: &Fs, ino: Ino, (plain, end): (&mut Vec<u8>, &mut u64), step: Step, byte: u8) {
+    let range = |off: u64, len: u64, plain: &mut Vec<u8>, value: u8, grow: bool| {
+        let end = (off + len) as usize;
+        if grow && plain.len() < end {
+            plain.resize(end, 0);
+        }
+        let end = end.min(plain.len());
+        plain[(off as usize).min(end)..end].fill(value);
+    };
+    let put = |plain: &mut Vec<u8>, off: u64, len: usize| {
+        write(world, fs, ino, off, len, byte);
+        range(off, len as u64, plain, byte, true);
+        off + len as u64
+    };
+    match step {
+        Step::Write(off, len) => *end = put(plain, off, len),
+        Step::Follow(len) => {
+            let off = if *end < 8 << 20 { *end } else { 0 };
+            *end = put(plain, off, len);
+        }
+        Step::Append(len) => {
+            let done = world.run(fs.write(ino, 0, Bytes::from(vec![byte; len]), true, false)).expect("append");
+            assert_eq!(done.off, plain.len() as u64);
+            range(done.off, len as u64, plain, byte, true);
+        }
+        Step::Cut(size) => {
+            world.run(fs.setattr(ino, SetAttr { size: Some(size), ..SetAttr::default() })).expect("cut");
+            plain.resize(size as usize, 0);
+        }
+        Step::Punch(off, len) => {
+            world.run(fs.fallocate(ino, off, len, FallocMode::Punch, true)).expect("punch");
+            range(off, len, plain, 0, false);
+        }
+        Step::Zero(off, len) => {
+            world.run(fs.fallocate(ino, off, len, FallocMode::Zero, false)).expect("zero");
+            range(off, len, plain, 0, true);
+        }
+        Step::Sync => world.run(fs.fsync(ino)).expect("fsync"),
+        Step::Rest(ms) => world.run(world.clock.sleep(ms)),
+        Step::Lend(true) => {
+            world.drives.mend_all();
+            world.lend();
+        }
+        Step::Lend(false) => world.server.state().stop_lending(),
+        Step::Lose(mishap) => world.server.state().mishaps.push_back(mishap),
+        // One of six, and two may go.
+        Step::Break(d) => {
+            world.drives.mend_all();
+            world.drives.break_it(d, [Fault::Lies, Fault::Broken][d as usize % 2]);
+        }
+        Step::Mend => world.drives.mend_all(),
+        Step::Read(..) => {}
+    }
+}
