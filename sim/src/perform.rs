@@ -33,7 +33,11 @@ pub async fn perform(fs: &Fs, action: &Action) -> Result<Answer> {
         Action::Readlink { ino } => Answer::Bytes(fs.readlink(ino).await?.into()),
         Action::Write { ino, off, data, append } => {
             let written = fs.write(ino, off, data, append, false).await?;
-            Answer::Wrote(written.off, written.len, written.attr)
+            let attr = match written.attr {
+                Some(attr) => attr,
+                None => fs.getattr(ino).await?,
+            };
+            Answer::Wrote(written.off, written.len, attr)
         }
         Action::Read { ino, off, len } => Answer::Bytes(fs.read(ino, off, len).await?),
         Action::Truncate { ino, size } => set(fs, ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?,
