@@ -13,10 +13,10 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
-.PHONY: help setup build test test-long demo bench fix clean
+.PHONY: help setup build test test-long demo bench bench-quick soak fix clean
 
 help: ## this page
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (Debian packages; asks for nothing when all is there)
 	@.ci/setup
@@ -42,8 +42,14 @@ test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 k
 demo: build ## a cluster, a real tree, a kill, two lost drives; leaves the mount up
 	tests-outside/demo.sh
 
-bench: build ## figures beside ext4 of the same disk, into bench/results/
+bench: build ## figures beside ext4 of the same disk, into bench/results/ (half an hour; bench/README.md)
 	bench/run.sh
+
+bench-quick: build ## the same in two minutes, to try it: its figures mean little
+	bench/run.sh --quick
+
+soak: build ## 4 KiB random overwrite on a cluster that is 80 % full, MINUTES=30
+	bench/soak.sh --minutes $(or $(MINUTES),30)
 
 fix: setup ## rewrite what can be rewritten: clippy suggestions and format
 	cargo xtask fix

@@ -1,37 +1,85 @@
 #!/usr/bin/env bash
 # The figures: Braid (4+2 on six drive files) beside ext4 of the same disk, in the same run.
-#   bench/run.sh [--quick] [--dir DIR]     DIR: where both work (default /var/tmp); needs 20 GB there
+#   bench/run.sh [--quick] [--rounds N] [--only GROUP...] [--at DIR] [--compare COMMIT|PROGRAM] [--bin PROGRAM]
+#   bench/run.sh --dir DIR [--name NAME] [--cold-command COMMAND] [--no-base] ...
+#     --at DIR       where Braid and the plain folder beside it work (default /var/tmp); needs 12 GiB there
+#     --compare X    a second Braid, of another commit or a program at hand, workload by workload beside it (9 GiB more)
+#     --dir DIR      any folder instead of Braid: a peer's mount, measured by the same code
+#     --no-base      without the folder on the disk beside it
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-place=${BRAID_TEST_DIR:-/var/tmp}
-options=()
+place=${BRAID_TEST_DIR:-/var/tmp} program=./bin/braid bench=${BRAID_BENCH:-./bin/braid-bench}
+compare='' folder='' base=1 suffix='' only=() options=()
 while (($#)); do
   case $1 in
-    --quick) options+=(--quick) ;;
-    --dir) place=$2; shift ;;
+    --quick) options+=(--quick); suffix+=-quick ;;
+    --rounds | --name | --cold-command) options+=("$1" "$2"); shift ;;
+    --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
+    --at) place=$2; shift ;;
+    --bin) program=$2; shift ;;
+    --compare) compare=$2; shift ;;
+    --dir) folder=$(realpath "$2"); shift ;;
+    --no-base) base=0 ;;
     *) echo "bench/run.sh: unknown word '$1'" >&2; exit 2 ;;
   esac
   shift
 done
 
+# The program of another commit, built once and kept.
+program_of() {
+  local id kept tree
+  id=$(git rev-parse --short=12 --verify "$1^{commit}")
+  kept=${XDG_CACHE_HOME:-$HOME/.cache}/braid/programs/$id
+  if [[ ! -x $kept ]]; then
+    tree=$(mktemp -d "$place/braid-tree.XXXXXX")
+    git worktree add --quiet --detach "$tree" "$id"
+    (cd "$tree" && CARGO_TARGET_DIR=${XDG_CACHE_HOME:-$HOME/.cache}/braid/compare cargo build --release --quiet --package braid)
+    mkdir -p "$(dirname "$kept")"
+    cp "${XDG_CACHE_HOME:-$HOME/.cache}/braid/compare/release/braid" "$kept"
+    git worktree remove --force "$tree"
+  fi
+  echo "$kept"
+}
+
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-git diff --quiet HEAD 2>/dev/null || commit+=-changed
+git diff --quiet HEAD -- ':!bench/results' ':!bench/README.md' 2>/dev/null || commit+=-changed
 date=$(date -u +%Y-%m-%d)
 work=$(mktemp -d "$place/braid-bench.XXXXXX")
 cleanup() {
-  ./bin/braid down "$work/state" >/dev/null 2>&1 || true
-  mountpoint -q "$work/mount" && umount -l "$work/mount"
+  for state in "$work"/state*; do
+    [[ ! -d $state ]] || "$program" down "$state" >/dev/null 2>&1 || true
+  done
+  for mount in "$work"/mount*; do ! mountpoint -q "$mount" || umount -l "$mount"; done
   rm -rf "$work"
 }
 trap cleanup EXIT
-mkdir "$work/mount" "$work/ext4"
+mkdir "$work/plain" "$work/mount"
+
+((base == 0)) || options+=(--"$(stat -f -c %T "$work" | sed 's|^ext2/ext3$|ext4|; s|^ext4$|ext4|; t; s|.*|base|')" "$work/plain")
+if [[ -n $folder ]]; then
+  options+=(--dir "$folder")
+  suffix+=-$(basename "$folder")
+else
+  [[ -x $program ]] || { echo "bench/run.sh: no program $program (make build)" >&2; exit 1; }
+  options+=(--braid "$program" --state "$work/state" --mount "$work/mount")
+fi
+if [[ -n $compare ]]; then
+  [[ -f $compare && -x $compare ]] && other=$compare || other=$(program_of "$compare")
+  options+=(--compare "$other" --compare-name "$(basename "$other")")
+fi
+((${#only[@]} == 0)) || { options+=(--only "${only[@]}"); suffix+=-$(IFS=-; echo "${only[*]}"); }
+
+need=$((folder ? 4 : compare ? 21 : 12))
+free=$(($(stat -f -c '%a * %S' "$work") >> 30))
+[[ " ${options[*]} " == *" --quick "* ]] || ((free >= need)) ||
+  { echo "bench/run.sh: $need GiB needed at $place, $free are free" >&2; exit 1; }
 
 echo "disk: $(stat -f -c %T "$work") at $place, $(nproc) CPUs, commit $commit"
-./bin/braid-bench suite --ext4 "$work/ext4" \
-  --braid ./bin/braid --state "$work/state" --mount "$work/mount" \
-  --out bench/results --commit "$commit" --date "$date" "${options[@]}"
+"$bench" suite --out bench/results --readme bench/README.md --commit "$commit" --date "$date" \
+  ${suffix:+--suffix="$suffix"} "${options[@]}"
 
+[[ -z $folder && ${#only[@]} == 0 && " ${options[*]} " != *" --quick "* ]] || exit 0
 echo
 echo "erasure code, GB/s on one core"
 cargo run --release --quiet --package braid-erasure --example throughput | tee "bench/results/$date-$commit-erasure.txt"

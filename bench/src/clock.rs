@@ -37,3 +37,31 @@ fn cpu_seconds(pid: &str, with_children: bool) -> Outcome<f64> {
     let ticks: u64 = ticks.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
+
+/// CPU seconds that the whole machine has been busy since it started, kernel workers and interrupts included;
+/// waiting for a disk is not busy, nor is time that a host took away.
+pub fn busy_seconds() -> Outcome<f64> {
+    let path = "/proc/stat";
+    let stat = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let ticks = busy_ticks(&stat).ok_or_else(|| format!("{path}: no line of all processors"))?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The first line: user, nice, system, idle, iowait, irq, softirq, ... (guests are counted in user already).
+fn busy_ticks(stat: &str) -> Option<u64> {
+    let fields: Vec<u64> =
+        stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().filter_map(|field| field.parse().ok()).collect();
+    let [user, nice, system, _, _, irq, softirq, ..] = fields[..] else { return None };
+    Some(user + nice + system + irq + softirq)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::busy_ticks;
+
+    #[test]
+    fn waiting_is_not_busy() {
+        assert_eq!(busy_ticks("cpu  1 2 4 100 200 8 16 400 0 0\ncpu0 9 9 9 9\n"), Some(31));
+        assert_eq!(busy_ticks("intr 5\n"), None);
+    }
+}

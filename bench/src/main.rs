@@ -12,7 +12,6 @@ mod flip;
 mod meta;
 mod oracle;
 mod posix;
-mod report;
 mod small;
 mod suite;
 mod target;
@@ -24,10 +23,11 @@ use std::process::ExitCode;
 pub type Outcome<T> = Result<T, String>;
 
 const HELP: &str = "\
-braid-bench suite  --out DIR --commit ID [--ext4 DIR] [--braid BIN --state DIR --mount DIR] [--quick]
-                                              every figure, a column for each target
+braid-bench suite  --out DIR --commit ID [--ext4 DIR] [--dir DIR] [--braid BIN --state DIR --mount DIR]
+                   [--compare BIN] [--rounds N] [--only GROUP...] [--quick]
+                                              every figure, a column for each target; see bench/README.md
 braid-bench meta   --dir DIR --files N --procs P   create, stat, unlink: operations per second
-braid-bench small  --dir DIR --files N             small files created, read, listed, removed
+braid-bench small  --dir DIR --files N             small files created, read, listed, counted, removed
 braid-bench bigdir --dir DIR --files N --stats M --pid PID   one directory of N files
 braid-bench posix  --dir DIR [--only WORDS]        one check for each thing a local file system offers
 braid-bench oracle write --dir DIR --log DIR --seed S --seconds T   a mixed load that notes what was acknowledged

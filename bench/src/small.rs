@@ -2,18 +2,19 @@
 
 use crate::Outcome;
 use crate::arguments::Arguments;
-use crate::chance::{Chance, pattern};
+use crate::chance::pattern;
 use crate::clock;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// Files in one folder of the tree.
 const FILES_PER_FOLDER: u64 = 100;
-/// Sizes are drawn evenly from `1..=BYTES_MAX`.
-const BYTES_MAX: u64 = 16 * 1024;
+/// Size of each file.
+const BYTES: u64 = 4096;
 
 /// The steps in order.
-pub const STEPS: [&str; 4] = ["create", "read", "list", "remove"];
+pub const STEPS: [&str; 6] = ["create", "read", "list", "find", "usage", "remove"];
 
 /// Runs all steps in `--dir`; `--step NAME` runs one (so that a caller can empty the caches between two).
 pub fn run(arguments: &Arguments) -> Outcome<()> {
@@ -33,8 +34,10 @@ pub fn step(dir: &Path, name: &str, files: u64) -> Outcome<()> {
     match name {
         "create" => each(dir, files, create),
         "read" => each(dir, files, read),
-        "list" => list(dir, files),
-        "remove" => fs::remove_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display())),
+        "list" => lines(Command::new("ls").arg("-lR").arg(dir), "-", files),
+        "find" => lines(Command::new("find").arg(dir).arg("-ls"), "/file-", files),
+        "usage" => lines(Command::new("du").arg("-a").arg(dir), "/file-", files),
+        "remove" => program(Command::new("rm").arg("-r").arg(dir)).map(drop),
         other => Err(format!("no step named '{other}'")),
     }
 }
@@ -52,7 +55,7 @@ fn path_of(dir: &Path, number: u64) -> PathBuf {
 }
 
 fn content(number: u64) -> Vec<u8> {
-    pattern(number, 0, 1 + Chance::new(number).below(BYTES_MAX))
+    pattern(number, 0, BYTES)
 }
 
 fn create(path: &Path, number: u64) -> std::io::Result<()> {
@@ -70,17 +73,18 @@ fn read(path: &Path, number: u64) -> std::io::Result<()> {
     }
 }
 
-fn list(dir: &Path, files: u64) -> Outcome<()> {
-    let mut found = 0;
-    let mut open = vec![dir.to_owned()];
-    while let Some(folder) = open.pop() {
-        let say = |error: std::io::Error| format!("{}: {error}", folder.display());
-        for entry in fs::read_dir(&folder).map_err(say)? {
-            let entry = entry.map_err(say)?;
-            // The attributes too, as `ls -l` asks for them.
-            let metadata = entry.metadata().map_err(say)?;
-            if metadata.is_dir() { open.push(entry.path()) } else { found += 1 }
-        }
+/// Runs a program and counts the lines that begin with, or hold, `word`: it must have seen every file.
+fn lines(command: &mut Command, word: &str, files: u64) -> Outcome<()> {
+    let said = program(command)?;
+    let of_file = |line: &&str| if word == "-" { line.starts_with(word) } else { line.contains(word) };
+    let found = said.lines().filter(of_file).count() as u64;
+    if found == files { Ok(()) } else { Err(format!("{command:?} showed {found} files, expected {files}")) }
+}
+
+fn program(command: &mut Command) -> Outcome<String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+    if !output.status.success() {
+        return Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()));
     }
-    if found == files { Ok(()) } else { Err(format!("{}: {found} files listed, expected {files}", dir.display())) }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -1,26 +1,76 @@
 //! Every figure, beside each other: each workload runs on each target before the next workload starts,
-//! so that a busy minute of the machine meets all targets alike.
+//! so that a busy minute of the machine meets all targets alike. Every round does it again, the other way round.
+
+mod data;
+mod first;
+mod goal;
+mod picture;
+mod readme;
+mod report;
+mod row;
+mod trees;
 
 use crate::arguments::Arguments;
-use crate::fio;
-use crate::report::{self, Figure, Per, Row};
 use crate::target::Target;
-use crate::{Outcome, clock, meta, small};
+use crate::{Outcome, clock};
+use row::{Row, Sample, Task};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// How much work; `--quick` is for trying the program, its figures mean little.
 struct Scale {
     sequential_mib: u64,
     random_mib_per_job: u64,
     seconds: u64,
+    long_mib: u64,
+    cat_mib: u64,
     names: u64,
     small_files: u64,
+    /// Of each of six drive files: with what lies on ext4 beside it, a run never takes more than 12 GiB.
+    drive: &'static str,
 }
 
-const FULL: Scale =
-    Scale { sequential_mib: 2048, random_mib_per_job: 256, seconds: 15, names: 20_000, small_files: 5_000 };
-const QUICK: Scale = Scale { sequential_mib: 128, random_mib_per_job: 16, seconds: 2, names: 1_000, small_files: 500 };
+const FULL: Scale = Scale {
+    sequential_mib: 2048,
+    random_mib_per_job: 256,
+    seconds: 10,
+    long_mib: 1024,
+    cat_mib: 3072,
+    names: 10_000,
+    small_files: 5_000,
+    drive: "1408MiB",
+};
+const QUICK: Scale = Scale {
+    sequential_mib: 128,
+    random_mib_per_job: 16,
+    seconds: 2,
+    long_mib: 64,
+    cat_mib: 128,
+    names: 1_000,
+    small_files: 500,
+    drive: "256MiB",
+};
+
+/// A name for `--only`, and the workloads.
+type Group = (&'static str, fn(&mut Suite) -> Outcome<()>);
+
+/// What belongs together because it uses the same files.
+const GROUPS: [Group; 9] = [
+    ("sequential", data::sequential),
+    ("random", data::random),
+    ("durable", data::durable),
+    ("deep", data::deep),
+    ("sizes", data::sizes),
+    ("first", first::run),
+    ("tree1", trees::alone),
+    ("tree4", trees::together),
+    ("files", trees::files),
+];
+
+/// A shorter run says nothing about CPU: the kernel counts in hundredths of a second.
+const CPU_SECONDS_MIN: f64 = 0.15;
+/// How long the idle load of the machine is looked at.
+const IDLE_MS: i64 = 3_000;
 
 /// What a workload did: operations or GiB, and in how many seconds.
 struct Done {
@@ -28,103 +78,98 @@ struct Done {
     seconds: f64,
 }
 
-/// Runs all workloads on all targets, prints a table line by line, writes table and JSON into `--out`.
+struct Suite {
+    scale: Scale,
+    targets: Vec<Target>,
+    rows: Vec<Row>,
+    round: u64,
+    /// Cores that are busy although nothing is measured.
+    idle_cores: f64,
+}
+
+/// Runs the chosen workloads on all targets, prints every figure as it comes, and writes the medians as JSON,
+/// table and picture into `--out`.
 pub fn run(arguments: &Arguments) -> Outcome<()> {
-    let scale = if arguments.flag("quick") { QUICK } else { FULL };
-    let mut targets = Vec::new();
-    if let Some(dir) = arguments.text("ext4") {
-        targets.push(Target::folder("ext4", Path::new(dir)));
-    }
-    if arguments.text("braid").is_some() {
-        targets.push(Target::braid(arguments)?);
-    }
-    let mut suite =
-        Suite { names: targets.iter().map(|target| target.name.clone()).collect(), targets, rows: Vec::new() };
+    let quick = arguments.flag("quick");
+    let rounds = arguments.number("rounds", if quick { 1 } else { 3 })?;
+    let chosen = chosen(arguments)?;
+    let scale = if quick { QUICK } else { FULL };
+    let targets = targets(arguments, &scale)?;
+    let mut suite = Suite { scale, targets, rows: Vec::new(), round: 0, idle_cores: 0.0 };
     for target in &suite.targets {
         fs::create_dir_all(&target.dir).map_err(|error| format!("{}: {error}", target.dir.display()))?;
     }
-    println!("{}", report::head(&suite.names));
-    suite.data(&scale)?;
-    suite.names(&scale)?;
-    suite.small_files(&scale)?;
-    suite.write(arguments)
+    suite.look_at_idle()?;
+    let mut failures = Vec::new();
+    for round in 0..rounds {
+        suite.round = round;
+        for (name, group) in GROUPS.iter().filter(|(name, _)| chosen.contains(name)) {
+            println!("round {} of {rounds}: {name}", round + 1);
+            if let Err(error) = group(&mut suite) {
+                println!("  FAILED {name}: {error}");
+                failures.push(format!("{name}: {error}"));
+            }
+        }
+    }
+    let whole = chosen.len() == GROUPS.len() && !quick;
+    report::write(&suite, arguments, rounds, &failures, whole)?;
+    for target in &suite.targets {
+        fs::remove_dir_all(&target.dir).map_err(|error| format!("{}: {error}", target.dir.display()))?;
+    }
+    let errors = suite.rows.iter().flat_map(|row| (0..suite.targets.len()).filter_map(|target| row.error(target)));
+    match failures.len() + errors.count() {
+        0 => Ok(()),
+        count => Err(format!("{count} workloads did not come through; their lines above say why")),
+    }
 }
 
-struct Suite {
-    targets: Vec<Target>,
-    names: Vec<String>,
-    rows: Vec<Row>,
+/// The groups that `--only` names, or all.
+fn chosen(arguments: &Arguments) -> Outcome<Vec<&'static str>> {
+    let words: Vec<&str> =
+        arguments.text("only").into_iter().chain(arguments.bare.iter().map(String::as_str)).collect();
+    let all = || GROUPS.iter().map(|(name, _)| *name);
+    if let Some(word) = words.iter().find(|word| !all().any(|name| name == **word)) {
+        return Err(format!("no group named '{word}'; there are: {}", all().collect::<Vec<_>>().join(" ")));
+    }
+    Ok(all().filter(|name| words.is_empty() || words.contains(name)).collect())
+}
+
+/// The first is what the others are held against.
+fn targets(arguments: &Arguments, scale: &Scale) -> Outcome<Vec<Target>> {
+    let own = |name: &str, dir: &str, cold: Option<&str>| {
+        Target::folder(name, &Path::new(dir).join(format!("braid-bench-{}", std::process::id())), cold)
+    };
+    let mut targets = Vec::new();
+    if let Some(dir) = arguments.text("ext4") {
+        targets.push(own("ext4", dir, None));
+    }
+    if let Some(dir) = arguments.text("dir") {
+        targets.push(own(arguments.text("name").unwrap_or("folder"), dir, arguments.text("cold-command")));
+    }
+    if let Some(program) = arguments.text("compare") {
+        let name = arguments.text("compare-name").unwrap_or("before");
+        targets.push(Target::braid(arguments, name, program, "-before", scale.drive)?);
+    }
+    if let Some(program) = arguments.text("braid") {
+        targets.push(Target::braid(arguments, "braid", program, "", scale.drive)?);
+    }
+    if targets.is_empty() { Err("nothing to measure: --ext4, --dir or --braid".to_owned()) } else { Ok(targets) }
 }
 
 impl Suite {
-    fn data(&mut self, scale: &Scale) -> Outcome<()> {
-        let sequential = |rw: &str| -> Vec<String> {
-            options(&[&format!("--rw={rw}"), "--bs=1m", &format!("--size={}m", scale.sequential_mib), "--end_fsync=1"])
-        };
-        self.fio("1 MiB sequential write", "seq", Per::Gib, false, &sequential("write"))?;
-        self.fio("1 MiB sequential read, cold", "seq", Per::Gib, true, &sequential("read"))?;
-        self.each(|target| remove_all(&target.dir, "seq."))?;
-
-        let size = format!("--size={}m", scale.random_mib_per_job);
-        let seconds = format!("--runtime={}", scale.seconds);
-        let lay = options(&["--rw=write", "--bs=1m", &size, "--numjobs=4", "--end_fsync=1"]);
-        self.each(|target| fio::run(&target.dir, "rand", &lay).map(drop))?;
-        let random = |rw: &str| -> Vec<String> {
-            let how = ["--bs=4k", "--direct=1", "--ioengine=libaio", "--iodepth=16", "--numjobs=4", "--time_based"];
-            let rw = format!("--rw={rw}");
-            options(&[&how[..], &[&rw, &size, &seconds]].concat())
-        };
-        self.fio("4 KiB random read, direct 4x16", "rand", Per::Operation, true, &random("randread"))?;
-        self.fio("4 KiB random write, direct 4x16", "rand", Per::Operation, false, &random("randwrite"))?;
-        self.each(|target| remove_all(&target.dir, "rand."))?;
-
-        let synced = options(&["--rw=randwrite", "--bs=4k", "--size=64m", "--fdatasync=1", "--time_based", &seconds]);
-        self.fio("4 KiB write + fdatasync", "sync", Per::Operation, false, &synced)?;
-        self.each(|target| remove_all(&target.dir, "sync."))
+    fn names(&self) -> Vec<&str> {
+        self.targets.iter().map(|target| target.name.as_str()).collect()
     }
 
-    fn names(&mut self, scale: &Scale) -> Outcome<()> {
-        for procs in [1, 4] {
-            self.each(|target| meta::prepare(&target.dir.join("meta"), procs))?;
-            for phase in meta::PHASES {
-                let title = format!("{phase}, {procs} process{}", if procs == 1 { "" } else { "es" });
-                self.measure(&title, Per::Operation, |target| {
-                    let seconds = meta::together(&target.dir.join("meta"), phase, scale.names, procs)?;
-                    Ok(Done { amount: (scale.names / procs * procs) as f64, seconds })
-                })?;
-            }
-            self.each(|target| meta::clear(&target.dir.join("meta")))?;
-        }
+    fn look_at_idle(&mut self) -> Outcome<()> {
+        let (start, before) = (clock::seconds(), clock::busy_seconds()?);
+        clock::wait(IDLE_MS);
+        self.idle_cores = (clock::busy_seconds()? - before) / (clock::seconds() - start);
+        println!("idle load: {:.2} cores", self.idle_cores);
         Ok(())
     }
 
-    fn small_files(&mut self, scale: &Scale) -> Outcome<()> {
-        for step in small::STEPS {
-            if step == "read" {
-                self.each(Target::cold)?;
-            }
-            let title =
-                format!("{} small files: {step}{}", scale.small_files, if step == "read" { ", cold" } else { "" });
-            self.measure(&title, Per::Operation, |target| {
-                let start = clock::seconds();
-                small::step(&target.dir.join("small"), step, scale.small_files)?;
-                Ok(Done { amount: scale.small_files as f64, seconds: clock::seconds() - start })
-            })?;
-        }
-        Ok(())
-    }
-
-    fn fio(&mut self, title: &str, name: &str, per: Per, cold: bool, options: &[String]) -> Outcome<()> {
-        if cold {
-            self.each(Target::cold)?;
-        }
-        self.measure(title, per, |target| {
-            let moved = fio::run(&target.dir, name, options)?;
-            let amount = if per == Per::Gib { moved.bytes / f64::from(1 << 30) } else { moved.operations };
-            Ok(Done { amount, seconds: moved.seconds })
-        })
-    }
-
+    /// Preparations: an error on any target ends the group.
     fn each(&mut self, mut action: impl FnMut(&mut Target) -> Outcome<()>) -> Outcome<()> {
         self.targets.iter_mut().try_for_each(|target| {
             let name = target.name.clone();
@@ -132,66 +177,70 @@ impl Suite {
         })
     }
 
-    fn measure(&mut self, title: &str, per: Per, action: impl Fn(&mut Target) -> Outcome<Done>) -> Outcome<()> {
-        let mut figures = Vec::new();
-        self.each(|target| {
-            let before = target.cpu_seconds()?;
-            let done = action(target)?;
-            let cpu = target.cpu_seconds()? - before;
-            figures.push(match per {
-                Per::Gib => Figure { rate: done.amount * 1024.0 / done.seconds, cpu: cpu / done.amount },
-                Per::Operation => Figure { rate: done.amount / done.seconds, cpu: cpu * 1e6 / done.amount },
-            });
-            Ok(())
-        })?;
-        let row = Row { workload: title.to_owned(), per, figures };
-        println!("{}", report::line(&row));
-        self.rows.push(row);
+    /// Runs a workload on each target.
+    fn measure(&mut self, task: Task, action: impl Fn(&mut Target) -> Outcome<Done>) -> Outcome<()> {
+        self.in_turn(&[task], action)
+    }
+
+    /// Runs the same work once for each task on one target, then on the next: nothing of another target comes
+    /// between two tasks. An error is kept in its row and does not keep the other targets from the work.
+    fn in_turn(&mut self, tasks: &[Task], action: impl Fn(&mut Target) -> Outcome<Done>) -> Outcome<()> {
+        let count = self.targets.len();
+        for task in tasks {
+            if !self.rows.iter().any(|row| row.id == task.id) {
+                self.rows.push(Row::new(task, count));
+            }
+        }
+        for place in 0..count {
+            let target = if self.round.is_multiple_of(2) { place } else { count - 1 - place };
+            for task in tasks {
+                let sample = self.one(task, target, &action);
+                self.keep(task, target, sample);
+            }
+        }
         Ok(())
     }
 
-    fn write(&self, arguments: &Arguments) -> Outcome<()> {
+    fn keep(&mut self, task: &Task, target: usize, sample: Outcome<Sample>) {
+        let figure = match &sample {
+            Ok(sample) => format!("{:>10.1} {}", sample.rate, task.per.rate_unit()),
+            Err(error) => format!("FAILED: {error}"),
+        };
+        println!("  {:<48} {:<8} {figure}", task.title, self.targets[target].name);
+        if let Some(row) = self.rows.iter_mut().find(|row| row.id == task.id) {
+            row.samples[target].push(sample);
+        }
+    }
+
+    fn one(&mut self, task: &Task, target: usize, action: impl Fn(&mut Target) -> Outcome<Done>) -> Outcome<Sample> {
+        let idle = self.idle_cores;
+        let target = &mut self.targets[target];
+        if task.cold {
+            target.cold()?;
+        }
+        let (start, busy, own) = (clock::seconds(), clock::busy_seconds()?, target.cpu_seconds()?);
+        let done = action(target)?;
+        let (end, busy_end, own_end) = (clock::seconds(), clock::busy_seconds()?, target.cpu_seconds()?);
+        let above_idle = |busy: f64, seconds: f64| task.per.cpu((busy - idle * seconds).max(0.0), done.amount);
+        let long = end - start >= CPU_SECONDS_MIN;
+        let mut cpu_after = None;
+        if task.settles && target.is_served() {
+            target.settle()?;
+            let after = above_idle(clock::busy_seconds()? - busy_end, clock::seconds() - end);
+            cpu_after = long.then_some(after);
+        }
+        Ok(Sample {
+            rate: task.per.rate(done.amount, done.seconds),
+            cpu: long.then(|| above_idle(busy_end - busy, end - start)),
+            cpu_own: long.then(|| task.per.cpu(own_end - own, done.amount)),
+            cpu_after,
+        })
+    }
+
+    /// Where results go: `--out`.
+    fn out(arguments: &Arguments) -> Outcome<PathBuf> {
         let out = arguments.path("out")?;
-        let commit = arguments.text("commit").unwrap_or("unknown");
-        let date = arguments.text("date").unwrap_or("unknown");
-        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let cpus = std::thread::available_parallelism().map_or(0, usize::from);
-        let value = serde_json::json!({
-            "commit": commit,
-            "date": date,
-            "kernel": kernel.trim(),
-            "cpus": cpus,
-            "quick": arguments.flag("quick"),
-            "rows": report::json(&self.names, &self.rows),
-        });
-        let lines: Vec<String> = self.rows.iter().map(report::line).collect();
-        let table = format!(
-            "commit {commit}, {date}, {cpus} CPUs, Linux {}\n\n{}\n{}\n",
-            kernel.trim(),
-            report::head(&self.names),
-            lines.join("\n")
-        );
         fs::create_dir_all(&out).map_err(|error| format!("{}: {error}", out.display()))?;
-        for (ending, text) in [("json", format!("{value:#}\n")), ("txt", table)] {
-            let path = out.join(format!("{date}-{commit}.{ending}"));
-            fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-            println!("written: {}", path.display());
-        }
-        Ok(())
+        Ok(out)
     }
-}
-
-fn options(words: &[&str]) -> Vec<String> {
-    words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-fn remove_all(dir: &Path, start: &str) -> Outcome<()> {
-    let say = |error: std::io::Error| format!("{}: {error}", dir.display());
-    for entry in fs::read_dir(dir).map_err(say)? {
-        let entry = entry.map_err(say)?;
-        if entry.file_name().to_string_lossy().starts_with(start) {
-            fs::remove_file(entry.path()).map_err(say)?;
-        }
-    }
-    Ok(())
 }

@@ -14,6 +14,8 @@ pub struct Target {
     /// An empty folder to work in.
     pub dir: PathBuf,
     server: Option<Server>,
+    /// A shell command that empties the caches of a server that is not ours.
+    cold: Option<String>,
 }
 
 /// A Braid cluster of one process that this program starts, restarts and stops.
@@ -24,21 +26,28 @@ struct Server {
     pid: u32,
 }
 
-/// Size of each of the six drive files of a Braid target.
-const DRIVE_SIZE: &str = "2GiB";
+/// Longest wait for a server to move what it has staged, in seconds.
+const SETTLE_SECONDS_MAX: f64 = 30.0;
 
 impl Target {
-    /// A folder of a file system that is mounted already.
-    pub fn folder(name: &str, dir: &Path) -> Target {
-        Target { name: name.to_owned(), dir: dir.to_owned(), server: None }
+    /// A folder of a file system that is mounted already. `cold` is a command that makes its servers forget.
+    pub fn folder(name: &str, dir: &Path, cold: Option<&str>) -> Target {
+        Target { name: name.to_owned(), dir: dir.to_owned(), server: None, cold: cold.map(str::to_owned) }
     }
 
-    /// A new cluster: `--braid PROGRAM --state DIR --mount DIR`.
-    pub fn braid(arguments: &Arguments) -> Outcome<Target> {
-        let (program, state) = (arguments.path("braid")?, arguments.path("state")?);
-        let mut server = Server { program, state, mount: arguments.path("mount")?, pid: 0 };
-        server.up(&["--drives", "6", "--drive-size", DRIVE_SIZE, "--protection", "4+2"])?;
-        Ok(Target { name: "braid".to_owned(), dir: server.mount.join("bench"), server: Some(server) })
+    /// A new 4+2 cluster of `program` on six drive files: state in `--state DIR`, mounted on `--mount DIR`, with
+    /// `ending` added to both.
+    pub fn braid(arguments: &Arguments, name: &str, program: &str, ending: &str, drive: &str) -> Outcome<Target> {
+        let place = |option: &str| -> Outcome<PathBuf> {
+            let mut path = arguments.path(option)?.into_os_string();
+            path.push(ending);
+            Ok(PathBuf::from(path))
+        };
+        let (state, mount) = (place("state")?, place("mount")?);
+        std::fs::create_dir_all(&mount).map_err(|error| format!("{}: {error}", mount.display()))?;
+        let mut server = Server { program: PathBuf::from(program), state, mount, pid: 0 };
+        server.up(&["--drives", "6", "--drive-size", drive, "--protection", "4+2"])?;
+        Ok(Target { name: name.to_owned(), dir: server.mount.join("bench"), server: Some(server), cold: None })
     }
 
     /// Makes what was written durable and forgets every cached byte: the kernel's, and the server's by a restart.
@@ -48,15 +57,33 @@ impl Target {
             server.down()?;
             server.up(&[])?;
         }
+        if let Some(command) = &self.cold {
+            run(Command::new("sh").args(["-c", command]))?;
+        }
         rustix::fs::sync();
         let path = "/proc/sys/vm/drop_caches";
         std::fs::write(path, "3\n").map_err(|error| format!("{path}: {error} (cold reads need root)"))
+    }
+
+    /// Waits until the server has moved what it was given to where it stays.
+    pub fn settle(&self) -> Outcome<()> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let start = clock::seconds();
+        while server.staged_bytes()? > 0 && clock::seconds() - start < SETTLE_SECONDS_MAX {
+            clock::wait(200);
+        }
+        Ok(())
     }
 
     /// CPU seconds used so far by this program, the programs it ran and the server.
     pub fn cpu_seconds(&self) -> Outcome<f64> {
         let server = self.server.as_ref().map_or(Ok(0.0), |server| clock::process_cpu_seconds(server.pid))?;
         Ok(clock::own_cpu_seconds()? + server)
+    }
+
+    /// Is there a server that this program starts and stops?
+    pub fn is_served(&self) -> bool {
+        self.server.is_some()
     }
 }
 
@@ -83,15 +110,24 @@ impl Server {
         command.arg("up").arg(&self.state).args(how).arg("--mount").arg(&self.mount);
         command.args(["--admin-port", "0", "--detach"]);
         run(&mut command)?;
-        let status = run(self.command().args(["status", "--json"]))?;
-        let status: Value = serde_json::from_str(&status).map_err(|error| format!("braid status: {error}"))?;
-        let pid = status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+        let pid = self.status()?["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
         self.pid = pid.ok_or("braid status --json has no pid")?;
         Ok(())
     }
 
     fn down(&self) -> Outcome<()> {
         run(self.command().arg("down").arg(&self.state)).map(drop)
+    }
+
+    fn status(&self) -> Outcome<Value> {
+        let status = run(self.command().args(["status", "--json"]))?;
+        serde_json::from_str(&status).map_err(|error| format!("braid status: {error}"))
+    }
+
+    fn staged_bytes(&self) -> Outcome<u64> {
+        let status = self.status()?;
+        let partitions = status["partitions"].as_array().ok_or("braid status --json has no partitions")?;
+        Ok(partitions.iter().filter_map(|partition| partition["staged_bytes"].as_u64()).sum())
     }
 }
 
