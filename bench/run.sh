@@ -10,14 +10,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 place=${BRAID_TEST_DIR:-/var/tmp} program=./bin/braid bench=${BRAID_BENCH:-./bin/braid-bench}
-compare='' folder='' base=1 suffix='' only=() options=()
+commit='' compare='' folder='' base=1 suffix='' only=() options=()
 while (($#)); do
   case $1 in
     --quick) options+=(--quick); suffix+=-quick ;;
     --rounds | --name | --cold-command) options+=("$1" "$2"); shift ;;
     --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
     --at) place=$2; shift ;;
-    --bin) program=$2; shift ;;
+    # Another program has its own name in the results: which commit it is of is not known.
+    --bin) program=$2 commit=$(basename "$2"); shift ;;
     --compare) compare=$2; shift ;;
     --dir) folder=$(realpath "$2"); shift ;;
     --no-base) base=0 ;;
@@ -42,8 +43,10 @@ program_of() {
   echo "$kept"
 }
 
-commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-git diff --quiet HEAD -- ':!bench/results' ':!bench/README.md' 2>/dev/null || commit+=-changed
+if [[ -z $commit ]]; then
+  commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+  git diff --quiet HEAD -- ':!bench/results' ':!bench/README.md' 2>/dev/null || commit+=-changed
+fi
 date=$(date -u +%Y-%m-%d)
 work=$(mktemp -d "$place/braid-bench.XXXXXX")
 cleanup() {
@@ -56,7 +59,8 @@ cleanup() {
 trap cleanup EXIT
 mkdir "$work/plain" "$work/mount"
 
-((base == 0)) || options+=(--"$(stat -f -c %T "$work" | sed 's|^ext2/ext3$|ext4|; s|^ext4$|ext4|; t; s|.*|base|')" "$work/plain")
+kind=$(stat -f -c %T "$work")
+((base == 0)) || options+=(--base "$work/plain" --base-name "${kind/ext2\/ext3/ext4}")
 if [[ -n $folder ]]; then
   options+=(--dir "$folder")
   suffix+=-$(basename "$folder")
@@ -70,16 +74,18 @@ if [[ -n $compare ]]; then
 fi
 ((${#only[@]} == 0)) || { options+=(--only "${only[@]}"); suffix+=-$(IFS=-; echo "${only[*]}"); }
 
-need=$((folder ? 4 : compare ? 21 : 12))
+need=12
+[[ -z $folder ]] || need=4
+[[ -z $compare ]] || need=21
 free=$(($(stat -f -c '%a * %S' "$work") >> 30))
 [[ " ${options[*]} " == *" --quick "* ]] || ((free >= need)) ||
   { echo "bench/run.sh: $need GiB needed at $place, $free are free" >&2; exit 1; }
 
-echo "disk: $(stat -f -c %T "$work") at $place, $(nproc) CPUs, commit $commit"
+echo "disk: $kind at $place, $(nproc) CPUs, commit $commit"
 "$bench" suite --out bench/results --readme bench/README.md --commit "$commit" --date "$date" \
   ${suffix:+--suffix="$suffix"} "${options[@]}"
 
-[[ -z $folder && ${#only[@]} == 0 && " ${options[*]} " != *" --quick "* ]] || exit 0
+[[ $program == ./bin/braid && -z $suffix ]] || exit 0
 echo
 echo "erasure code, GB/s on one core"
 cargo run --release --quiet --package braid-erasure --example throughput | tee "bench/results/$date-$commit-erasure.txt"

@@ -52,6 +52,23 @@ has_ended() {
   { grep -q '^State:.*Z' "/proc/$1/status" && [[ $(ls "/proc/$1/task" | wc -l) == 1 ]]; } 2>/dev/null
 }
 
+# Mounts the file system once more, on $MOUNT.NAME; words after the name go to 'braid mount'.
+mount_again() {
+  local path=$MOUNT.$1
+  shift
+  mkdir -p "$path"
+  echo "$STATE $path" >>"$SCRATCH/clusters"
+  timeout --kill-after=5 60 "$BRAID" mount "$@" default "$path"
+}
+
+# The cache modes to try; those that 'braid mount' does not offer are left out. The first is the default.
+cache_modes() {
+  local mode help
+  help=$("$BRAID" mount --help)
+  echo writecache
+  for mode in readcache forcedirect; do ! grep -qw "$mode" <<<"$help" || echo "$mode"; done
+}
+
 server_kill() {
   kill -KILL "$PID"
   until has_ended "$PID"; do sleep 0.01; done

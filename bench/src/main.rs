@@ -9,10 +9,14 @@ mod clock;
 mod field;
 mod fio;
 mod flip;
+mod fsx2;
+mod litmus;
+mod map;
 mod meta;
 mod oracle;
 mod posix;
 mod small;
+mod soak;
 mod suite;
 mod target;
 
@@ -23,13 +27,17 @@ use std::process::ExitCode;
 pub type Outcome<T> = Result<T, String>;
 
 const HELP: &str = "\
-braid-bench suite  --out DIR --commit ID [--ext4 DIR] [--dir DIR] [--braid BIN --state DIR --mount DIR]
+braid-bench suite  --out DIR --commit ID [--base DIR] [--dir DIR] [--braid BIN --state DIR --mount DIR]
                    [--compare BIN] [--rounds N] [--only GROUP...] [--quick]
                                               every figure, a column for each target; see bench/README.md
 braid-bench meta   --dir DIR --files N --procs P   create, stat, unlink: operations per second
 braid-bench small  --dir DIR --files N             small files created, read, listed, counted, removed
+braid-bench soak   --dir DIR --pid PID --minutes N --mib N --percent N   4 KiB overwrites of a file in a full cluster
 braid-bench bigdir --dir DIR --files N --stats M --pid PID   one directory of N files
 braid-bench posix  --dir DIR [--only WORDS]        one check for each thing a local file system offers
+braid-bench litmus [--only WORDS] [--rounds N] DIR DIR...   is what one mount does seen by the other
+braid-bench fsx2   [--seed S] [--seeds N] [--ops N] [--pass nothing|fsync|close] DIR DIR...
+                                              one stream of operations over two mounts against one model
 braid-bench oracle write --dir DIR --log DIR --seed S --seconds T   a mixed load that notes what was acknowledged
 braid-bench oracle check --dir DIR --log DIR       is every acknowledged byte and name there, and nothing half
 braid-bench flip   --file PATH --flips N --seed S  flip N bytes of a file where it holds data
@@ -41,9 +49,12 @@ fn main() -> ExitCode {
     let command = words.next().unwrap_or_default();
     let done = Arguments::parse(words).and_then(|arguments| match command.as_str() {
         "suite" => suite::run(&arguments),
+        "fsx2" => fsx2::run(&arguments),
+        "litmus" => litmus::run(&arguments),
         "meta" => meta::run(&arguments),
         "small" => small::run(&arguments),
         "bigdir" => bigdir::run(&arguments),
+        "soak" => soak::run(&arguments),
         "oracle" => oracle::run(&arguments),
         "posix" => posix::run(&arguments),
         "flip" => flip::run(&arguments),

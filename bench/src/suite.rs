@@ -140,8 +140,8 @@ fn targets(arguments: &Arguments, scale: &Scale) -> Outcome<Vec<Target>> {
         Target::folder(name, &Path::new(dir).join(format!("braid-bench-{}", std::process::id())), cold)
     };
     let mut targets = Vec::new();
-    if let Some(dir) = arguments.text("ext4") {
-        targets.push(own("ext4", dir, None));
+    if let Some(dir) = arguments.text("base") {
+        targets.push(own(arguments.text("base-name").unwrap_or("base"), dir, None));
     }
     if let Some(dir) = arguments.text("dir") {
         targets.push(own(arguments.text("name").unwrap_or("folder"), dir, arguments.text("cold-command")));
@@ -153,7 +153,7 @@ fn targets(arguments: &Arguments, scale: &Scale) -> Outcome<Vec<Target>> {
     if let Some(program) = arguments.text("braid") {
         targets.push(Target::braid(arguments, "braid", program, "", scale.drive)?);
     }
-    if targets.is_empty() { Err("nothing to measure: --ext4, --dir or --braid".to_owned()) } else { Ok(targets) }
+    if targets.is_empty() { Err("nothing to measure: --base, --dir or --braid".to_owned()) } else { Ok(targets) }
 }
 
 impl Suite {

@@ -6,8 +6,10 @@ set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
 cluster_new fill --drive-size 256MiB
-# What comes back late: packs that were open, and what the collector leaves because it is hardly worth a move.
-slack_percent=2
+# Packs stay open for the next bytes and hold their space on the drives, even empty ones: up to four of 6 MiB per
+# partition and class. So it is after the last round and a restart, which closes them, that nothing may be left.
+# What 'df' shows comes back whole at once, but for the names.
+slack_percent=6
 blocks=(4096 65536 1048576 100000)
 
 free_bytes() { echo $(($(stat -f -c '%a * %S' "$MOUNT"))); }
@@ -56,14 +58,24 @@ for ((round = 1; round <= rounds; round++)); do
   begin=$(now)
   timeout 60 rm "$MOUNT/fill/0" || die "round $round: unlink on the full file system failed"
   timeout 60 rm -r "$MOUNT/fill" || die "round $round: files cannot be removed"
-  until (($(free_bytes) * 100 >= empty * (100 - slack_percent) && ($(drive_bytes) - used_first) * 100 <= raw * slack_percent)); do
+  until (($(free_bytes) * 100 >= empty * 99 && ($(drive_bytes) - used_first) * 100 <= raw * slack_percent)); do
     awk -v s="$(since "$begin")" 'BEGIN { exit !(s < 90) }' ||
       die "round $round: after 90 s df shows $(free_bytes) of $empty bytes free, drives still use $(drive_bytes) of $raw (at first $used_first)"
     sleep 0.5
   done
   seconds=$(since "$begin")
   seconds_max=$(awk -v a="$seconds" -v b="$seconds_max" 'BEGIN { print (a > b ? a : b) }')
-  echo "round $round: empty again after $seconds s, df $(free_bytes) of $empty, drives use $(drive_bytes)"
+  rest=$(drive_bytes)
+  echo "round $round: empty again after $seconds s, df $(free_bytes) of $empty, drives use $rest"
+done
+
+cluster_down
+cluster_up
+begin=$(now)
+until (($(drive_bytes) <= used_first)); do
+  awk -v s="$(since "$begin")" 'BEGIN { exit !(s < 60) }' ||
+    die "60 s after the restart the drives of an empty file system still use $(drive_bytes) bytes, at first $used_first"
+  sleep 0.5
 done
 cluster_down
-echo "$rounds times full ($held of $empty bytes) and empty again, at the latest after $seconds_max s"
+echo "$rounds times full ($held of $empty bytes), empty again in at most $seconds_max s, $((rest >> 20)) MiB in open packs"

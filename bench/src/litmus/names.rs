@@ -1,0 +1,131 @@
+//! Names: made, moved and taken away here, looked up there.
+
+use super::{Check, Found, Pair, same, same_bytes};
+use crate::chance::pattern;
+use std::error::Error;
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+pub const CHECKS: &[Check] = &[
+    ("names come and go", come_and_go),
+    ("O_EXCL from both: one wins", exclusive),
+    ("rename over a name is seen as one step", renamed),
+    ("unlinked here, open there", unlinked),
+];
+
+fn names(dir: &Path) -> std::io::Result<usize> {
+    Ok(fs::read_dir(dir)?.count())
+}
+
+/// There, the name was looked up in vain before it was made, and found before it was taken away.
+fn come_and_go(pair: &Pair) -> Found {
+    for round in 0..pair.rounds {
+        let (here, there) = pair.paths(&format!("name-{round}"));
+        same(format!("before, round {round}"), there.exists(), false)?;
+        File::create_new(&here)?;
+        same(format!("made, round {round}"), there.exists(), true)?;
+        same(format!("listed, round {round}"), names(&pair.there)?, 1)?;
+        let (_, moved) = pair.paths("moved");
+        fs::rename(&here, pair.here.join("moved"))?;
+        same(format!("old name after a rename, round {round}"), there.exists(), false)?;
+        same(format!("new name after a rename, round {round}"), moved.exists(), true)?;
+        fs::remove_file(pair.here.join("moved"))?;
+        same(format!("taken away, round {round}"), moved.exists(), false)?;
+        same(format!("listed when gone, round {round}"), names(&pair.there)?, 0)?;
+    }
+    Ok(None)
+}
+
+fn exclusive(pair: &Pair) -> Found {
+    let start = Barrier::new(2);
+    let work = |dir: &Path| -> Result<Vec<u64>, String> {
+        let mut won = Vec::new();
+        let mut error = None;
+        for round in 0..pair.rounds {
+            // Both come to every start, or the other would wait for ever.
+            start.wait();
+            match File::create_new(dir.join(format!("name-{round}"))) {
+                Ok(_) => won.push(round),
+                Err(other) if other.kind() == ErrorKind::AlreadyExists => {}
+                Err(other) => error = Some(format!("round {round}: {other}")),
+            }
+        }
+        error.map_or(Ok(won), Err)
+    };
+    let (here, there) = std::thread::scope(|scope| {
+        let other = scope.spawn(|| work(&pair.there));
+        (work(&pair.here), other.join().unwrap_or(Err("the other panicked".to_owned())))
+    });
+    let (here, there) = (here?, there?);
+    let mut all = [here.clone(), there.clone()].concat();
+    all.sort_unstable();
+    let expected: Vec<u64> = (0..pair.rounds).collect();
+    if all != expected {
+        let odd = expected.iter().find(|round| all.iter().filter(|won| won == round).count() != 1);
+        return Err(format!("round {}: not exactly one made the name", odd.unwrap_or(&0)).into());
+    }
+    Ok(Some(format!("{} of {} made here", here.len(), pair.rounds)))
+}
+
+/// A reader meets one of the versions, whole, at any time, and never one older than it has met.
+fn renamed(pair: &Pair) -> Found {
+    const LEN: u64 = 5_000;
+    let (name, there) = pair.paths("name");
+    let version = |number: u64| [&number.to_le_bytes()[..], &pattern(number, 8, LEN - 8)].concat();
+    fs::write(&name, version(0))?;
+    let stop = AtomicBool::new(false);
+    let read = || -> Result<u64, String> {
+        let (mut reads, mut newest) = (0, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let found = fs::read(&there).map_err(|error| format!("read {reads}: {error}"))?;
+            let head = found.first_chunk().ok_or_else(|| format!("read {reads}: {} bytes", found.len()))?;
+            let number = u64::from_le_bytes(*head);
+            same_bytes(format!("read {reads}, version {number}"), &found, &version(number))
+                .map_err(|error| error.to_string())?;
+            if number < newest {
+                return Err(format!("read {reads}: version {number} after version {newest}"));
+            }
+            (reads, newest) = (reads + 1, number);
+        }
+        Ok(reads)
+    };
+    let write = || -> Result<(), Box<dyn Error>> {
+        for number in 1..=pair.rounds * 5 {
+            let new = pair.here.join("new");
+            fs::write(&new, version(number))?;
+            fs::rename(&new, &name)?;
+        }
+        Ok(())
+    };
+    let (written, reads) = std::thread::scope(|scope| {
+        let reader = scope.spawn(read);
+        let written = write();
+        stop.store(true, Ordering::Relaxed);
+        (written, reader.join().unwrap_or(Err("the reader panicked".to_owned())))
+    });
+    written?;
+    Ok(Some(format!("{} reads of {} versions", reads?, pair.rounds * 5)))
+}
+
+fn unlinked(pair: &Pair) -> Found {
+    const LEN: u64 = 100_000;
+    for round in 0..pair.rounds {
+        let (here, there) = pair.paths(&format!("name-{round}"));
+        let bytes = pattern(round, 0, LEN);
+        fs::write(&here, &bytes)?;
+        let open = OpenOptions::new().read(true).write(true).open(&there)?;
+        fs::remove_file(&here)?;
+        same(format!("the name there, round {round}"), there.exists(), false)?;
+        let mut found = vec![0; usize::try_from(LEN)?];
+        open.read_exact_at(&mut found, 0)?;
+        same_bytes(format!("the open file, round {round}"), &found, &bytes)?;
+        open.write_all_at(b"after", 10)?;
+        open.read_exact_at(&mut found[..5], 10)?;
+        same_bytes(format!("written after that, round {round}"), &found[..5], b"after")?;
+    }
+    Ok(None)
+}

@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# What: one stream of random operations over two mounts of one file against one model, in each cache mode.
+# Needs: cluster
+# Seconds: 400 14400
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+
+cluster_new fsx2 --drive-size 256MiB
+seeds=$(pick 4 10) operations=$(pick 2000 50000) modes=0 failed=0
+for mode in $(cache_modes); do
+  options=()
+  [[ $mode == writecache ]] || options=(-o "$mode")
+  mount_again "$mode-a" "${options[@]}"
+  mount_again "$mode-b" "${options[@]}"
+  # What every network file system promises, what databases count on, and what a local one does.
+  for pass in close fsync nothing; do
+    mkdir "$MOUNT/$mode-$pass"
+    # Several at a time: each waits for one operation after the other.
+    seq "$seeds" | xargs -P 5 -I '{}' "$BENCH" fsx2 --seed '{}' --ops "$operations" --pass "$pass" \
+      "$MOUNT.$mode-a/$mode-$pass" "$MOUNT.$mode-b/$mode-$pass" >"$SCRATCH/fsx2-out" 2>&1 ||
+      { failed=$((failed + 1)) && echo "mode $mode, between two mounts $pass:" && grep -v '^seed [0-9]*$' "$SCRATCH/fsx2-out" | head -n 12; }
+  done
+  "$BRAID" umount "$MOUNT.$mode-a"
+  "$BRAID" umount "$MOUNT.$mode-b"
+  modes=$((modes + 1))
+done
+cluster_down
+((failed == 0)) || die "$failed of $((modes * 3)) ways to share a file showed a difference"
+echo "$modes cache modes x 3 ways x $seeds seeds x $operations operations over two mounts, no difference"
