@@ -7,25 +7,26 @@
 #     --dir DIR      any folder instead of Braid: a peer's mount, measured by the same code
 #     --no-base      without the folder on the disk beside it
 set -euo pipefail
-cd "$(dirname "$0")/.."
+root=$(realpath "$(dirname "$0")/..")
 
-place=${BRAID_TEST_DIR:-/var/tmp} program=./bin/braid bench=${BRAID_BENCH:-./bin/braid-bench}
+place=${BRAID_TEST_DIR:-/var/tmp} program=$root/bin/braid bench=${BRAID_BENCH:-$root/bin/braid-bench}
 commit='' compare='' folder='' base=1 suffix='' only=() options=()
 while (($#)); do
   case $1 in
     --quick) options+=(--quick); suffix+=-quick ;;
     --rounds | --name | --cold-command) options+=("$1" "$2"); shift ;;
     --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
-    --at) place=$2; shift ;;
+    --at) place=$(realpath "$2"); shift ;;
     # Another program has its own name in the results: which commit it is of is not known.
-    --bin) program=$2 commit=$(basename "$2"); shift ;;
-    --compare) compare=$2; shift ;;
+    --bin) program=$(realpath "$2") commit=$(basename "$2"); shift ;;
+    --compare) compare=$2; [[ ! -f $2 ]] || compare=$(realpath "$2"); shift ;;
     --dir) folder=$(realpath "$2"); shift ;;
     --no-base) base=0 ;;
     *) echo "bench/run.sh: unknown word '$1'" >&2; exit 2 ;;
   esac
   shift
 done
+cd "$root"
 
 # The program of another commit, built once and kept.
 program_of() {
@@ -69,7 +70,8 @@ else
   options+=(--braid "$program" --state "$work/state" --mount "$work/mount")
 fi
 if [[ -n $compare ]]; then
-  [[ -f $compare && -x $compare ]] && other=$compare || other=$(program_of "$compare")
+  other=$compare
+  [[ -x $compare ]] || other=$(program_of "$compare")
   options+=(--compare "$other" --compare-name "$(basename "$other")")
 fi
 ((${#only[@]} == 0)) || { options+=(--only "${only[@]}"); suffix+=-$(IFS=-; echo "${only[*]}"); }
@@ -83,9 +85,9 @@ free=$(($(stat -f -c '%a * %S' "$work") >> 30))
 
 echo "disk: $kind at $place, $(nproc) CPUs, commit $commit"
 "$bench" suite --out bench/results --readme bench/README.md --commit "$commit" --date "$date" \
-  ${suffix:+--suffix="$suffix"} "${options[@]}"
+  ${suffix:+--suffix "$suffix"} "${options[@]}"
 
-[[ $program == ./bin/braid && -z $suffix ]] || exit 0
+[[ $program == "$root/bin/braid" && -z $suffix ]] || exit 0
 echo
 echo "erasure code, GB/s on one core"
 cargo run --release --quiet --package braid-erasure --example throughput | tee "bench/results/$date-$commit-erasure.txt"

@@ -2,21 +2,22 @@
 # 4 KiB random overwrite of a 2 GiB file on a cluster that is 80 % full: does it stay fast, small and in memory?
 #   bench/soak.sh [--minutes N] [--mib N] [--percent N] [--drive-size SIZE] [--at DIR] [--bin PROGRAM]
 set -euo pipefail
-cd "$(dirname "$0")/.."
+root=$(realpath "$(dirname "$0")/..")
 
-place=${BRAID_TEST_DIR:-/var/tmp} program=./bin/braid bench=${BRAID_BENCH:-./bin/braid-bench} size=1GiB
+place=${BRAID_TEST_DIR:-/var/tmp} program=$root/bin/braid bench=${BRAID_BENCH:-$root/bin/braid-bench} size=1GiB
 commit='' options=()
 while (($#)); do
   case $1 in
     --minutes | --mib | --percent | --threads | --minute-seconds) options+=("$1" "$2") ;;
     --drive-size) size=$2 ;;
-    --at) place=$2 ;;
+    --at) place=$(realpath "$2") ;;
     # Another program has its own name in the result: which commit it is of is not known.
-    --bin) program=$2 commit=$(basename "$2") ;;
+    --bin) program=$(realpath "$2") commit=$(basename "$2") ;;
     *) echo "bench/soak.sh: unknown word '$1'" >&2; exit 2 ;;
   esac
   shift 2
 done
+cd "$root"
 
 if [[ -z $commit ]]; then
   commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)

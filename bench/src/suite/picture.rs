@@ -11,7 +11,7 @@ const BARS_LEFT: f64 = 360.0;
 const BARS_WIDTH: f64 = 390.0;
 const SHARES_RIGHT: f64 = 808.0;
 const WORDS_LEFT: f64 = 820.0;
-const HEAD: f64 = 84.0;
+const HEAD: f64 = 98.0;
 const LINE: f64 = 24.0;
 const BAR: f64 = 12.0;
 /// What does not fit is cut off, with its number beside it.
@@ -46,7 +46,11 @@ pub fn draw(targets: &[&str], rows: &[Row], head: &str) -> String {
         format!("{}: nothing to compare with", targets[last])
     };
     let _ = writeln!(svg, "<text class=\"title\" x=\"16\" y=\"28\">{}</text>", escape(&title));
-    let _ = writeln!(svg, "<text class=\"small\" x=\"16\" y=\"47\">{}</text>", escape(head.trim()));
+    // What was measured on one line, what speaks against it on the next.
+    let (what, but) = head.trim().split_once(". ").unwrap_or((head.trim(), ""));
+    for (y, line) in [(47, what), (62, but)] {
+        let _ = writeln!(svg, "<text class=\"small\" x=\"16\" y=\"{y}\">{}</text>", escape(line));
+    }
     legend(&mut svg, targets);
     axis(&mut svg, bottom);
     for (at, row) in shown.into_iter().enumerate() {
@@ -62,11 +66,11 @@ fn legend(svg: &mut String, targets: &[&str]) {
     }
     for (at, (class, word)) in words.into_iter().enumerate() {
         let x = 16.0 + 130.0 * at as f64;
-        let _ = writeln!(svg, "<rect class=\"{class}\" x=\"{x}\" y=\"57\" width=\"10\" height=\"10\"/>");
-        let _ = writeln!(svg, "<text class=\"small\" x=\"{}\" y=\"66\">{}</text>", x + 15.0, escape(word));
+        let _ = writeln!(svg, "<rect class=\"{class}\" x=\"{x}\" y=\"71\" width=\"10\" height=\"10\"/>");
+        let _ = writeln!(svg, "<text class=\"small\" x=\"{}\" y=\"80\">{}</text>", x + 15.0, escape(word));
     }
-    let _ = writeln!(svg, "<line class=\"goal\" x1=\"546\" x2=\"546\" y1=\"56\" y2=\"68\"/>");
-    let _ = writeln!(svg, "<text class=\"small\" x=\"553\" y=\"66\">goal</text>");
+    let _ = writeln!(svg, "<line class=\"goal\" x1=\"546\" x2=\"546\" y1=\"70\" y2=\"82\"/>");
+    let _ = writeln!(svg, "<text class=\"small\" x=\"553\" y=\"80\">goal</text>");
 }
 
 fn axis(svg: &mut String, bottom: f64) {

@@ -10,6 +10,9 @@ use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;
 
+/// More than this, and the machine was not quiet.
+const IDLE_CORES_MAX: f64 = 0.2;
+
 /// How far apart the transfer sizes from 64 KiB on lie on one target.
 struct Spread {
     rw: &'static str,
@@ -34,16 +37,21 @@ pub fn write(suite: &Suite, arguments: &Arguments, rounds: u64, failures: &[Stri
         "quick": arguments.flag("quick"),
         "rounds": rounds,
         "idle_cores": suite.idle_cores,
+        "quiet": is_quiet(suite),
         "targets": suite.names(),
         "rows": suite.rows.iter().map(|row| of_row(suite, row)).collect::<Vec<_>>(),
         "spreads": spreads_json.collect::<Vec<_>>(),
         "failures": failures,
     });
-    let head = format!(
-        "Commit {commit}, {date}; {machine}; medians of {rounds}; idle load {:.2} cores.{}\n",
-        suite.idle_cores,
-        if arguments.flag("quick") { " Quick: the figures mean little." } else { "" },
-    );
+    let mut head =
+        format!("Commit {commit}, {date}; {machine}; medians of {rounds}; idle load {:.2} cores.", suite.idle_cores);
+    if arguments.flag("quick") {
+        head += " Quick: the figures mean little.";
+    }
+    if !is_quiet(suite) {
+        head += " Other programs ran: the figures mean little, and CPU is that of program and server alone.";
+    }
+    head.push('\n');
     let table = format!("{head}\n{}", table(suite, &spreads, failures));
     println!("\n{table}");
     let out = Suite::out(arguments)?;
@@ -58,6 +66,16 @@ pub fn write(suite: &Suite, arguments: &Arguments, rounds: u64, failures: &[Stri
         Some(path) if whole => readme::show(path, &name, &table),
         _ => Ok(()),
     }
+}
+
+/// Was nothing else running when it began?
+fn is_quiet(suite: &Suite) -> bool {
+    suite.idle_cores <= IDLE_CORES_MAX
+}
+
+/// The CPU that is shown and held against the goal: of the whole machine, if it had nothing else to do.
+fn shown(suite: &Suite, row: &Row, target: usize) -> Option<f64> {
+    row.cpu(target, if is_quiet(suite) { |sample| sample.cpu } else { |sample| sample.cpu_own })
 }
 
 /// `2 CPUs (name of the processor), Linux 6.1`.
@@ -105,7 +123,7 @@ fn met(suite: &Suite, row: &Row) -> (Option<bool>, Option<bool>) {
         Some(rate) => row.goal.speed_met(rate, first),
         None => asked.then_some(false),
     };
-    (speed, row.goal.cpu_met(row.cpu(last, |sample| sample.cpu)))
+    (speed, row.goal.cpu_met(shown(suite, row, last)))
 }
 
 fn table(suite: &Suite, spreads: &[Spread], failures: &[String]) -> String {
@@ -143,12 +161,12 @@ fn line(suite: &Suite, row: &Row) -> String {
             }
             None => text += " failed |",
         }
-        text += &cpu(row, row.cpu(target, |sample| sample.cpu));
+        text += &cpu(row, shown(suite, row, target));
         if target > 0 {
             text += &row.ratio(target).map_or_else(|| " – |".to_owned(), |ratio| format!(" {ratio:.2}x |"));
         }
     }
-    text += &cpu(row, row.cpu(last, |sample| sample.cpu_after));
+    text += &cpu(row, row.cpu(last, |sample| sample.cpu_after).filter(|_| is_quiet(suite)));
     let mark = match met(suite, row) {
         (Some(false), Some(false)) => "**missed, CPU too**",
         (Some(false), _) => "**missed**",
