@@ -18,12 +18,19 @@ for mode in $(cache_modes); do
     # Several at a time: each waits for one operation after the other.
     seq "$seeds" | xargs -P 5 -I '{}' "$BENCH" fsx2 --seed '{}' --ops "$operations" --pass "$pass" \
       "$MOUNT.$mode-a/$mode-$pass" "$MOUNT.$mode-b/$mode-$pass" >"$SCRATCH/fsx2-out" 2>&1 ||
-      { failed=$((failed + 1)) && echo "mode $mode, between two mounts $pass:" && grep -v '^seed [0-9]*$' "$SCRATCH/fsx2-out" | head -n 12; }
+      {
+        failed=$((failed + 1))
+        grep '^braid-bench' "$SCRATCH/fsx2-out" | sed "s/^/$mode, $pass: /" >>"$SCRATCH/fsx2-found" || true
+        echo "mode $mode, between two mounts $pass:"
+        grep -v '^seed [0-9]*$' "$SCRATCH/fsx2-out" || true
+      }
   done
   "$BRAID" umount "$MOUNT.$mode-a"
   "$BRAID" umount "$MOUNT.$mode-b"
   modes=$((modes + 1))
 done
 cluster_down
+# The differences once more, for those who only see the end: each can be had again with its seed.
+((failed == 0)) || cat "$SCRATCH/fsx2-found"
 ((failed == 0)) || die "$failed of $((modes * 3)) ways to share a file showed a difference"
 echo "$modes cache modes x 3 ways x $seeds seeds x $operations operations over two mounts, no difference"
