@@ -15,7 +15,7 @@ const DIRS_MAX: usize = 8;
 /// Inodes of one program, at most.
 const NODES_MAX: usize = 40;
 /// Largest write, bytes.
-const WRITE_LARGE: u64 = 300 << 10;
+const WRITE_LARGE: u64 = 900 << 10;
 
 /// Chooses an action on `model`.
 pub fn next(model: &Model, rng: &mut Rng) -> Action {
