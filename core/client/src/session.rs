@@ -1,6 +1,8 @@
 //! One client's session: numbers its operations, repeats what got no answer, gives up in the end.
 
 use std::collections::BTreeSet;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
@@ -106,24 +108,23 @@ impl Session {
         self.repeat(&ticket, p, fs, cred, body).await
     }
 
-    /// Waits for a lock (`body` is a `Lock` with `wait`) until it is had or `interrupted` says so; there is no
-    /// deadline while the partition answers. `interrupted` is asked about ten times a second.
-    pub async fn lock(&self, fs: FsId, ino: Ino, body: Op, interrupted: impl Fn() -> bool) -> Result<LockEnd> {
+    /// Waits for a lock (`body` is a `Lock` with `wait`) until it is had or `interrupted` comes; there is no deadline
+    /// while the partition answers.
+    pub async fn lock(&self, fs: FsId, ino: Ino, body: Op, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
+        let mut interrupted = pin!(interrupted);
         loop {
             let ticket = self.begin();
             let asked =
                 self.repeat_for(self.patience.lock_ms * 2, &ticket, self.home(ino), fs, Cred::default(), body.clone());
             let mut asked = Box::pin(asked);
-            let until = self.wire.now_ms() + self.patience.lock_ms;
-            let (answer, stop) = loop {
-                if let Some(answer) = within(&*self.wire, LOCK_LOOK_MS, asked.as_mut()).await {
-                    break (answer, false);
-                }
-                let stop = interrupted();
-                if stop || self.wire.now_ms() >= until {
+            let for_a_while = within(&*self.wire, self.patience.lock_ms, asked.as_mut());
+            let (answer, stop) = match until(interrupted.as_mut(), for_a_while).await {
+                Some(Some(answer)) => (answer, false),
+                gone => {
                     let cancel = Op::CancelLock { ino, seq: ticket.seq };
                     self.call(fs, Cred::default(), cancel).await?;
-                    break (asked.await, stop);
+                    // Once it has come, `interrupted` is not asked again: what follows returns.
+                    (asked.await, gone.is_none())
                 }
             };
             match answer {
@@ -219,9 +220,6 @@ impl Session {
         self.ops.lock().expect("nothing panics while it holds the operation numbers")
     }
 }
-
-/// How often a wait for a lock looks whether its caller was interrupted.
-const LOCK_LOOK_MS: u64 = 100;
 
 /// An operation number in use, given back when dropped.
 struct Ticket<'a> {

@@ -2,7 +2,7 @@
 
 mod model;
 
-use std::cell::Cell;
+use std::future::pending;
 use std::pin::pin;
 
 use braid_base::ErrorKind;
@@ -163,14 +163,14 @@ fn a_lock_is_waited_for_as_long_as_it_takes() {
         world.clock.sleep(60_000).await;
         fs.unlock_owner(ino, 1, false).await.expect("unlock");
     };
-    let end = world.run(both(fs.lock_wait(ino, lock(2, LockKind::Write), || false), release));
+    let end = world.run(both(fs.lock_wait(ino, lock(2, LockKind::Write), pending()), release));
     assert_eq!(end.expect("granted"), LockEnd::Held);
     assert!(world.clock.now_ms() >= 60_000);
     // A waiter that is interrupted does not get it later.
-    let rounds = Cell::new(0);
-    let interrupted = || rounds.replace(rounds.get() + 1) >= 3;
-    let end = world.run(fs.lock_wait(ino, lock(3, LockKind::Write), interrupted)).expect("an end");
+    let before = world.clock.now_ms();
+    let end = world.run(fs.lock_wait(ino, lock(3, LockKind::Write), world.clock.sleep(300))).expect("an end");
     assert_eq!(end, LockEnd::Interrupted);
+    assert!((300..350).contains(&(world.clock.now_ms() - before)), "at once");
     world.run(fs.unlock_owner(ino, 2, false)).expect("unlock");
     assert_eq!(world.run(fs.test_lock(ino, lock(9, LockKind::Write))).expect("test"), None);
 }
@@ -208,7 +208,7 @@ fn calls_may_run_on_any_executor() {
             let entry = fs.create(Cred::default(), root(), b"f", Create::default()).await?;
             fs.write(entry.ino, 0, Bytes::from_static(b"x"), false, false).await?;
             fs.copy_range(entry.ino, 0, entry.ino, 9, 1, false).await?;
-            fs.lock_wait(entry.ino, lock(1, LockKind::Read), || false).await?;
+            fs.lock_wait(entry.ino, lock(1, LockKind::Read), pending()).await?;
             fs.readdir(root(), 0, 9, true).await?;
             fs.seek(entry.ino, 0, Seek::Data).await?;
             fs.statfs().await?;

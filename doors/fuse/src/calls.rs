@@ -1,5 +1,6 @@
 //! What each request does, apart from the form of its reply: client calls, then word to the other mounts.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -11,13 +12,13 @@ use braid_client::Fs;
 use braid_client::fs::{Create, Entry, Seek, Space};
 use braid_client::session::LockEnd;
 use bytes::Bytes;
-use fuser::Errno;
 
 use crate::attrs::Numbers;
 use crate::errno::{of, of_inode};
 use crate::hub::{Hub, Notice};
-use crate::locks::{Owners, is_interrupted};
+use crate::locks::Owners;
 use crate::remembered::Remembered;
+use crate::wire::errno::Errno;
 
 /// A result for the kernel.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -313,12 +314,20 @@ impl Calls {
 
     // Locks.
 
-    /// Takes or gives up a lock; waiting ends when thread `tid` has a signal to attend to.
-    pub(crate) async fn lock(&self, ino: Ino, lock: LockSpec, wait: bool, tid: u32) -> Answer<()> {
+    /// Takes or gives up a lock; with `wait` it is waited for, until `interrupted` comes.
+    pub(crate) async fn lock(
+        &self,
+        ino: Ino,
+        lock: LockSpec,
+        wait: bool,
+        interrupted: impl Future<Output = ()>,
+    ) -> Answer<()> {
         if lock.kind != LockKind::Unlock {
-            self.owners.asks(ino, lock.owner);
+            if !lock.flock {
+                self.owners.asks(ino, lock.owner);
+            }
             if wait {
-                let end = self.fs.lock_wait(ino, lock, || is_interrupted(tid)).await.map_err(|e| of_inode(&e))?;
+                let end = self.fs.lock_wait(ino, lock, interrupted).await.map_err(|e| of_inode(&e))?;
                 return match end {
                     LockEnd::Held => Ok(()),
                     LockEnd::Interrupted => Err(Errno::EINTR),
@@ -332,13 +341,13 @@ impl Calls {
         self.fs.test_lock(ino, lock).await.map_err(|e| of_inode(&e))
     }
 
-    /// Whether closing `ino` must give up locks of `owner`.
+    /// Whether closing `ino` must give up `fcntl` locks of `owner`.
     pub(crate) fn leaves_locks(&self, ino: Ino, owner: u64) -> bool {
         self.owners.leaves(ino, owner)
     }
 
-    pub(crate) async fn unlock_all(&self, ino: Ino, owner: u64) -> Answer<()> {
-        self.fs.unlock_owner(ino, owner, false).await.map_err(|e| of_inode(&e))
+    pub(crate) async fn unlock_all(&self, ino: Ino, owner: u64, flock: bool) -> Answer<()> {
+        self.fs.unlock_owner(ino, owner, flock).await.map_err(|e| of_inode(&e))
     }
 
     fn saw(&self, attr: &Attr) {

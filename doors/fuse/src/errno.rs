@@ -1,7 +1,8 @@
 //! The one table from error kinds to errno.
 
 use braid_base::{Error, ErrorKind};
-use fuser::Errno;
+
+use crate::wire::errno::Errno;
 
 /// What a program sees of an error about a name.
 pub(crate) fn of(error: &Error) -> Errno {

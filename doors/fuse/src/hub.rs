@@ -5,16 +5,14 @@
 //! Notices about one inode are merged, which bounds the list by the number of inodes that change at a time.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::thread::JoinHandle;
 
 use braid_base::ids::Ino;
-use fuser::Notifier;
 
 use crate::attrs::Numbers;
+use crate::wire::notify::Notifier;
 
 /// Most pending notices of a mount. What does not fit is dropped: names and attributes expire by themselves within
 /// a second, pages when the file is opened again.
@@ -100,7 +98,7 @@ fn give(notifier: &Notifier, numbers: Numbers, notice: &Notice) -> io::Result<()
             let len = i64::try_from(*to).map_or(0, |to| (to - from).max(1));
             notifier.inval_inode(numbers.show(*ino), from, len)
         }
-        Notice::Name { dir, name } => notifier.inval_entry(numbers.show(*dir), &OsString::from_vec(name.clone())),
+        Notice::Name { dir, name } => notifier.inval_entry(numbers.show(*dir), name),
     }
 }
 

@@ -30,5 +30,6 @@ mod mount;
 mod remembered;
 mod table;
 mod task;
+mod wire;
 
 pub use mount::{Mount, Mounts, Options, is_dead};

@@ -1,4 +1,4 @@
-//! Record locks: who holds some, and whether a waiter was interrupted.
+//! Locks: who may hold some, and how the kernel describes them.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -6,12 +6,13 @@ use std::sync::Mutex;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockKind, LockSpec};
 
+use crate::wire::request::Lock;
+
 /// The last byte of a lock that reaches to the end of the file, as the kernel writes it.
 const KERNEL_END: u64 = i64::MAX as u64;
 
-/// Owners that may hold record locks, so that closing other files need not ask the partition.
-///
-/// Only `fcntl` locks come here: fuser 0.18 does not tell `flock` requests apart, so those stay with the kernel.
+/// Owners that may hold `fcntl` locks, so that closing other files need not ask the partition. Of a `flock` the kernel
+/// itself says so when it closes the file.
 #[derive(Default)]
 pub(crate) struct Owners(Mutex<HashSet<(Ino, u64)>>);
 
@@ -27,16 +28,16 @@ impl Owners {
     }
 }
 
-/// A lock as the kernel describes it; `None` if `kind` is none of the three.
-pub(crate) fn spec(owner: u64, pid: u32, start: u64, end: u64, kind: i32) -> Option<LockSpec> {
-    let kind = match kind {
+/// The lock that the kernel describes; `None` if its kind is none of the three.
+pub(crate) fn spec(lock: &Lock) -> Option<LockSpec> {
+    let kind = match lock.kind {
         libc::F_RDLCK => LockKind::Read,
         libc::F_WRLCK => LockKind::Write,
         libc::F_UNLCK => LockKind::Unlock,
         _ => return None,
     };
-    let end = if end >= KERNEL_END { u64::MAX } else { end };
-    Some(LockSpec { owner, pid, start, end, kind, flock: false })
+    let end = if lock.end >= KERNEL_END { u64::MAX } else { lock.end };
+    Some(LockSpec { owner: lock.owner, pid: lock.pid, start: lock.start, end, kind, flock: lock.flock })
 }
 
 /// Start, end and kind of a lock for the kernel.
@@ -49,40 +50,19 @@ pub(crate) fn shown(lock: &LockSpec) -> (u64, u64, i32) {
     (lock.start, lock.end.min(KERNEL_END), kind)
 }
 
-/// Whether thread `tid` has a signal to attend to, or is gone.
-///
-/// fuser 0.18 refuses the kernel's interrupts, and a process that waits for a lock then cannot even be killed; so a
-/// waiting lock request looks for itself. 0 is a process outside of our view: it is never interrupted.
-pub(crate) fn is_interrupted(tid: u32) -> bool {
-    if tid == 0 {
-        return false;
-    }
-    match std::fs::read_to_string(format!("/proc/{tid}/status")) {
-        Ok(status) => has_signal(&status),
-        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
-    }
-}
-
-/// Whether a `/proc/PID/status` shows a pending signal that is neither blocked nor ignored.
-fn has_signal(status: &str) -> bool {
-    let mask = |field: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(field));
-        line.and_then(|hex| u64::from_str_radix(hex.trim_start_matches(':').trim(), 16).ok()).unwrap_or(0)
-    };
-    (mask("SigPnd") | mask("ShdPnd")) & !mask("SigBlk") & !mask("SigIgn") != 0
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Owners, has_signal, is_interrupted, shown, spec};
+    use super::{Owners, shown, spec};
+    use crate::wire::request::Lock;
     use braid_base::ids::Ino;
 
     #[test]
     fn ranges_to_the_end_survive_both_ways() {
-        let lock = spec(1, 2, 5, i64::MAX as u64, libc::F_WRLCK).expect("a lock");
-        assert_eq!(lock.end, u64::MAX);
+        let asked = |kind, flock| Lock { owner: 1, pid: 2, start: 5, end: i64::MAX as u64, kind, flock };
+        let lock = spec(&asked(libc::F_WRLCK, true)).expect("a lock");
+        assert!(lock.end == u64::MAX && lock.flock);
         assert_eq!(shown(&lock), (5, i64::MAX as u64, libc::F_WRLCK));
-        assert!(spec(1, 2, 0, 1, 77).is_none());
+        assert!(spec(&asked(77, false)).is_none());
     }
 
     #[test]
@@ -90,18 +70,5 @@ mod tests {
         let owners = Owners::default();
         owners.asks(Ino(1), 7);
         assert!(!owners.leaves(Ino(1), 8) && owners.leaves(Ino(1), 7) && !owners.leaves(Ino(1), 7));
-    }
-
-    #[test]
-    fn pending_signals_count_unless_blocked_or_ignored() {
-        let status = |pending: &str, shared: &str, blocked: &str, ignored: &str| {
-            format!("Name:\tx\nSigPnd:\t{pending}\nShdPnd:\t{shared}\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\n")
-        };
-        assert!(!has_signal(&status("0", "0", "0", "0")));
-        assert!(has_signal(&status("0000000000000100", "0", "0", "0")));
-        assert!(has_signal(&status("0", "0000000000002000", "0", "0")));
-        assert!(!has_signal(&status("0", "2000", "2000", "0")));
-        assert!(!has_signal(&status("2000", "0", "0", "2000")));
-        assert!(!is_interrupted(std::process::id()) && is_interrupted(u32::MAX - 1) && !is_interrupted(0));
     }
 }

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Fs;
-use fuser::{Config, Session, SessionACL};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -20,9 +19,10 @@ use tokio::runtime::Handle;
 
 use crate::attrs::Numbers;
 use crate::calls::{Calls, Writes};
-use crate::door::Door;
+use crate::door::{Door, SETTINGS};
 use crate::holders;
 use crate::hub::{Hub, Member};
+use crate::wire::session::Session;
 
 /// Type of our mounts in the mount table.
 const FSTYPE: &str = "fuse.braid";
@@ -105,7 +105,7 @@ impl Mounts {
         let refused = |what: &str, error: &io::Error| {
             Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
         };
-        let session = Session::from_fd(door, device, SessionACL::All, config(options.threads))
+        let session = Session::start(device, &SETTINGS, readers(options.threads))
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
         let member =
@@ -114,7 +114,7 @@ impl Mounts {
         let serving = Arc::new(AtomicBool::new(true));
         let serves = Arc::clone(&serving);
         let run = move || {
-            if let Err(error) = session.run() {
+            if let Err(error) = session.run(&door) {
                 tracing::warn!(%error, "a mount ended with an error");
             }
             serves.store(false, Ordering::Release);
@@ -250,13 +250,10 @@ impl Drop for Mount {
     }
 }
 
-fn config(threads: usize) -> Config {
+/// One reader per processor, at least two: one may be taking a first step of some length.
+fn readers(threads: usize) -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
-    let mut config = Config::default();
-    config.acl = SessionACL::All;
-    config.n_threads = Some(if threads > 0 { threads } else { processors.clamp(2, 8) });
-    config.clone_fd = true;
-    config
+    if threads > 0 { threads } else { processors.clamp(2, 8) }
 }
 
 /// The canonical form of `point` if it may be mounted on. A dead mount of ours is cleared away.
@@ -328,7 +325,7 @@ fn open_fuse() -> Result<OwnedFd> {
     })
 }
 
-/// The mount itself. Not left to fuser: its own unmount could hit another mount at the same place.
+/// The mount itself.
 fn attach(device: &OwnedFd, point: &Path, options: &Options) -> Result<()> {
     let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
     let fd = device.as_raw_fd();

@@ -1,5 +1,7 @@
 //! Locks: `fcntl` ranges and `flock`.
 
+use std::future::Future;
+
 use braid_base::Result;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockSpec, Op, Reply};
@@ -13,9 +15,8 @@ impl Fs {
         self.ask_done("lock", Op::Lock { ino, lock, wait: false }).await
     }
 
-    /// Takes a lock, waiting for it as long as it takes or until `interrupted` (asked about ten times a second)
-    /// says so. Errors: `Deadlock`.
-    pub async fn lock_wait(&self, ino: Ino, lock: LockSpec, interrupted: impl Fn() -> bool) -> Result<LockEnd> {
+    /// Takes a lock, waiting for it as long as it takes or until `interrupted` comes. Errors: `Deadlock`.
+    pub async fn lock_wait(&self, ino: Ino, lock: LockSpec, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
         let body = Op::Lock { ino, lock, wait: true };
         self.0.session.lock(self.0.fs, ino, body, interrupted).await
     }

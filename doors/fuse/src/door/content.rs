@@ -1,0 +1,101 @@
+//! Requests about open files and what is in them.
+
+use std::sync::Arc;
+
+use super::{Door, answer, open_flags};
+use crate::calls::Calls;
+use crate::task;
+use crate::wire::abi;
+use crate::wire::encode::Body;
+use crate::wire::reply::Reply;
+use crate::wire::request::{Header, Node};
+
+/// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
+/// a switch to another thread.
+const STEP_BYTES: u32 = 64 << 10;
+
+impl Door {
+    pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
+        let ino = self.calls.numbers.inode(header.node);
+        let work = |calls: Arc<Calls>| async move { calls.open(ino).await };
+        // No state is kept per open file: all that a request needs comes with it.
+        self.start(reply, work, move |reply, (_, keep)| reply.body(&Body::new().opened(open_flags(flags, keep))));
+    }
+
+    pub(super) fn read(&self, header: &Header, off: u64, size: u32, reply: Reply) {
+        let (ino, calls) = (self.calls.numbers.inode(header.node), Arc::clone(&self.calls));
+        let work = async move {
+            match calls.read(ino, off, size.into()).await {
+                Ok(data) => reply.data(&data),
+                Err(errno) => return reply.error(errno),
+            }
+            calls.after_read(ino).await;
+        };
+        if size <= STEP_BYTES {
+            task::start(&self.runtime, work);
+        } else {
+            self.runtime.spawn(work);
+        }
+    }
+
+    pub(super) fn flush(&self, header: &Header, owner: u64, reply: Reply) {
+        let ino = self.calls.numbers.inode(header.node);
+        let written = self.calls.written_well(ino);
+        if !self.calls.leaves_locks(ino, owner) {
+            return match written {
+                Ok(()) => reply.ok(),
+                Err(errno) => reply.error(errno),
+            };
+        }
+        self.start_empty(reply, |calls| async move {
+            calls.unlock_all(ino, owner, false).await?;
+            written
+        });
+    }
+
+    pub(super) fn release(&self, header: &Header, owner: u64, flags: u32, reply: Reply) {
+        let ino = self.calls.numbers.inode(header.node);
+        let had_flock = flags & abi::RELEASE_FLOCK_UNLOCK != 0;
+        self.start_empty(reply, |calls| async move {
+            let unlocked = if had_flock { calls.unlock_all(ino, owner, true).await } else { Ok(()) };
+            calls.close(ino).await.and(unlocked)
+        });
+    }
+
+    pub(super) fn fsync(&self, header: &Header, reply: Reply) {
+        let ino = self.calls.numbers.inode(header.node);
+        self.start_empty(reply, |calls| async move { calls.fsync(ino).await });
+    }
+
+    pub(super) fn fallocate(&self, header: &Header, (off, len): (u64, u64), mode: i32, reply: Reply) {
+        let (ino, uid) = (self.calls.numbers.inode(header.node), header.uid);
+        self.start_empty(reply, |calls| async move { calls.fallocate(ino, off, len, mode, uid).await });
+    }
+
+    pub(super) fn lseek(&self, header: &Header, off: i64, whence: i32, reply: Reply) {
+        let ino = self.calls.numbers.inode(header.node);
+        let work = |calls: Arc<Calls>| async move { calls.lseek(ino, off, whence).await };
+        self.start(reply, work, |reply, at: i64| reply.body(&Body::new().offset(at as u64)));
+    }
+
+    /// `wide`: the reply counts bytes in 64 bits.
+    pub(super) fn copy_range(
+        &self,
+        header: &Header,
+        from_off: u64,
+        to: (Node, u64),
+        len: u64,
+        wide: bool,
+        reply: Reply,
+    ) {
+        let (numbers, uid) = (self.calls.numbers, header.uid);
+        let (from, to) = ((numbers.inode(header.node), from_off), (numbers.inode(to.0), to.1));
+        let calls = Arc::clone(&self.calls);
+        let work = async move { calls.copy(from, to, len, uid).await };
+        // It touches many bytes: not on the thread that answers.
+        self.runtime.spawn(answer(reply, work, move |reply, len: u32| {
+            let body = Body::new();
+            reply.body(&if wide { body.offset(len.into()) } else { body.size(len) });
+        }));
+    }
+}

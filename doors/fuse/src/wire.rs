@@ -1,0 +1,18 @@
+//! The kernel's FUSE interface: requests read from `/dev/fuse`, replies and notices written to it.
+//!
+//! Each reader has a device file and a buffer of its own. A request is taken apart where it lies; a large write keeps
+//! its buffer as its data (`buffer`). A reply is gathered from where its parts lie, in one system call. Requests that
+//! have no reply yet are in one table (`inflight`): there interrupts find them, and there it is settled who replies
+//! when a killed thread may not wait for the server any longer (`watch`).
+
+pub(crate) mod abi;
+mod buffer;
+mod device;
+pub(crate) mod encode;
+pub(crate) mod errno;
+mod inflight;
+pub(crate) mod notify;
+pub(crate) mod reply;
+pub(crate) mod request;
+pub(crate) mod session;
+mod watch;

@@ -1,0 +1,158 @@
+//! Requests that have no reply yet: each gets exactly one, whoever comes first, and interrupts find the one they mean.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Parts of the table with a lock each, so that readers seldom meet.
+const SHARDS: usize = 16;
+/// Interrupts remembered per shard whose request was not seen yet. One whose request is answered already stays here
+/// until others push it out, so there are a few places.
+const EARLY_MAX: usize = 8;
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Inflight {
+    shards: [Mutex<Shard>; SHARDS],
+    /// Counted up by the watch, to tell how old a request is without a clock.
+    tick: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    requests: HashMap<u64, Asked>,
+    /// The interrupt of a request can be read before another reader has entered that request.
+    early: VecDeque<u64>,
+}
+
+/// A request that has no reply yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    /// Which reader's device it came from; the reply has to go there.
+    pub(crate) reader: usize,
+    /// Thread that waits for it; 0 if unknown.
+    pub(crate) tid: u32,
+    pub(crate) interrupted: bool,
+    since: u64,
+    /// Told when an interrupt comes.
+    listener: Option<Arc<Notify>>,
+}
+
+/// A request that has waited for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Old {
+    pub(crate) unique: u64,
+    pub(crate) tid: u32,
+    pub(crate) interrupted: bool,
+    pub(crate) ticks: u64,
+}
+
+impl Inflight {
+    /// Enters request `unique`; `listener` is told when it is interrupted.
+    pub(crate) fn enter(&self, unique: u64, reader: usize, tid: u32, listener: Option<Arc<Notify>>) {
+        let since = self.tick.load(Ordering::Relaxed);
+        let mut asked = Asked { reader, tid, interrupted: false, since, listener };
+        let mut shard = self.shard(unique);
+        if let Some(at) = shard.early.iter().position(|early| *early == unique) {
+            shard.early.remove(at);
+            asked.interrupted = true;
+            // Nobody listens yet, so nobody wakes up: it only finds out as soon as it listens.
+            asked.listener.iter().for_each(|listener| listener.notify_one());
+        }
+        shard.requests.insert(unique, asked);
+    }
+
+    /// Takes `unique` out. `None`: it has its reply.
+    pub(crate) fn take(&self, unique: u64) -> Option<Asked> {
+        self.shard(unique).requests.remove(&unique)
+    }
+
+    /// The thread that waits for `unique` has a signal to attend to.
+    pub(crate) fn interrupt(&self, unique: u64) {
+        let mut shard = self.shard(unique);
+        let Some(asked) = shard.requests.get_mut(&unique) else {
+            if shard.early.len() == EARLY_MAX {
+                shard.early.pop_front();
+            }
+            return shard.early.push_back(unique);
+        };
+        asked.interrupted = true;
+        let listener = asked.listener.clone();
+        // Who listens takes its next step right here, and may reply in it: it needs the table.
+        drop(shard);
+        listener.iter().for_each(|listener| listener.notify_one());
+    }
+
+    /// Counts one tick up, and returns the requests that are then at least `ticks` old.
+    pub(crate) fn tick(&self, ticks: u64) -> Vec<Old> {
+        let now = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            let old = shard.requests.iter().filter(|(_, asked)| now - asked.since >= ticks);
+            found.extend(old.map(|(unique, asked)| Old {
+                unique: *unique,
+                tid: asked.tid,
+                interrupted: asked.interrupted,
+                ticks: now - asked.since,
+            }));
+        }
+        found
+    }
+
+    /// The numbers of requests are even or count up by two: their low bits alone would leave shards empty.
+    fn shard(&self, unique: u64) -> MutexGuard<'_, Shard> {
+        let at = (unique.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % SHARDS;
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{EARLY_MAX, Inflight, Old};
+    use std::sync::Arc;
+    use tokio::sync::Notify;
+
+    #[test]
+    fn a_request_is_taken_once() {
+        let inflight = Inflight::default();
+        inflight.enter(8, 1, 77, None);
+        assert_eq!(inflight.take(8).map(|asked| (asked.reader, asked.tid)), Some((1, 77)));
+        assert!(inflight.take(8).is_none());
+    }
+
+    #[test]
+    fn an_interrupt_finds_its_request_also_when_it_comes_first() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let inflight = Inflight::default();
+        for unique in [2, 4] {
+            let listener = Arc::new(Notify::new());
+            if unique == 2 {
+                inflight.interrupt(unique);
+            }
+            inflight.enter(unique, 0, 1, Some(Arc::clone(&listener)));
+            if unique == 4 {
+                inflight.interrupt(unique);
+            }
+            // It would wait for ever if it had not been told.
+            runtime.block_on(listener.notified());
+            assert!(inflight.take(unique).is_some_and(|asked| asked.interrupted));
+        }
+        // Those that nobody waits for are forgotten in the end.
+        (0..1_000).for_each(|unique| inflight.interrupt(unique));
+        assert!(inflight.shards.iter().all(|shard| shard.lock().expect("no panic").early.len() <= EARLY_MAX));
+    }
+
+    #[test]
+    fn age_counts_in_ticks() {
+        let inflight = Inflight::default();
+        inflight.enter(2, 0, 5, None);
+        assert_eq!(inflight.tick(2), []);
+        inflight.enter(4, 0, 6, None);
+        inflight.interrupt(2);
+        assert_eq!(inflight.tick(2), [Old { unique: 2, tid: 5, interrupted: true, ticks: 2 }]);
+        assert_eq!(inflight.tick(2).len(), 2);
+    }
+}

@@ -1,0 +1,119 @@
+//! Replies: each request gets one, in one system call, from the memory where its bytes lie.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::abi::OUT_HEADER_BYTES;
+use super::encode::Body;
+use super::errno::Errno;
+use super::inflight::Inflight;
+
+/// What a mount's readers and repliers share.
+#[derive(Debug)]
+pub(crate) struct Devices {
+    /// One per reader. The first is the one that was mounted.
+    pub(crate) files: Vec<OwnedFd>,
+    pub(crate) inflight: Inflight,
+}
+
+impl Devices {
+    /// Ends request `unique` with `error`, unless it has its reply. What still works for it goes on, unheard.
+    pub(crate) fn give_up(&self, unique: u64, error: Errno) {
+        self.answer(unique, -error.code(), &[]);
+    }
+
+    /// Gives the kernel a notice.
+    pub(crate) fn notify(&self, code: i32, body: &[u8]) -> io::Result<()> {
+        write(&self.files[0], 0, code, body)
+    }
+
+    fn answer(&self, unique: u64, error: i32, body: &[u8]) {
+        let Some(asked) = self.inflight.take(unique) else { return };
+        let file = &self.files[asked.reader];
+        match write(file, unique, error, body) {
+            Ok(()) => {}
+            // The mount is gone, or the kernel has no use for the reply any more.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::ENOTCONN)) => {}
+            Err(e) => {
+                tracing::warn!(unique, bytes = body.len(), error = %e, "the kernel did not take a reply");
+                // The one who waits must not wait for ever. If this fails too, the reply did arrive.
+                let _ = write(file, unique, -libc::EIO, &[]);
+            }
+        }
+    }
+}
+
+/// Writes a reply or, with number 0, a notice.
+pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
+    let len = OUT_HEADER_BYTES + body.len();
+    let mut header = [0; OUT_HEADER_BYTES];
+    header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+    header[4..8].copy_from_slice(&code.to_ne_bytes());
+    header[8..].copy_from_slice(&unique.to_ne_bytes());
+    let pieces = [IoSlice::new(&header), IoSlice::new(body)];
+    let pieces = if body.is_empty() { &pieces[..1] } else { &pieces[..] };
+    match rustix::io::retry_on_intr(|| rustix::io::writev(file, pieces))? {
+        n if n == len => Ok(()),
+        n => Err(io::Error::other(format!("{n} of {len} bytes were taken"))),
+    }
+}
+
+/// The reply that a request must get. Dropped without one, it tells `EIO`.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    devices: Arc<Devices>,
+    unique: u64,
+    interrupts: Option<Arc<Notify>>,
+    is_sent: bool,
+}
+
+impl Reply {
+    /// The reply to request `unique`, which was entered already.
+    pub(crate) fn new(devices: Arc<Devices>, unique: u64, interrupts: Option<Arc<Notify>>) -> Self {
+        Self { devices, unique, interrupts, is_sent: false }
+    }
+
+    /// Comes when the thread that waits has a signal to attend to; never for requests that do not end early then.
+    pub(crate) fn interrupted(&self) -> impl Future<Output = ()> + Send + 'static {
+        let interrupts = self.interrupts.clone();
+        async move {
+            match interrupts {
+                Some(interrupts) => interrupts.notified().await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    pub(crate) fn ok(self) {
+        self.send(0, &[]);
+    }
+
+    pub(crate) fn error(self, errno: Errno) {
+        self.send(-errno.code(), &[]);
+    }
+
+    pub(crate) fn body(self, body: &Body) {
+        self.send(0, body.bytes());
+    }
+
+    pub(crate) fn data(self, data: &[u8]) {
+        self.send(0, data);
+    }
+
+    fn send(mut self, error: i32, body: &[u8]) {
+        self.is_sent = true;
+        self.devices.answer(self.unique, error, body);
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if !self.is_sent {
+            self.devices.answer(self.unique, -libc::EIO, &[]);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! A mount's connection: the handshake, then readers that take requests until the kernel closes it.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use bytes::Bytes;
+use rustix::io::Errno as Os;
+
+use super::abi::{self, op};
+use super::buffer::{Buffer, Pool};
+use super::encode::{Body, Settings};
+use super::errno::Errno;
+use super::inflight::Inflight;
+use super::notify::Notifier;
+use super::reply::{self, Devices, Reply};
+use super::request::{Header, Init, Op, Write};
+use super::{device, watch};
+
+/// What serves the requests. Each call must return soon and may reply later.
+pub(crate) trait Serve: Send + Sync + 'static {
+    /// Any request but a write.
+    fn request(&self, header: &Header, op: Op<'_>, reply: Reply);
+    /// A write of `data`.
+    fn write(&self, header: &Header, write: Write, data: Bytes, reply: Reply);
+}
+
+/// A connection after its handshake.
+pub(crate) struct Session {
+    devices: Arc<Devices>,
+    pool: Arc<Pool>,
+}
+
+impl Session {
+    /// Agrees with the kernel behind `file` on `settings`; blocks for it. `readers` threads will take requests.
+    /// Errors: a kernel that is too old, and those of the device.
+    pub(crate) fn start(file: OwnedFd, settings: &Settings, readers: usize) -> io::Result<Self> {
+        let pool = Pool::new(settings.max_write as usize);
+        handshake(&file, settings, &mut pool.buffer())?;
+        let mut files = vec![file];
+        for _ in 1..readers {
+            let more = device::clone(files[0].as_fd()).or_else(|error| {
+                tracing::info!(%error, "this kernel gives readers no queue of their own; they share one");
+                files[0].try_clone()
+            })?;
+            files.push(more);
+        }
+        let devices = Arc::new(Devices { files, inflight: Inflight::default() });
+        Ok(Self { devices, pool })
+    }
+
+    pub(crate) fn notifier(&self) -> Notifier {
+        Notifier(Arc::clone(&self.devices))
+    }
+
+    /// Has `server` serve requests until the kernel closes the connection. Errors: those of the device.
+    pub(crate) fn run(self, server: &impl Serve) -> io::Result<()> {
+        let (devices, pool) = (&self.devices, &self.pool);
+        thread::scope(|scope| {
+            let (stop, stopped) = sync_channel(0);
+            let named = |name: String| thread::Builder::new().name(name);
+            named("fuse-watch".to_owned()).spawn_scoped(scope, move || watch::run(devices, &stopped))?;
+            let mut readers = Vec::new();
+            for reader in 1..devices.files.len() {
+                let read = move || read_all(devices, reader, pool, server);
+                readers.push(named(format!("fuse-{reader}")).spawn_scoped(scope, read)?);
+            }
+            let mut end = read_all(devices, 0, pool, server);
+            for reader in readers {
+                end = end.and(reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked"))));
+            }
+            drop(stop);
+            end
+        })
+    }
+}
+
+fn handshake(file: &OwnedFd, settings: &Settings, buffer: &mut Buffer) -> io::Result<()> {
+    loop {
+        let Some(len) = read(file, buffer)? else { return Err(io::Error::other("the mount went away")) };
+        let (header, offer) = first_request(buffer.request(len)).ok_or_else(|| {
+            io::Error::other(format!("expected the kernel's first request, found {len} bytes of something else"))
+        })?;
+        if offer.major > abi::MAJOR {
+            reply::write(file, header.unique, 0, Body::new().version().bytes())?;
+            continue;
+        }
+        if offer.major < abi::MAJOR || offer.minor < abi::MINOR_LEAST {
+            let _ = reply::write(file, header.unique, -Errno::EPROTO.code(), &[]);
+            return Err(io::Error::other(format!(
+                "this kernel speaks FUSE {}.{}; {}.{} is needed, which is Linux 3.15",
+                offer.major,
+                offer.minor,
+                abi::MAJOR,
+                abi::MINOR_LEAST
+            )));
+        }
+        let (body, agreed) = Body::new().init(&offer, settings);
+        tracing::debug!(minor = offer.minor, offered = offer.features, agreed, "handshake");
+        return reply::write(file, header.unique, 0, body.bytes());
+    }
+}
+
+fn first_request(request: &[u8]) -> Option<(Header, Init)> {
+    let header = Header::parse(request)?;
+    match Op::parse(header.opcode, header.body(request)) {
+        Some(Op::Init(offer)) => Some((header, offer)),
+        _ => None,
+    }
+}
+
+/// Reads one request into `buffer`: its bytes. `None` once the connection is closed.
+fn read(file: &OwnedFd, buffer: &mut Buffer) -> io::Result<Option<usize>> {
+    loop {
+        match rustix::io::read(file, &mut *buffer.room()) {
+            Ok(0) => return Ok(None),
+            Ok(len) => return Ok(Some(len)),
+            // The request was interrupted before it was read, or this call was: the next one comes.
+            Err(Os::NOENT | Os::INTR | Os::AGAIN) => {}
+            Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+fn read_all(devices: &Arc<Devices>, reader: usize, pool: &Arc<Pool>, server: &impl Serve) -> io::Result<()> {
+    let mut buffer = pool.buffer();
+    while let Some(len) = read(&devices.files[reader], &mut buffer)? {
+        take(devices, reader, &mut buffer, len, server);
+    }
+    Ok(())
+}
+
+/// Hands the request of `len` bytes in `buffer` to `server`.
+fn take(devices: &Arc<Devices>, reader: usize, buffer: &mut Buffer, len: usize, server: &impl Serve) {
+    let Some(header) = Header::parse(buffer.request(len)) else {
+        tracing::error!(len, "what the kernel sent is no request");
+        return;
+    };
+    let body = header.body(buffer.request(len));
+    let malformed = || tracing::error!(opcode = header.opcode, len, "a request of the kernel is malformed");
+    if header.opcode == op::WRITE {
+        let write = Write::parse(body);
+        let reply = expect_reply(devices, reader, &header);
+        return match write {
+            Some(write) => server.write(&header, write, buffer.take_data(write.size as usize), reply),
+            None => {
+                malformed();
+                reply.error(Errno::EIO);
+            }
+        };
+    }
+    match Op::parse(header.opcode, body) {
+        Some(Op::Forget) => {}
+        Some(Op::Interrupt { unique }) => devices.inflight.interrupt(unique),
+        Some(op) => server.request(&header, op, expect_reply(devices, reader, &header)),
+        None => {
+            malformed();
+            if !matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT) {
+                expect_reply(devices, reader, &header).error(Errno::EIO);
+            }
+        }
+    }
+}
+
+fn expect_reply(devices: &Arc<Devices>, reader: usize, header: &Header) -> Reply {
+    // Only waits for locks end early: whatever else a signal interrupts is over soon, and then its outcome is known.
+    let listener = (header.opcode == op::SETLKW).then(Arc::default);
+    devices.inflight.enter(header.unique, reader, header.tid, listener.clone());
+    Reply::new(Arc::clone(devices), header.unique, listener)
+}
