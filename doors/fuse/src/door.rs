@@ -4,12 +4,13 @@
 mod content;
 mod names;
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::sync::Arc;
 
 use braid_base::attr::{Attr, SetAttr};
+use braid_base::ids::Ino;
 use braid_base::limits::{NAME_MAX, WRITE_MAX};
-use braid_base::msg::fs::{Cred, XattrMode};
+use braid_base::msg::fs::{Cred, LockKind, LockSpec, XattrMode};
 use braid_client::fs::Entry;
 use bytes::Bytes;
 use tokio::runtime::Handle;
@@ -151,6 +152,17 @@ impl Door {
         self.start(reply, work, move |reply, attr| reply.body(&Body::new().attr(&numbers.attr(&attr), TTL)));
     }
 
+    /// Hands an opened file over to the kernel, which closes it later; what nobody hears of is closed at once.
+    fn hand_over(calls: Arc<Calls>, runtime: &Handle, ino: Ino, reply: Reply, body: &Body) {
+        if !reply.hand_over(Ok(body.bytes())) {
+            task::start(runtime, async move {
+                if let Err(error) = calls.close(ino).await {
+                    tracing::debug!(%ino, ?error, "a file that was opened for nobody could not be closed");
+                }
+            });
+        }
+    }
+
     /// Starts `work` that ends in nothing but success.
     fn start_empty<F>(&self, reply: Reply, work: impl FnOnce(Arc<Calls>) -> F)
     where
@@ -246,7 +258,19 @@ impl Door {
     fn setlk(&self, header: &Header, lock: &Lock, wait: bool, reply: Reply) {
         let (ino, interrupted) = (self.calls.numbers.inode(header.node), reply.interrupted());
         let Some(lock) = locks::spec(lock) else { return reply.error(Errno::EINVAL) };
-        self.start_empty(reply, |calls| async move { calls.lock(ino, lock, wait, interrupted).await });
+        let calls = Arc::clone(&self.calls);
+        task::start(&self.runtime, async move {
+            let outcome = calls.lock(ino, lock, wait, interrupted).await;
+            let may_hold = lock.kind != LockKind::Unlock && matches!(outcome, Ok(()) | Err(Errno::EIO));
+            let is_heard = reply.hand_over(outcome.map(|()| [].as_slice()));
+            if !is_heard && may_hold {
+                // Its owner was killed, and may have given up all its locks before it got this one.
+                let back = LockSpec { kind: LockKind::Unlock, ..lock };
+                if let Err(error) = calls.lock(ino, back, false, pending()).await {
+                    tracing::warn!(%ino, ?error, "a lock that nobody waits for any more could not be given up");
+                }
+            }
+        });
     }
 }
 

@@ -9,14 +9,16 @@
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
 //!
-//! Flow: `fuser` reads requests on a few threads; `door` turns each into a `task` that runs a function of `calls`:
-//! its first step on the thread that read it, the next on the thread that answers it, down to the reply. So a slow
-//! request holds up nothing; what touches many bytes runs on the host's tokio runtime. Entries and attributes
-//! live one second in the kernel. What one mount changes, `hub` tells the other mounts of this process from a thread
-//! of its own, because the kernel may make such a notice wait for a request that the door still has to answer.
+//! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own, and
+//! take them apart where they lie. `door` turns each into a `task` that runs a function of `calls`: its first step on
+//! the thread that read it, the next on the thread that answers it, down to the reply. So a slow request holds up
+//! nothing; what touches many bytes runs on the host's tokio runtime. A signal ends the wait for a lock at once; the
+//! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes live one
+//! second in the kernel. What one mount changes, `hub` tells the other mounts of this process from a thread of its
+//! own, because the kernel may make such a notice wait for a request that the door still has to answer.
 //!
-//! Tests: `tests/mounted.rs` mounts the client's in-memory cluster and uses it through system calls; the tables
-//! and scans have unit tests.
+//! Tests: `tests/mounted.rs` and `tests/transport.rs` mount the client's in-memory cluster and use it through system
+//! calls; the tables, scans and messages have unit tests, the connection one with a socket in the kernel's place.
 
 mod attrs;
 mod calls;

@@ -2,8 +2,7 @@
 //!
 //! Needs root and `/dev/fuse`; without root the tests say so and pass, because only root may mount.
 
-#[path = "../../../core/client/tests/model/mod.rs"]
-mod model;
+mod stand;
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -12,118 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use braid_base::ids::{ClientId, DriveId, FsId, PartitionId};
-use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
-use braid_client::{BoxFuture, Fs, Session, Wire};
-use braid_fuse::{Mount, Mounts, Options};
-use model::{World, root};
+use braid_fuse::Options;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
-
-/// The model with real time.
-struct Live {
-    world: Arc<World>,
-    start: Instant,
-}
-
-impl Wire for Live {
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
-        self.world.partition(p, req)
-    }
-
-    fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
-        self.world.drive(d, op)
-    }
-
-    fn sleep_ms(&self, ms: u64) -> BoxFuture<()> {
-        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
-    }
-
-    fn partitions(&self) -> u16 {
-        self.world.partitions
-    }
-
-    fn now_ms(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64
-    }
-}
-
-/// A file system with mounts in a directory of its own; all of it goes at the end, also after a failure.
-struct Stand {
-    mounts: Mounts,
-    held: Vec<Mount>,
-    dir: PathBuf,
-    world: Arc<World>,
-    _runtime: tokio::runtime::Runtime,
-}
-
-impl Stand {
-    /// `None` without the right to mount.
-    fn new(name: &str) -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("{name}: skipped, only root may mount");
-            return None;
-        }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        let runtime = runtime.expect("a runtime");
-        let world = World::new(3);
-        #[allow(clippy::disallowed_methods)] // A test may look at the clock.
-        let live = Live { world: world.clone(), start: Instant::now() };
-        let fs = Fs::new(Session::new(Arc::new(live), ClientId(1)), FsId(1), root());
-        runtime.block_on(fs.make_root(0o755)).expect("a root directory");
-        let dir = std::env::temp_dir().join(format!("braid-fuse-{name}-{}", std::process::id()));
-        let mounts = Mounts::new(fs, runtime.handle().clone());
-        Some(Self { mounts, held: Vec::new(), dir, world, _runtime: runtime })
-    }
-
-    fn mount(&mut self, name: &str) -> PathBuf {
-        let point = self.dir.join(name);
-        fs::create_dir_all(&point).expect("a mount point");
-        self.held.push(self.mounts.mount(&point, &Options::new("test")).expect("it mounts"));
-        point
-    }
-}
-
-impl Drop for Stand {
-    fn drop(&mut self) {
-        self.held.clear();
-        let _ = fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// Whether `check` comes true well before cached attributes expire by themselves.
-fn soon(check: impl FnMut() -> bool) -> bool {
-    comes_true(30, check)
-}
-
-/// Whether `check` comes true while a person would not yet notice.
-fn within_a_second(check: impl FnMut() -> bool) -> bool {
-    comes_true(100, check)
-}
-
-/// Whether `check` comes true at all.
-fn at_last(check: impl FnMut() -> bool) -> bool {
-    comes_true(1_000, check)
-}
-
-fn comes_true(turns: usize, mut check: impl FnMut() -> bool) -> bool {
-    for _ in 0..turns {
-        if check() {
-            return true;
-        }
-        #[allow(clippy::disallowed_methods)] // A test may sleep.
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    false
-}
-
-fn code(result: std::io::Result<impl Sized>) -> Option<i32> {
-    result.err().and_then(|error| error.raw_os_error())
-}
+use stand::model::server::Mishap;
+use stand::{Stand, at_last, child, code, role, soon, within_a_second};
 
 #[test]
 fn files_are_made_written_read_and_removed() {
@@ -319,7 +212,7 @@ fn two_mounts_see_each_other() {
 
 #[test]
 fn record_locks_hold_between_processes() {
-    if let Some(path) = std::env::var_os("BRAID_LOCK_CHILD") {
+    if let Some((_, path)) = role() {
         let file = File::options().read(true).write(true).open(path).expect("open");
         let now = rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
         assert!(matches!(now, Err(Errno::AGAIN | Errno::ACCESS)), "the parent holds it: {now:?}");
@@ -331,11 +224,7 @@ fn record_locks_hold_between_processes() {
     fs::write(&path, b"").expect("write");
     let file = File::options().read(true).write(true).open(&path).expect("open");
     rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive).expect("free");
-    let child = || {
-        let mut child = Command::new(std::env::current_exe().expect("this program"));
-        child.args(["--exact", "record_locks_hold_between_processes"]).env("BRAID_LOCK_CHILD", &path);
-        child.stdout(std::process::Stdio::null()).spawn().expect("a child")
-    };
+    let child = || child("record_locks_hold_between_processes", "waiter", &path);
     let (mut waits, mut killed) = (child(), child());
     let waiting = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
     assert!(at_last(|| waiting() >= 5), "both children wait");
@@ -424,7 +313,7 @@ fn a_server_that_is_gone_means_eio_and_not_a_hang() {
     let Some(mut stand) = Stand::new("gone") else { return };
     let at = stand.mount("m");
     fs::write(at.join("f"), b"x").expect("write");
-    let refuse = model::server::Mishap::Refuse(braid_base::ErrorKind::Io);
+    let refuse = Mishap::Refuse(braid_base::ErrorKind::Io);
     stand.world.server.state().mishaps.extend([refuse; 1_000]);
     let error = fs::write(at.join("new"), b"x").expect_err("the partition failed");
     stand.world.server.state().mishaps.clear();

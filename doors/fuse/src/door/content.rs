@@ -19,7 +19,10 @@ impl Door {
         let ino = self.calls.numbers.inode(header.node);
         let work = |calls: Arc<Calls>| async move { calls.open(ino).await };
         // No state is kept per open file: all that a request needs comes with it.
-        self.start(reply, work, move |reply, (_, keep)| reply.body(&Body::new().opened(open_flags(flags, keep))));
+        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
+        self.start(reply, work, move |reply, (_, keep)| {
+            Self::hand_over(calls, &runtime, ino, reply, &Body::new().opened(open_flags(flags, keep)));
+        });
     }
 
     pub(super) fn read(&self, header: &Header, off: u64, size: u32, reply: Reply) {

@@ -49,8 +49,10 @@ impl Door {
         let (dir, name, modes) =
             (numbers.inode(header.node), name.to_vec(), (permissions(modes.0), permissions(modes.1)));
         let work = |calls: Arc<Calls>| async move { calls.create(cred, dir, &name, modes, flags).await };
+        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
         self.start(reply, work, move |reply, (entry, keep): (Entry, bool)| {
-            reply.body(&Body::new().entry(&numbers.entry(&entry.attr)).opened(open_flags(flags, keep)));
+            let body = Body::new().entry(&numbers.entry(&entry.attr)).opened(open_flags(flags, keep));
+            Self::hand_over(calls, &runtime, entry.ino, reply, &body);
         });
     }
 

@@ -85,13 +85,17 @@ impl Inflight {
         listener.iter().for_each(|listener| listener.notify_one());
     }
 
-    /// Counts one tick up, and returns the requests that are then at least `ticks` old.
+    /// Counts one tick up, and returns the requests that are then at least `ticks` old. Without those that listen and
+    /// were not interrupted: they may wait for as long as they like.
     pub(crate) fn tick(&self, ticks: u64) -> Vec<Old> {
         let now = self.tick.fetch_add(1, Ordering::Relaxed) + 1;
         let mut found = Vec::new();
         for shard in &self.shards {
             let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-            let old = shard.requests.iter().filter(|(_, asked)| now - asked.since >= ticks);
+            let old = shard
+                .requests
+                .iter()
+                .filter(|(_, asked)| now - asked.since >= ticks && (asked.interrupted || asked.listener.is_none()));
             found.extend(old.map(|(unique, asked)| Old {
                 unique: *unique,
                 tid: asked.tid,
@@ -146,6 +150,21 @@ mod tests {
     }
 
     #[test]
+    fn who_is_interrupted_may_reply_at_once() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let (inflight, listener) = (Arc::new(Inflight::default()), Arc::new(Notify::new()));
+        inflight.enter(2, 0, 1, Some(Arc::clone(&listener)));
+        let (told, heard) = std::sync::mpsc::channel();
+        let table = Arc::clone(&inflight);
+        crate::task::start(runtime.handle(), async move {
+            listener.notified().await;
+            told.send(table.take(2).is_some()).expect("the test waits");
+        });
+        std::thread::spawn(move || inflight.interrupt(2));
+        assert_eq!(heard.recv_timeout(std::time::Duration::from_secs(10)), Ok(true), "it waits for itself");
+    }
+
+    #[test]
     fn age_counts_in_ticks() {
         let inflight = Inflight::default();
         inflight.enter(2, 0, 5, None);
@@ -153,6 +172,10 @@ mod tests {
         inflight.enter(4, 0, 6, None);
         inflight.interrupt(2);
         assert_eq!(inflight.tick(2), [Old { unique: 2, tid: 5, interrupted: true, ticks: 2 }]);
+        inflight.enter(6, 0, 7, Some(Arc::default()));
         assert_eq!(inflight.tick(2).len(), 2);
+        assert_eq!(inflight.tick(2).len(), 2, "it listens and was not interrupted");
+        inflight.interrupt(6);
+        assert_eq!(inflight.tick(2).len(), 3);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Devices {
 impl Devices {
     /// Ends request `unique` with `error`, unless it has its reply. What still works for it goes on, unheard.
     pub(crate) fn give_up(&self, unique: u64, error: Errno) {
-        self.answer(unique, -error.code(), &[]);
+        let _ = self.answer(unique, -error.code(), &[]);
     }
 
     /// Gives the kernel a notice.
@@ -31,11 +31,12 @@ impl Devices {
         write(&self.files[0], 0, code, body)
     }
 
-    fn answer(&self, unique: u64, error: i32, body: &[u8]) {
-        let Some(asked) = self.inflight.take(unique) else { return };
+    /// Whether the one who asked hears it.
+    fn answer(&self, unique: u64, error: i32, body: &[u8]) -> bool {
+        let Some(asked) = self.inflight.take(unique) else { return false };
         let file = &self.files[asked.reader];
         match write(file, unique, error, body) {
-            Ok(()) => {}
+            Ok(()) => return true,
             // The mount is gone, or the kernel has no use for the reply any more.
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::ENOTCONN)) => {}
             Err(e) => {
@@ -44,6 +45,7 @@ impl Devices {
                 let _ = write(file, unique, -libc::EIO, &[]);
             }
         }
+        false
     }
 }
 
@@ -89,31 +91,40 @@ impl Reply {
     }
 
     pub(crate) fn ok(self) {
-        self.send(0, &[]);
+        self.data(&[]);
     }
 
-    pub(crate) fn error(self, errno: Errno) {
-        self.send(-errno.code(), &[]);
+    pub(crate) fn error(mut self, errno: Errno) {
+        let _ = self.send(-errno.code(), &[]);
     }
 
     pub(crate) fn body(self, body: &Body) {
-        self.send(0, body.bytes());
+        self.data(body.bytes());
     }
 
-    pub(crate) fn data(self, data: &[u8]) {
-        self.send(0, data);
+    pub(crate) fn data(mut self, data: &[u8]) {
+        let _ = self.send(0, data);
     }
 
-    fn send(mut self, error: i32, body: &[u8]) {
+    /// Replies with something that the one who asked gives back later. `false`: nobody heard of it, so nobody will.
+    #[must_use]
+    pub(crate) fn hand_over(mut self, outcome: Result<&[u8], Errno>) -> bool {
+        match outcome {
+            Ok(body) => self.send(0, body),
+            Err(errno) => self.send(-errno.code(), &[]),
+        }
+    }
+
+    fn send(&mut self, error: i32, body: &[u8]) -> bool {
         self.is_sent = true;
-        self.devices.answer(self.unique, error, body);
+        self.devices.answer(self.unique, error, body)
     }
 }
 
 impl Drop for Reply {
     fn drop(&mut self) {
         if !self.is_sent {
-            self.devices.answer(self.unique, -libc::EIO, &[]);
+            let _ = self.devices.answer(self.unique, -libc::EIO, &[]);
         }
     }
 }

@@ -171,3 +171,136 @@ fn expect_reply(devices: &Arc<Devices>, reader: usize, header: &Header) -> Reply
     devices.inflight.enter(header.unique, reader, header.tid, listener.clone());
     Reply::new(Arc::clone(devices), header.unique, listener)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::{Arc, Mutex};
+    use std::thread;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::{Serve, Session};
+    use crate::wire::abi::{self, op};
+    use crate::wire::encode::Settings;
+    use crate::wire::errno::Errno;
+    use crate::wire::reply::Reply;
+    use crate::wire::request::{Header, Op, Write};
+
+    const SETTINGS: Settings = Settings { features: 0, max_write: 1 << 20, max_background: 8 };
+
+    /// Keeps what it cannot answer.
+    #[derive(Default)]
+    struct Server(Mutex<Vec<Reply>>);
+
+    impl Serve for Server {
+        fn request(&self, _header: &Header, op: Op<'_>, reply: Reply) {
+            match op {
+                Op::Unknown => reply.error(Errno::ENOSYS),
+                Op::Lookup { name } => reply.data(name),
+                Op::Getattr => drop(reply),
+                _ => self.0.lock().expect("no panic").push(reply),
+            }
+        }
+
+        fn write(&self, _header: &Header, write: Write, data: Bytes, reply: Reply) {
+            assert_eq!(write.size as usize, data.len());
+            reply.data(&data);
+        }
+    }
+
+    /// The kernel's end of a connection: a socket keeps the bounds of messages as the device does.
+    struct Kernel(UnixDatagram);
+
+    impl Kernel {
+        fn pair() -> (Self, std::os::fd::OwnedFd) {
+            let (kernel, device) = UnixDatagram::pair().expect("sockets");
+            kernel.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+            (Self(kernel), device.into())
+        }
+
+        fn ask(&self, opcode: u32, unique: u64, body: &[u8]) {
+            let len = (abi::IN_HEADER_BYTES + body.len()) as u32;
+            let mut request = [len.to_ne_bytes(), opcode.to_ne_bytes()].concat();
+            request.extend(unique.to_ne_bytes());
+            request.resize(abi::IN_HEADER_BYTES, 0);
+            self.0.send(&[&request, body].concat()).expect("sent");
+        }
+
+        /// Number, error and body of the next reply.
+        fn reply(&self) -> (u64, i32, Vec<u8>) {
+            let mut bytes = vec![0; 4096];
+            let len = self.0.recv(&mut bytes).expect("a reply");
+            assert_eq!(bytes[..4], (len as u32).to_ne_bytes());
+            let error = i32::from_ne_bytes(bytes[4..8].try_into().expect("four"));
+            (u64::from_ne_bytes(bytes[8..16].try_into().expect("eight")), error, bytes[16..len].to_vec())
+        }
+
+        fn init(&self, major: u32, minor: u32) {
+            let body = [major, minor, 65_536, 0].map(u32::to_ne_bytes).concat();
+            self.ask(op::INIT, 2, &body);
+        }
+    }
+
+    #[test]
+    fn the_handshake_takes_kernels_old_and_new() {
+        for (minor, agreed) in [(23, 23), (45, 45), (99, 45)] {
+            let (kernel, device) = Kernel::pair();
+            // A kernel of the far future is first told what is spoken here.
+            kernel.init(8, 0);
+            kernel.init(7, minor);
+            Session::start(device, &SETTINGS, 1).expect("they agree");
+            assert_eq!(kernel.reply().2[..4], 7u32.to_ne_bytes());
+            assert_eq!(kernel.reply().2[4..8], u32::to_ne_bytes(agreed));
+        }
+        let (kernel, device) = Kernel::pair();
+        kernel.init(7, 22);
+        let error = Session::start(device, &SETTINGS, 1).err().expect("too old").to_string();
+        assert!(error.contains("7.22") && error.contains("7.23"), "{error}");
+        assert_eq!(kernel.reply().1, -libc::EPROTO);
+        let (kernel, device) = Kernel::pair();
+        kernel.0.send(b"what is this").expect("sent");
+        assert!(Session::start(device, &SETTINGS, 1).is_err());
+    }
+
+    #[test]
+    fn each_request_gets_one_reply_and_bad_ones_harm_nobody() {
+        let (kernel, device) = Kernel::pair();
+        kernel.init(7, 45);
+        let session = Session::start(device, &SETTINGS, 1).expect("they agree");
+        kernel.reply();
+        let (server, devices) = (Arc::new(Server::default()), Arc::clone(&session.devices));
+        let served = Arc::clone(&server);
+        let run = thread::spawn(move || session.run(&*served));
+        kernel.0.send(b"garbage").expect("sent");
+        kernel.ask(op::LOOKUP, 4, b"no end");
+        assert_eq!(kernel.reply(), (4, -libc::EIO, vec![]), "malformed");
+        kernel.ask(op::WRITE, 6, &[0xff; 60]);
+        assert_eq!(kernel.reply(), (6, -libc::EIO, vec![]), "malformed");
+        kernel.ask(4_000, 8, b"?");
+        assert_eq!(kernel.reply(), (8, -libc::ENOSYS, vec![]), "unknown");
+        kernel.ask(op::FORGET, 10, &[0; 8]);
+        kernel.ask(op::LOOKUP, 12, b"name\0");
+        assert_eq!(kernel.reply(), (12, 0, b"name".to_vec()), "a forget gets no reply");
+        kernel.ask(op::GETATTR, 14, &[0; 16]);
+        assert_eq!(kernel.reply(), (14, -libc::EIO, vec![]), "dropped");
+        let mut write = [0; abi::WRITE_IN_BYTES];
+        write[16] = 3;
+        kernel.ask(op::WRITE, 16, &[&write[..], b"abc"].concat());
+        assert_eq!(kernel.reply(), (16, 0, b"abc".to_vec()));
+        // A request that was given up is not answered again.
+        kernel.ask(op::STATFS, 18, b"");
+        while server.0.lock().expect("no panic").is_empty() {
+            thread::yield_now();
+        }
+        devices.give_up(18, Errno::EINTR);
+        assert_eq!(kernel.reply(), (18, -libc::EINTR, vec![]));
+        server.0.lock().expect("no panic").pop().expect("it waits").ok();
+        kernel.ask(op::LOOKUP, 20, b"last\0");
+        assert_eq!(kernel.reply(), (20, 0, b"last".to_vec()));
+        // What the device says with an error, a socket says with an empty message.
+        kernel.0.send(b"").expect("sent");
+        run.join().expect("no panic").expect("closed in order");
+    }
+}

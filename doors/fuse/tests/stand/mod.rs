@@ -1,0 +1,136 @@
+//! A cluster that lives in memory, mounted. Needs root and `/dev/fuse`; without root the tests say so and pass, because
+//! only root may mount.
+
+#![allow(dead_code)] // Each test program uses a part of it.
+
+#[path = "../../../../core/client/tests/model/mod.rs"]
+pub mod model;
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_base::ids::{ClientId, DriveId, FsId, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{FsResult, Request};
+use braid_client::session::Patience;
+use braid_client::{BoxFuture, Fs, Session, Wire};
+use braid_fuse::{Mount, Mounts, Options};
+use model::{World, root};
+
+/// The model with real time.
+struct Live {
+    world: Arc<World>,
+    start: Instant,
+}
+
+impl Wire for Live {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+        self.world.partition(p, req)
+    }
+
+    fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
+        self.world.drive(d, op)
+    }
+
+    fn sleep_ms(&self, ms: u64) -> BoxFuture<()> {
+        Box::pin(tokio::time::sleep(Duration::from_millis(ms)))
+    }
+
+    fn partitions(&self) -> u16 {
+        self.world.partitions
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.start.elapsed().as_millis() as u64
+    }
+}
+
+/// A file system with mounts in a directory of its own; all of it goes at the end, also after a failure.
+pub struct Stand {
+    pub mounts: Mounts,
+    pub held: Vec<Mount>,
+    pub dir: PathBuf,
+    pub world: Arc<World>,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl Stand {
+    /// `None` without the right to mount.
+    pub fn new(name: &str) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("{name}: skipped, only root may mount");
+            return None;
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let world = World::new(3);
+        #[allow(clippy::disallowed_methods)] // A test may look at the clock.
+        let live = Live { world: world.clone(), start: Instant::now() };
+        // A question that gets lost is asked again soon, so that tests need not wait.
+        let patience = Patience { attempt_ms: 2_000, ..Patience::default() };
+        let fs = Fs::new(Session::with_patience(Arc::new(live), ClientId(1), patience), FsId(1), root());
+        runtime.block_on(fs.make_root(0o755)).expect("a root directory");
+        let dir = std::env::temp_dir().join(format!("braid-fuse-{name}-{}", std::process::id()));
+        let mounts = Mounts::new(fs, runtime.handle().clone());
+        Some(Self { mounts, held: Vec::new(), dir, world, _runtime: runtime })
+    }
+
+    pub fn mount(&mut self, name: &str) -> PathBuf {
+        let point = self.dir.join(name);
+        fs::create_dir_all(&point).expect("a mount point");
+        self.held.push(self.mounts.mount(&point, &Options::new("test")).expect("it mounts"));
+        point
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        self.held.clear();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+/// Whether `check` comes true well before cached attributes expire by themselves.
+pub fn soon(check: impl FnMut() -> bool) -> bool {
+    comes_true(30, check)
+}
+
+/// Whether `check` comes true while a person would not yet notice.
+pub fn within_a_second(check: impl FnMut() -> bool) -> bool {
+    comes_true(100, check)
+}
+
+/// Whether `check` comes true at all.
+pub fn at_last(check: impl FnMut() -> bool) -> bool {
+    comes_true(1_000, check)
+}
+
+fn comes_true(turns: usize, mut check: impl FnMut() -> bool) -> bool {
+    for _ in 0..turns {
+        if check() {
+            return true;
+        }
+        #[allow(clippy::disallowed_methods)] // A test may sleep.
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+pub fn code(result: std::io::Result<impl Sized>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+/// This program once more, to do what test `name` does as a child: `role` and a path are in its environment.
+pub fn child(name: &str, role: &str, path: &std::path::Path) -> Child {
+    let mut child = Command::new(std::env::current_exe().expect("this program"));
+    child.args(["--exact", name]).env("BRAID_CHILD", role).env("BRAID_PATH", path).stdout(Stdio::null());
+    child.spawn().expect("a child")
+}
+
+/// Role and path, in a child.
+pub fn role() -> Option<(String, PathBuf)> {
+    Some((std::env::var("BRAID_CHILD").ok()?, std::env::var_os("BRAID_PATH")?.into()))
+}

@@ -1,0 +1,206 @@
+//! What the connection to the kernel has to do beyond carrying requests: interrupts, killed processes, requests of odd
+//! sizes, kinds of locks, listings, what it does not know.
+
+mod stand;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::fs::{FlockOperation, RawDir};
+use rustix::io::Errno;
+use stand::model::server::Mishap;
+use stand::{Stand, at_last, child, code, role, within_a_second};
+
+fn open(path: &Path) -> File {
+    File::options().read(true).write(true).open(path).expect("open")
+}
+
+/// What the child of the next test does with a file whose server is silent.
+fn ask(role: &str, path: &Path) {
+    match role {
+        "stat" => drop(fs::metadata(path.join("../other"))),
+        "read" => drop(fs::read(path)),
+        "write" => drop(open(path).write_all(b"x")),
+        "create" => drop(File::create(path.join("../new"))),
+        "sync" => drop(open(path).sync_all()),
+        "locked" => {
+            let file = open(path);
+            rustix::fs::fcntl_lock(&file, FlockOperation::LockShared).expect("free");
+            File::create(path.join("../locked")).expect("the sign for the parent");
+            let _ = rustix::fs::fcntl_lock(&open(&path.join("../wanted")), FlockOperation::LockExclusive);
+        }
+        other => panic!("{other} is no role"),
+    }
+}
+
+#[test]
+fn killed_processes_do_not_wait_for_a_silent_server() {
+    if let Some((role, path)) = role() {
+        return ask(&role, &path);
+    }
+    let Some(mut stand) = Stand::new("silent") else { return };
+    let at = stand.mount("m");
+    let path = at.join("d/f");
+    fs::create_dir(at.join("d")).expect("mkdir");
+    fs::write(&path, b"12345").expect("write");
+    let start = |role| child("killed_processes_do_not_wait_for_a_silent_server", role, &path);
+    // Every other question is heard and its answer lost.
+    let lose = [Mishap::LoseRequest, Mishap::LoseAnswer];
+    let silence = |count| stand.world.server.state().mishaps.extend(lose.into_iter().cycle().take(count));
+    let lost = || stand.world.server.state().mishaps.len();
+    for role in ["stat", "read", "write", "create", "sync"] {
+        silence(1_000);
+        let mut child = start(role);
+        assert!(at_last(|| lost() < 1_000), "{role}: it asks");
+        assert_eq!(child.try_wait().expect("wait"), None);
+        child.kill().expect("kill");
+        // Well before the deadline of 30 s.
+        assert!(at_last(|| child.try_wait().expect("wait").is_some()), "{role}: it cannot be killed");
+        stand.world.server.state().mishaps.clear();
+    }
+    // Also when it has locks, which its end gives up without an answer.
+    fs::write(at.join("d/wanted"), b"").expect("write");
+    let wanted = open(&at.join("d/wanted"));
+    rustix::fs::fcntl_lock(&wanted, FlockOperation::LockExclusive).expect("free");
+    let mut child = start("locked");
+    let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
+    assert!(at_last(|| at.join("d/locked").exists() && asked() >= 3), "it has one lock and waits for another");
+    silence(1_000);
+    child.kill().expect("kill");
+    assert!(at_last(|| child.try_wait().expect("wait").is_some()), "it cannot be killed while it closes its files");
+    stand.world.server.state().mishaps.clear();
+    fs::write(&path, b"and it goes on").expect("write");
+    drop(wanted);
+    // What was opened or locked for those who did not live to hear it was given back.
+    let idle = |s: &stand::model::server::State| s.locks.is_empty() && s.nodes.values().all(|node| node.opens == 0);
+    assert!(at_last(|| idle(&stand.world.server.state())));
+}
+
+#[test]
+fn requests_of_any_size_arrive_whole() {
+    let Some(mut stand) = Stand::new("sizes") else { return };
+    let at = stand.mount("m");
+    let data: Vec<u8> = (0..5_000_011u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let sizes = [1, 39, 40, 41, 4_095, 4_097, 65_537, 262_143, 262_144, 262_145, 1_048_575, 1_048_576, 1_048_577];
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).custom_flags(libc::O_DIRECT);
+    for (name, direct) in [("cached", false), ("direct", true)] {
+        let path = at.join(name);
+        if !direct {
+            fs::write(&path, b"").expect("write");
+        }
+        let file = if direct { options.open(&path).expect("open") } else { open(&path) };
+        let mut off = 0;
+        while off < data.len() {
+            let size = sizes[off % sizes.len()].min(data.len() - off);
+            file.write_all_at(&data[off..off + size], off as u64).expect("write");
+            off += size;
+        }
+        let mut back = vec![0; off];
+        let mut read = 0;
+        while read < off {
+            let piece = sizes[(read + 5) % sizes.len()].min(off - read);
+            file.read_exact_at(&mut back[read..read + piece], read as u64).expect("read");
+            read += piece;
+        }
+        assert!(back == data[..off], "{name}");
+    }
+    // A name and a target that are longer than what a reader looks at first.
+    let target = "t".repeat(4_000);
+    std::os::unix::fs::symlink(&target, at.join("s".repeat(255))).expect("symlink");
+    assert_eq!(fs::read_link(at.join("s".repeat(255))).expect("readlink").as_os_str().len(), 4_000);
+}
+
+#[test]
+fn listings_of_any_size_are_whole() {
+    let Some(mut stand) = Stand::new("listed") else { return };
+    let dir = stand.mount("m").join("d");
+    fs::create_dir(&dir).expect("mkdir");
+    for i in 0..600 {
+        fs::write(dir.join(format!("{i:0>width$}", width = 1 + i % 255)), vec![0; i]).expect("create");
+    }
+    // With attributes, as `ls -l` asks for them.
+    let mut lens: Vec<u64> = fs::read_dir(&dir)
+        .expect("readdir")
+        .map(|entry| entry.expect("entry").metadata().expect("stat").len())
+        .collect();
+    lens.sort_unstable();
+    assert!(lens == (0..600).collect::<Vec<_>>());
+    // In pieces of any size.
+    for room in [512, 4_096, 40_000, 300_000] {
+        let mut names = std::collections::BTreeSet::new();
+        let mut buffer = Vec::with_capacity(room);
+        let file = File::open(&dir).expect("open");
+        let mut raw = RawDir::new(&file, buffer.spare_capacity_mut());
+        while let Some(entry) = raw.next() {
+            assert!(names.insert(entry.expect("entry").file_name().to_bytes().to_vec()), "listed twice");
+        }
+        assert_eq!(names.len(), 602, "{room}");
+    }
+}
+
+#[test]
+fn flock_and_fcntl_are_two_kinds() {
+    let Some(mut stand) = Stand::new("kinds") else { return };
+    let (a, b) = (stand.mount("a"), stand.mount("b"));
+    fs::write(a.join("f"), b"").expect("write");
+    let (one, two) = (open(&a.join("f")), open(&b.join("f")));
+    let flock = |file: &File, how| rustix::fs::flock(file, how);
+    flock(&one, FlockOperation::LockExclusive).expect("free");
+    assert_eq!(flock(&two, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN), "over both mounts");
+    let again = open(&a.join("f"));
+    assert_eq!(flock(&again, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN), "over two opens");
+    rustix::fs::fcntl_lock(&two, FlockOperation::NonBlockingLockExclusive).expect("the other kind");
+    drop(again);
+    assert_eq!(flock(&two, FlockOperation::NonBlockingLockShared), Err(Errno::AGAIN), "closing another one keeps it");
+    // A signal ends the wait: `flock` of util-linux sets itself an alarm.
+    let waits = || Command::new("flock").args(["-w", "0.2"]).arg(b.join("f")).arg("true").status().expect("flock");
+    assert!(!waits().success());
+    drop(one);
+    assert!(at_last(|| flock(&two, FlockOperation::NonBlockingLockShared).is_ok()), "closing gives it up");
+    drop(two);
+    assert!(at_last(|| stand.world.server.state().locks.is_empty()) && waits().success());
+    // Who waits can be killed.
+    let held = open(&a.join("f"));
+    flock(&held, FlockOperation::LockExclusive).expect("free");
+    let mut waiter = Command::new("flock").arg(b.join("f")).arg("true").spawn().expect("flock");
+    let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
+    let before = asked();
+    assert!(at_last(|| asked() > before), "it waits");
+    waiter.kill().expect("kill");
+    assert!(within_a_second(|| waiter.try_wait().expect("wait").is_some()), "it cannot be killed");
+}
+
+#[test]
+fn set_id_bits_go_when_the_kernel_says_so() {
+    let Some(mut stand) = Stand::new("bits") else { return };
+    let path = stand.mount("m").join("f");
+    let mode = |path: &Path| fs::metadata(path).expect("stat").mode() & 0o7777;
+    fs::write(&path, b"12345").expect("write");
+    let set = || {
+        std::os::unix::fs::chown(&path, Some(1_000), Some(1_000)).expect("chown");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).expect("chmod");
+    };
+    set();
+    open(&path).set_len(3).expect("cut");
+    assert_eq!(mode(&path), 0o6777, "root may keep them");
+    let cut = Command::new("truncate").args(["-s", "2"]).arg(&path).uid(1_000).gid(1_000).status().expect("truncate");
+    assert!(cut.success() && mode(&path) == 0o777, "its owner may not");
+    set();
+    let without = ["--bounding-set", "-fsetid", "--inh-caps", "-fsetid", "truncate", "-s", "1"];
+    let cut = Command::new("setpriv").args(without).arg(&path).status().expect("setpriv");
+    assert!(cut.success() && mode(&path) == 0o777, "nor root without the right to");
+}
+
+#[test]
+fn what_is_not_known_is_refused() {
+    let Some(mut stand) = Stand::new("unknown") else { return };
+    let at = stand.mount("m");
+    let nameless = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(&at);
+    assert_eq!(code(nameless), Some(libc::EOPNOTSUPP), "ENOSYS to the kernel, and this to the program");
+    fs::write(at.join("f"), b"x").expect("the mount goes on");
+}
