@@ -22,16 +22,16 @@ fn open(path: &Path) -> File {
 /// What the child of the next test does with a file whose server is silent.
 fn ask(role: &str, path: &Path) {
     match role {
-        "stat" => drop(fs::metadata(path.join("../other"))),
+        "stat" => drop(fs::metadata(path.with_file_name("other"))),
         "read" => drop(fs::read(path)),
         "write" => drop(open(path).write_all(b"x")),
-        "create" => drop(File::create(path.join("../new"))),
+        "create" => drop(File::create(path.with_file_name("new"))),
         "sync" => drop(open(path).sync_all()),
         "locked" => {
             let file = open(path);
             rustix::fs::fcntl_lock(&file, FlockOperation::LockShared).expect("free");
-            File::create(path.join("../locked")).expect("the sign for the parent");
-            let _ = rustix::fs::fcntl_lock(&open(&path.join("../wanted")), FlockOperation::LockExclusive);
+            File::create(path.with_file_name("locked")).expect("the sign for the parent");
+            let _ = rustix::fs::fcntl_lock(&open(&path.with_file_name("wanted")), FlockOperation::LockExclusive);
         }
         other => panic!("{other} is no role"),
     }
@@ -95,15 +95,17 @@ fn requests_of_any_size_arrive_whole() {
         }
         let file = if direct { options.open(&path).expect("open") } else { open(&path) };
         let mut off = 0;
+        let mut next = sizes.into_iter().cycle();
         while off < data.len() {
-            let size = sizes[off % sizes.len()].min(data.len() - off);
+            let size = next.next().unwrap_or(1).min(data.len() - off);
             file.write_all_at(&data[off..off + size], off as u64).expect("write");
             off += size;
         }
         let mut back = vec![0; off];
         let mut read = 0;
+        let mut next = sizes.into_iter().rev().cycle();
         while read < off {
-            let piece = sizes[(read + 5) % sizes.len()].min(off - read);
+            let piece = next.next().unwrap_or(1).min(off - read);
             file.read_exact_at(&mut back[read..read + piece], read as u64).expect("read");
             read += piece;
         }
