@@ -89,11 +89,8 @@ impl Fs {
     /// True if all shards are durable.
     async fn put_stripe(&self, laid: &Laid, place: &Placement, parts: Vec<Bytes>) -> bool {
         let total = usize::from(place.data) * usize::from(laid.at.ul) * BLOCK;
-        let mut logical: BytesMut = stripe::aligned(total);
-        parts.iter().for_each(|part| logical.extend_from_slice(part));
-        logical.resize(total, 0);
         let wire = self.0.reader.wire();
-        match stripe::put(wire, laid.at, place, logical.freeze(), &PUT_WAITS_MS).await {
+        match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS).await {
             Ok(()) => true,
             Err((drive, error)) => {
                 tracing::debug!(%drive, %error, "a large write goes through the log instead");
@@ -102,6 +99,21 @@ impl Fs {
             }
         }
     }
+}
+
+/// The bytes of `parts` and zeros after them, `total` in all, in memory that drives write from; copied unless one part
+/// is just that.
+fn gathered(mut parts: Vec<Bytes>, total: usize) -> Bytes {
+    if let [only] = &parts[..]
+        && only.len() == total
+        && only.as_ptr().align_offset(BLOCK) == 0
+    {
+        return parts.swap_remove(0);
+    }
+    let mut whole: BytesMut = stripe::aligned(total);
+    parts.iter().for_each(|part| whole.extend_from_slice(part));
+    whole.resize(total, 0);
+    whole.freeze()
 }
 
 /// Takes the first `len` bytes off `parts`, or all that there are.

@@ -10,8 +10,9 @@ use super::abi::{IN_HEADER_BYTES, WRITE_IN_BYTES};
 /// Data of at least this many bytes keeps its buffer; less is copied out, so that a small write that is kept for
 /// long does not keep the memory of a large one.
 const KEPT_BYTES: usize = 256 << 10;
-/// Buffers kept for the next requests.
-const FREE_MAX: usize = 16;
+/// Buffers kept for the next requests: about what a client holds back, because memory that is new to the process costs
+/// more than the copy that is saved.
+const FREE_MAX: usize = 64;
 /// The data of a write begins at a multiple of this: copies and direct I/O are fastest so.
 const PAGE_BYTES: usize = 4096;
 /// What stands before the data of a write.
