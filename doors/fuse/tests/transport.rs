@@ -31,7 +31,7 @@ fn ask(role: &str, path: &Path) {
             let file = open(path);
             rustix::fs::fcntl_lock(&file, FlockOperation::LockShared).expect("free");
             File::create(path.with_file_name("locked")).expect("the sign for the parent");
-            let _ = rustix::fs::fcntl_lock(&open(&path.with_file_name("wanted")), FlockOperation::LockExclusive);
+            let _ = rustix::fs::fcntl_lock(open(&path.with_file_name("wanted")), FlockOperation::LockExclusive);
         }
         other => panic!("{other} is no role"),
     }
