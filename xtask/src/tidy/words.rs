@@ -84,6 +84,8 @@ mod tests {
         assert_eq!(found("core/meta/src/a.rs", "// SAFETY: sure\nunsafe { f() }"), 1);
         assert_eq!(found("core/io/src/a.rs", "unsafe { f() }"), 1);
         assert_eq!(found("core/io/src/a.rs", "// SAFETY: the buffer outlives the call.\nunsafe { f() }"), 0);
+        assert_eq!(found("doors/fuse/src/wire/device.rs", "// SAFETY: sure\nunsafe { f() }"), 0);
+        assert_eq!(found("doors/fuse/src/wire/session.rs", "// SAFETY: sure\nunsafe { f() }"), 1);
     }
 
     #[test]

@@ -118,7 +118,7 @@ mod tests {
         buffer.room()[BEFORE_DATA..BEFORE_DATA + 3].copy_from_slice(b"abc");
         let data = buffer.take_data(3);
         buffer.room().fill(0);
-        assert_eq!((&data[..], &buffer.request(2)[..]), (&b"abc"[..], &[0, 0][..]));
+        assert_eq!((&data[..], buffer.request(2)), (&b"abc"[..], &[0, 0][..]));
         drop((0..2 * FREE_MAX).map(|_| pool.buffer()).collect::<Vec<_>>());
         assert_eq!(pool.free.lock().expect("no panic").len(), FREE_MAX);
     }
