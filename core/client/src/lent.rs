@@ -71,18 +71,48 @@ impl Lent {
         }
     }
 
+    /// What was promised goes another way and takes its room elsewhere: as much of the ranges is given up.
+    pub(crate) fn abandon(&self, p: PartitionId, len: u64, now_ms: u64) {
+        self.redeem(p, len);
+        self.waste(p, len, now_ms);
+    }
+
+    /// Gives up ranges for `len` bytes, as far as there are.
+    pub(crate) fn waste(&self, p: PartitionId, len: u64, now_ms: u64) {
+        let mut kept = self.kept();
+        let kept = kept.entry(p).or_default();
+        kept.ranges.retain(|range| now_ms < range.until_ms);
+        let mut left = len;
+        while let Some(range) = kept.ranges.front_mut().filter(|_| left > 0) {
+            let row = u64::from(range.place.data) * BLOCK as u64;
+            let ul = left.div_ceil(row).min(u64::from(range.at.ul)) as u16;
+            left = left.saturating_sub(u64::from(ul) * row);
+            (range.at.sb, range.at.ul) = (range.at.sb + ul, range.at.ul - ul);
+            if range.at.ul == 0 {
+                kept.ranges.pop_front();
+            }
+        }
+    }
+
     /// Stripes for `len` bytes from `off` of a file on, the last of them perhaps padded. They end where chunks of the
-    /// file do, as far as that does not make tiny ones.
+    /// file do, as far as that does not make tiny ones. `promised` bytes of room were kept for them until now.
     pub(crate) fn cut(
         &self,
         p: PartitionId,
         (off, len): (u64, u64),
+        promised: u64,
         now_ms: u64,
         avoid: &dyn Fn(DriveId) -> bool,
     ) -> Cut {
         let mut kept = self.kept();
-        let ranges = &mut kept.entry(p).or_default().ranges;
+        let kept = kept.entry(p).or_default();
+        kept.promised -= promised;
+        let ranges = &mut kept.ranges;
         ranges.retain(|range| now_ms < range.until_ms);
+        // What is promised to others is not for taking, wherever it lies.
+        if ranges.iter().map(Range::room).sum::<u64>() < kept.promised + len {
+            return Cut::TooLittle;
+        }
         let (mut room, mut count) = (0, 0);
         while room < len {
             let Some(range) = ranges.get(count) else { return Cut::TooLittle };
@@ -153,7 +183,7 @@ mod tests {
     }
 
     fn cut(ranges: &Lent, len: u64, now_ms: u64) -> Option<Vec<(u16, u16, u32)>> {
-        let Cut::Stripes(cut) = ranges.cut(P, (0, len), now_ms, &|drive| drive == DriveId(9)) else { return None };
+        let Cut::Stripes(cut) = ranges.cut(P, (0, len), 0, now_ms, &|drive| drive == DriveId(9)) else { return None };
         Some(cut.into_iter().map(|(laid, _)| (laid.at.sb, laid.at.ul, laid.len)).collect())
     }
 
@@ -167,7 +197,7 @@ mod tests {
         assert_eq!(cut(&ranges, 700 << 10, 0), Some(vec![(72, 36, 576 << 10), (300, 8, 124 << 10)]));
         assert_eq!(cut(&ranges, 1 << 20, 0), None);
         assert_eq!(cut(&ranges, 100_001, 0), Some(vec![(308, 7, 100_001)]));
-        assert!(matches!(ranges.cut(P, (0, 1), 0, &|drive| drive == DriveId(3)), Cut::Avoided));
+        assert!(matches!(ranges.cut(P, (0, 1), 0, 0, &|drive| drive == DriveId(3)), Cut::Avoided));
         assert_eq!(cut(&ranges, 1, GRANT_MS / 2), None);
     }
 
@@ -175,7 +205,7 @@ mod tests {
     fn stripes_end_with_the_chunks_of_the_file() {
         let ranges = Lent::default();
         ranges.keep(P, vec![lent(0, 500)], 0);
-        let Cut::Stripes(cut) = ranges.cut(P, (CHUNK - 100_000, 2 << 20), 0, &|_| false) else {
+        let Cut::Stripes(cut) = ranges.cut(P, (CHUNK - 100_000, 2 << 20), 0, 0, &|_| false) else {
             panic!("there is room")
         };
         let lens: Vec<u32> = cut.iter().map(|(laid, _)| laid.len).collect();
@@ -187,6 +217,11 @@ mod tests {
         let ranges = Lent::default();
         ranges.keep(P, vec![lent(0, 64)], 0);
         assert!(ranges.promise(P, 1 << 19, 0) && ranges.promise(P, 1 << 19, 0) && !ranges.promise(P, 1, 0));
+        ranges.redeem(P, 1 << 19);
+        assert!(ranges.promise(P, 1 << 19, 0), "what is not needed any more can be promised again");
+        assert!(matches!(ranges.cut(P, (0, 1 << 16), 0, 0, &|_| false), Cut::TooLittle), "all of it is promised");
+        ranges.abandon(P, 1 << 19, 0);
+        assert!(!ranges.promise(P, 1, 0), "what went another way took its room along");
         ranges.redeem(P, 1 << 19);
         assert!(ranges.promise(P, 1, 0));
         assert!(!ranges.promise(P, 1, GRANT_MS), "what was lent is not ours any more");

@@ -19,6 +19,8 @@ use crate::join::join_bounded;
 use crate::session::Session;
 use crate::wire::BoxFuture;
 
+/// Most bytes that one entry names: two runs that met.
+const PIECE_BYTES: u64 = 2 * FLIGHT_BYTES;
 /// Files that are flushed at a time when all are.
 const FILES_AT_ONCE: usize = 32;
 
@@ -176,8 +178,10 @@ impl Fs {
     }
 
     async fn fly(&self, flight: Flight) {
-        self.0.lent.redeem(self.0.session.home(flight.ino), flight.len());
-        let result = match self.send(&flight).await {
+        let mut promised = flight.len();
+        let sent = self.send(&flight, &mut promised).await;
+        self.0.lent.redeem(self.0.session.home(flight.ino), promised);
+        let result = match sent {
             Ok(attr) => {
                 let watchers = self.0.watchers.lock().expect("nothing panics while it holds the watchers").clone();
                 watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed(&attr));
@@ -194,14 +198,19 @@ impl Fs {
     }
 
     /// The bytes of a flight go to the cluster: straight to the drives, or through the log if they are few or the
-    /// straight way is not open.
-    async fn send(&self, flight: &Flight) -> Result<Attr> {
-        let mut last = None;
-        for (off, parts) in cut(flight, FLIGHT_BYTES) {
+    /// straight way is not open. `promised` counts down what of it still has room kept for it: until its ranges are cut,
+    /// nobody else must get them.
+    async fn send(&self, flight: &Flight, promised: &mut u64) -> Result<Attr> {
+        let (p, mut last) = (self.0.session.home(flight.ino), None);
+        for (off, parts) in cut(flight, PIECE_BYTES) {
             let len: usize = parts.iter().map(Bytes::len).sum();
+            *promised -= len as u64;
             let done = match len >= DIRECT_MIN {
                 true => self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at))).await,
-                false => None,
+                false => {
+                    self.0.lent.abandon(p, len as u64, self.0.reader.wire().now_ms());
+                    None
+                }
             };
             last = match done {
                 Some(done) => done?.attr,

@@ -29,7 +29,7 @@ const STRIPES_AT_ONCE: usize = 4;
 
 impl Fs {
     /// Writes the bytes of `parts`, one after another, straight to the drives; `None` if that is not possible now, and
-    /// nothing happened. `at`: when a program wrote them, if not now.
+    /// nothing happened. `at`: when a program wrote them, if they were held back since; room was promised for them then.
     pub(super) async fn write_direct(
         &self,
         ino: Ino,
@@ -38,7 +38,7 @@ impl Fs {
         (kill_suid_sgid, at): (bool, Option<Time>),
     ) -> Option<Result<Written>> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        let stripes = self.cut(ino, off, len).await?;
+        let stripes = self.cut(ino, off, len, at.map_or(0, |_| len)).await?;
         let (mut puts, mut left) = (Vec::with_capacity(stripes.len()), parts.iter().cloned().collect());
         for (laid, place) in &stripes {
             puts.push(self.put_stripe(laid, place, split_to(&mut left, laid.len as usize)));
@@ -57,19 +57,23 @@ impl Fs {
         }
     }
 
-    /// Stripes for `len` bytes of `ino` from `off` on, of what was lent or is lent now.
-    async fn cut(&self, ino: Ino, off: u64, len: u64) -> Option<Vec<(Laid, Placement)>> {
+    /// Stripes for `len` bytes of `ino` from `off` on, of what was lent or is lent now; `promised` bytes of that were
+    /// kept for them.
+    async fn cut(&self, ino: Ino, off: u64, len: u64, promised: u64) -> Option<Vec<(Laid, Placement)>> {
         let p = self.0.session.home(ino);
         let now_ms = self.0.reader.wire().now_ms();
         let avoid = |drive| self.0.reader.avoids(drive, now_ms);
-        let at_hand = self.0.lent.cut(p, (off, len), now_ms, &avoid);
+        let at_hand = self.0.lent.cut(p, (off, len), promised, now_ms, &avoid);
         let cut = match at_hand {
-            Cut::TooLittle if self.borrow(ino, len, now_ms).await => self.0.lent.cut(p, (off, len), now_ms, &avoid),
+            Cut::TooLittle if self.borrow(ino, len, now_ms).await => self.0.lent.cut(p, (off, len), 0, now_ms, &avoid),
             cut => cut,
         };
         match cut {
             Cut::Stripes(stripes) => Some(stripes),
-            Cut::Avoided | Cut::TooLittle => None,
+            Cut::Avoided | Cut::TooLittle => {
+                self.0.lent.waste(p, promised, now_ms);
+                None
+            }
         }
     }
 

@@ -66,9 +66,9 @@ impl Run {
 }
 
 impl Grants {
-    /// Bytes that are lent and not named.
-    pub fn outstanding(&self) -> u64 {
-        self.runs.values().map(Run::left).sum()
+    /// Bytes that are lent to others than `me` and not named.
+    pub fn outstanding(&self, me: Option<ClientId>) -> u64 {
+        self.runs.values().filter(|run| Some(run.client) != me).map(Run::left).sum()
     }
 
     /// The run that holds all of `at`, of this client.
@@ -83,7 +83,7 @@ impl Grants {
 /// What is lent is as good as used, so that who has it will not hear later that there is no room. The fuller it is, the
 /// less of what is left goes to one client.
 pub(crate) fn lend(s: &mut State, (fs, client): (FsId, ClientId), bytes: u64, now_ms: u64) -> Reply {
-    let left = s.data.space.left(fs, s.config.capacity_bytes).saturating_sub(s.data.grants.outstanding());
+    let left = s.data.space.left(fs, s.config.capacity_bytes).saturating_sub(s.data.grants.outstanding(None));
     let bytes = bytes.min(GRANT_BYTES_MAX).min(left / SHARE);
     s.data.grants.wanted = s.data.grants.wanted.saturating_add(bytes);
     let blocks = bytes.div_ceil(BLOCK as u64) as u32;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use braid_base::attr::{FileType, Time, without_set_id};
-use braid_base::ids::{FsId, Ino};
+use braid_base::ids::{ClientId, FsId, Ino};
 use braid_base::keys;
 use braid_base::limits::{FILE_MAX, WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::{Laid, Op, Reply, Request};
@@ -79,7 +79,8 @@ pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Requ
     if held::hold(t, s, token, request)? {
         return Ok(Verdict::Later);
     }
-    Ok(put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *at))?.into())
+    let promised_to = at.map(|_| request.op.client);
+    Ok(put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *at), promised_to)?.into())
 }
 
 /// `Op::GetSpace`.
@@ -106,7 +107,8 @@ pub(crate) fn commit(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Resul
         at = at.checked_add(u64::from(laid.len)).filter(|end| *end <= FILE_MAX).ok_or(ErrorKind::FileTooBig)?;
         parts.push(part);
     }
-    let reply = put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *written))?;
+    let client = request.op.client;
+    let reply = put(t, s, (request.fs, *ino), file, parts, (*kill_suid_sgid, *written), Some(client))?;
     for Laid { at, len, .. } in stripes {
         t.write(keys::stripe(t.partition, at.pack, at.sb), &StripeRec { ul: at.ul, len: *len });
     }
@@ -114,7 +116,7 @@ pub(crate) fn commit(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Resul
     Ok(reply)
 }
 
-/// Makes `parts` (at least one) content of the file.
+/// Makes `parts` (at least one) content of the file. Room was lent to `promised_to` for them: it was kept free.
 fn put(
     t: &mut Txn<'_>,
     s: &mut State,
@@ -122,12 +124,11 @@ fn put(
     mut file: InodeRec,
     parts: Vec<Part>,
     (kill_suid_sgid, at): (bool, Option<Time>),
+    promised_to: Option<ClientId>,
 ) -> Result<Reply> {
     let id = FileId::first(fs, ino);
     let (fresh, covers) = fresh_bytes(t, s, id, file.attr.size, &parts)?;
-    // Stripes lie in what was lent, and that was kept free for them.
-    let lent =
-        if parts.iter().any(|part| matches!(part.from, Content::Stripe(_))) { 0 } else { s.data.grants.outstanding() };
+    let lent = s.data.grants.outstanding(promised_to);
     s.data.space.check(fs, fresh, s.config.capacity_bytes.saturating_sub(lent))?;
 
     space::charge(t, s, fs, &mut file, fresh as i64)?;
