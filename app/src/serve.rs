@@ -79,7 +79,7 @@ pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) 
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
     let done = runtime.block_on(serve(order, say, ready));
-    // Blocking tasks that hang must not keep the process: everything acknowledged is durable.
+    // Blocking tasks that hang must not keep the process: what was synced is durable.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
 }
@@ -179,7 +179,7 @@ async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) 
 
 /// The last resort: mounts are taken out of the tree so that nothing hangs on them, then the process ends.
 fn leave_at_once(dir: &Path, why: &str) -> ! {
-    tracing::warn!("{why}: leaving at once; everything acknowledged is durable");
+    tracing::warn!("{why}: leaving at once; what was synced is durable");
     registry::leave(dir);
     let swept = mountpoint::detach_all(dir).and_then(|()| Access::remove(dir));
     if let Err(error) = swept {

@@ -50,7 +50,7 @@ pub fn run(whole: &Whole, down: &Down) -> Outcome {
     match gone {
         Ok(0) => {
             let message = format!(
-                "process {number} did not stop within {GONE_MAX_S} s: kill -9 {number}; what was acknowledged is durable"
+                "process {number} did not stop within {GONE_MAX_S} s: kill -9 {number}; what was synced is durable"
             );
             Err(Failure { code: FAILURE, message })
         }
