@@ -20,7 +20,7 @@ use std::task::{Poll, Waker};
 
 use braid_base::attr::{Attr, Time, without_set_id};
 use braid_base::ids::Ino;
-use braid_base::limits::WRITE_MAX;
+use braid_base::limits::{DIRECT_MIN, WRITE_MAX};
 use braid_base::{Error, Result};
 use bytes::Bytes;
 
@@ -29,8 +29,6 @@ use recent::Recent;
 
 /// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
 pub(crate) const FLIGHT_BYTES: u64 = 4 << 20;
-/// A write of at least this many bytes begins a run wherever it lies; a shorter one only where another ended.
-const STREAM_MIN: usize = 64 << 10;
 /// Runs of one file; one more sends off the one that was touched longest ago.
 const RUNS_MAX: usize = 16;
 /// What nobody adds to for so long takes off, milliseconds.
@@ -110,15 +108,15 @@ impl Behind {
         let mut held = self.held();
         let Held { files, recent, bytes, next, .. } = &mut *held;
         let end = off + data.len() as u64;
-        let follows = recent.follows(ino, off);
+        let streak = recent.wrote(ino, (off, end));
         if let Some(file) = files.get(&ino)
             && file.overlaps(off, end)
         {
             return Take::Overlaps;
         }
         let joins = files.get(&ino).is_some_and(|file| file.joins(off, end));
-        if !joins && !follows && data.len() < STREAM_MIN {
-            recent.wrote(ino, end);
+        // What is no stream would be lent room that it does not use: it rides in the log.
+        if !joins && streak < DIRECT_MIN as u64 {
             return Take::Alone;
         }
         if !promise() {
@@ -286,14 +284,15 @@ mod tests {
     }
 
     #[test]
-    fn small_writes_stay_alone_until_they_follow_each_other() {
+    fn writes_go_alone_until_they_are_a_stream() {
         let behind = Behind::new(1 << 30);
-        assert_eq!(write(&behind, 4096, 4096), None);
-        assert_eq!(write(&behind, 40_960, 4096), None);
-        assert_eq!(write(&behind, 45_056, 4096), Some(vec![]), "it begins where the last one ended");
-        assert_eq!(write(&behind, 49_152, 100), Some(vec![]));
-        assert_eq!(behind.over(INO, 0, u64::MAX).1, 49_252);
-        assert!(matches!(behind.take(INO, (49_200, &bytes(1)), false, (0, Time::default()), || true), Take::Overlaps));
+        for at in [900, 3, 4, 5, 6, 7] {
+            assert_eq!(write(&behind, at * 100_000, 100_000), None, "{at}");
+        }
+        assert_eq!(write(&behind, 800_000, 100_000), Some(vec![]), "600,000 bytes in a row");
+        assert_eq!(write(&behind, 900_000, 100), Some(vec![]));
+        assert_eq!(behind.over(INO, 0, u64::MAX), (behind.over(INO, 800_000, 900_100).0, 900_100));
+        assert!(matches!(behind.take(INO, (900_050, &bytes(1)), false, (0, Time::default()), || true), Take::Overlaps));
     }
 
     #[test]
@@ -313,14 +312,14 @@ mod tests {
     #[test]
     fn attributes_and_bytes_are_amended_until_landed_and_never_go_back() {
         let behind = Behind::new(1 << 30);
-        assert_eq!(write(&behind, 0, 100_000), Some(vec![]));
+        assert_eq!(write(&behind, 0, 700_000), Some(vec![]));
         let mut old = Attr { ino: INO, size: 10, change: 5, ..Attr::default() };
         let before = old.clone();
         behind.amend(&mut old);
-        assert_eq!(old.size, 100_000);
+        assert_eq!(old.size, 700_000);
         let flight = behind.send(INO).remove(0);
-        assert_eq!(behind.over(INO, 99_999, 200_000).0.len(), 1);
-        let new = Attr { size: 100_000, change: 6, ..before.clone() };
+        assert_eq!(behind.over(INO, 699_999, 800_000).0.len(), 1);
+        let new = Attr { size: 700_000, change: 6, ..before.clone() };
         behind.landed(&flight, Ok(Some(new.clone())));
         assert_eq!(behind.over(INO, 0, u64::MAX), (Vec::new(), 0));
         let mut late = before;
@@ -331,7 +330,7 @@ mod tests {
     #[test]
     fn an_error_is_told_once() {
         let behind = Behind::new(1 << 30);
-        assert_eq!(write(&behind, 0, 100_000), Some(vec![]));
+        assert_eq!(write(&behind, 0, 700_000), Some(vec![]));
         let flight = behind.send(INO).remove(0);
         behind.landed(&flight, Err(braid_base::ErrorKind::NoSpace.into()));
         assert_eq!(behind.take_error(INO).map(|error| error.kind()), Some(braid_base::ErrorKind::NoSpace));

@@ -1,29 +1,36 @@
-//! What is remembered of files for a while: where their last small write ended, and how they looked after the last
-//! flight. Bounded, and forgotten by and by.
+//! What is remembered of files for a while: how long the stream is that their last write belongs to, and how they
+//! looked after the last flight. Bounded, and forgotten by and by.
 
 use std::collections::HashMap;
 
 use braid_base::attr::Attr;
 use braid_base::ids::Ino;
 
+/// Writes of so many bytes belong to one stream also if they are only near each other: programs that keep several in
+/// flight have them arrive out of order.
+const LARGE_BYTES: u64 = 64 << 10;
+/// How near.
+const NEAR_BYTES: u64 = 4 << 20;
 /// Files remembered of each generation; two are kept.
 const FILES_MAX: usize = 4_096;
 
 #[derive(Default)]
 pub(super) struct Recent {
-    ends: Aging<u64>,
+    /// Where the last write ended, and how many bytes were written in a row until then.
+    streams: Aging<(u64, u64)>,
     attrs: Aging<Attr>,
 }
 
 impl Recent {
-    /// True if the last write of `ino` that went alone ended at `off`.
-    pub(super) fn follows(&self, ino: Ino, off: u64) -> bool {
-        self.ends.get(ino) == Some(&off)
-    }
-
-    /// A write that went alone ended at `end`.
-    pub(super) fn wrote(&mut self, ino: Ino, end: u64) {
-        self.ends.put(ino, end);
+    /// Bytes `[off, end)` of `ino` are written: how many bytes that makes in a row. Large ones may come in any order.
+    pub(super) fn wrote(&mut self, ino: Ino, (off, end): (u64, u64)) -> u64 {
+        let len = end - off;
+        let streak = match self.streams.get(ino) {
+            Some((at, streak)) if *at == off || (len >= LARGE_BYTES && at.abs_diff(off) <= NEAR_BYTES) => streak + len,
+            _ => len,
+        };
+        self.streams.put(ino, (end, streak));
+        streak
     }
 
     /// A flight of the file made it look like `attr`.

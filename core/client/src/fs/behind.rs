@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use braid_base::attr::{Attr, Time};
 use braid_base::ids::{FsId, Ino};
-use braid_base::limits::{DIRECT_MIN, WRITE_MAX, WRITE_PARTS_MAX};
+use braid_base::limits::{WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::Op;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
@@ -19,6 +19,9 @@ use crate::join::join_bounded;
 use crate::session::Session;
 use crate::wire::BoxFuture;
 
+/// What is left of a stream goes straight to the drives if it is at least this long, because room was lent for it;
+/// six shards of less would be next to nothing each.
+const TAIL_MIN: usize = 64 << 10;
 /// Most bytes that one entry names: two runs that met.
 const PIECE_BYTES: u64 = 2 * FLIGHT_BYTES;
 /// Files that are flushed at a time when all are.
@@ -205,7 +208,7 @@ impl Fs {
         for (off, parts) in cut(flight, PIECE_BYTES) {
             let len: usize = parts.iter().map(Bytes::len).sum();
             *promised -= len as u64;
-            let done = match len >= DIRECT_MIN {
+            let done = match len >= TAIL_MIN {
                 true => self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at))).await,
                 false => {
                     self.0.lent.abandon(p, len as u64, self.0.reader.wire().now_ms());
