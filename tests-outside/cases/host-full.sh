@@ -35,8 +35,10 @@ fill
 
 # Writes go on until the log needs its next segment; then they wait, and status says for what.
 head -c 200M /dev/urandom >"$SCRATCH/much"
+# In small files: they ride in the log, a large one would go straight to the drives.
+spread() { mkdir -p "$1" && split -b 100K -a 4 "$SCRATCH/much" "$1/"; }
 # (30 s after that a program is told EIO: it must not be left waiting that long here.)
-(cp "$SCRATCH/much" "$MOUNT/much" && sync "$MOUNT/much") >"$SCRATCH/host-full-copy" 2>&1 &
+(spread "$MOUNT/much" && sync "$MOUNT/much") >"$SCRATCH/host-full-copy" 2>&1 &
 copy=$!
 begin=$(now)
 until status_field problems | grep -q "waits for room"; do
@@ -52,7 +54,7 @@ grep -q "$disk" <<<"$problem" || die "the problem does not name the disk"
 # Room again: the copy ends by itself, nothing has to be restarted.
 rm "$disk/ballast" "$disk/ballast-2"
 wait "$copy" || die "the copy did not survive: $(cat "$SCRATCH/host-full-copy")"
-cmp "$SCRATCH/much" "$MOUNT/much" || die "the copy differs"
+cat "$MOUNT"/much/* | cmp - "$SCRATCH/much" || die "the copy differs"
 [[ $(sha256sum <"$MOUNT/before") == "$sum" ]] || die "what was there before reads wrong"
 begin=$(now)
 until [[ $(status_field state) == ok ]] || awk -v t="$(since "$begin")" 'BEGIN { exit !(t > 20) }'; do sleep 0.5; done
@@ -60,7 +62,7 @@ until [[ $(status_field state) == ok ]] || awk -v t="$(since "$begin")" 'BEGIN {
 
 # Once more, and now it is killed while it waits, and started with the disk as full as it was.
 fill
-cp "$SCRATCH/much" "$MOUNT/more" >/dev/null 2>&1 &
+spread "$MOUNT/more" >/dev/null 2>&1 &
 copy=$!
 begin=$(now)
 until status_field problems | grep -q "waits for room" || ! kill -0 "$copy" 2>/dev/null; do
@@ -81,6 +83,6 @@ else
 fi
 rm -f "$disk/ballast" "$disk/ballast-2"
 [[ $(sha256sum <"$MOUNT/before") == "$sum" ]] || die "what was synced is lost"
-cmp "$SCRATCH/much" "$MOUNT/much" || die "the synced copy differs after the kill"
+cat "$MOUNT"/much/* | cmp - "$SCRATCH/much" || die "the synced copy differs after the kill"
 cluster_down
 echo "two times full to the last block: reads went on, writes waited and ended, nothing lost"

@@ -31,7 +31,7 @@ pub struct Partition {
     pending_bytes: usize,
 }
 
-/// Replies are given early while no more entries than this wait for the log...
+/// Changes are answered early while no more entries than this wait for the log...
 const PENDING_ENTRIES_MAX: usize = 1024;
 /// ...and no more staged bytes: beyond that its clients are slowed down to what the disk takes.
 const PENDING_BYTES_MAX: usize = 16 << 20;
@@ -112,7 +112,7 @@ impl Partition {
 
     fn propose(&mut self, mut outcome: Outcome, out: &mut Vec<Effect>) {
         out.append(&mut outcome.at_once);
-        let mut wait = outcome.seen;
+        let (mut wait, adds_nothing) = (outcome.seen, outcome.writes.is_empty());
         if !outcome.writes.is_empty() {
             let ops = std::mem::take(&mut outcome.ops);
             let batch = outcome.batch();
@@ -127,7 +127,7 @@ impl Partition {
         for (op, answer) in outcome.answers {
             self.state.dedup.remember(op, answer, wait);
         }
-        if self.pending.len() <= PENDING_ENTRIES_MAX && self.pending_bytes <= PENDING_BYTES_MAX {
+        if adds_nothing || (self.pending.len() <= PENDING_ENTRIES_MAX && self.pending_bytes <= PENDING_BYTES_MAX) {
             out.append(&mut outcome.early);
         } else {
             outcome.after.append(&mut outcome.early);

@@ -140,6 +140,8 @@ fn what_may_be_lost_is_bounded() {
     let early = (0..40).map(|_| world.write(true, ino, 1 << 20)).collect::<Vec<_>>();
     let told = world.answered();
     assert!(told.len() == 16 && early.starts_with(&told), "{} of 40 MiB were answered early", told.len());
+    let seen = world.ask(true, Op::GetAttr { ino });
+    assert_eq!(world.answered(), [seen], "reads go on: they add nothing to what may be lost");
     world.commit();
     assert_eq!(world.answered(), early[16..]);
     let names = (0..2_000).map(|n| world.create(true, &format!("f{n}"))).count();
