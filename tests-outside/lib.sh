@@ -69,6 +69,23 @@ cache_modes() {
   for mode in readcache forcedirect; do ! grep -qw "$mode" <<<"$help" || echo "$mode"; done
 }
 
+# Calls $1 MODE A B in each cache mode, with two mounts A and B of the file system; counts them in 'modes'.
+in_cache_modes() {
+  local mode options
+  modes=0
+  for mode in $(cache_modes); do
+    options=()
+    [[ $mode == writecache ]] || options=(-o "$mode")
+    mount_again "$mode-a" "${options[@]}"
+    mount_again "$mode-b" "${options[@]}"
+    "$1" "$mode" "$MOUNT.$mode-a" "$MOUNT.$mode-b"
+    "$BRAID" umount "$MOUNT.$mode-a"
+    "$BRAID" umount "$MOUNT.$mode-b"
+    modes=$((modes + 1))
+  done
+}
+
+# SIGKILL, and wait for the end.
 server_kill() {
   kill -KILL "$PID"
   until has_ended "$PID"; do sleep 0.01; done

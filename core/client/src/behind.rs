@@ -68,7 +68,6 @@ pub(crate) enum Take {
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     pub(crate) ino: Ino,
-    pub(crate) number: u64,
     pub(crate) off: u64,
     /// The bytes, in pieces as they came.
     pub(crate) parts: Vec<Bytes>,
@@ -161,7 +160,7 @@ impl Behind {
         let Held { files, recent, bytes, wakers, .. } = &mut *held;
         *bytes -= flight.len() as usize;
         if let Some(file) = files.get_mut(&flight.ino) {
-            file.land(flight.number);
+            file.land(flight.off);
             match result {
                 Ok(Some(attr)) => recent.committed(attr),
                 Ok(None) => {}

@@ -29,6 +29,17 @@ struct Kept {
     asked: (u64, u64),
 }
 
+impl Kept {
+    /// Lets go of ranges in which no write may begin any more.
+    fn prune(&mut self, now_ms: u64) {
+        self.ranges.retain(|range| now_ms < range.until_ms);
+    }
+
+    fn room(&self) -> u64 {
+        self.ranges.iter().map(Range::room).sum()
+    }
+}
+
 struct Range {
     at: StripeAt,
     place: Placement,
@@ -57,9 +68,8 @@ impl Lent {
     pub(crate) fn promise(&self, p: PartitionId, len: u64, now_ms: u64) -> bool {
         let mut kept = self.kept();
         let kept = kept.entry(p).or_default();
-        kept.ranges.retain(|range| now_ms < range.until_ms);
-        let room: u64 = kept.ranges.iter().map(Range::room).sum();
-        let fits = kept.promised + len <= room;
+        kept.prune(now_ms);
+        let fits = kept.promised + len <= kept.room();
         kept.promised += if fits { len } else { 0 };
         fits
     }
@@ -81,7 +91,7 @@ impl Lent {
     pub(crate) fn waste(&self, p: PartitionId, len: u64, now_ms: u64) {
         let mut kept = self.kept();
         let kept = kept.entry(p).or_default();
-        kept.ranges.retain(|range| now_ms < range.until_ms);
+        kept.prune(now_ms);
         let mut left = len;
         while let Some(range) = kept.ranges.front_mut().filter(|_| left > 0) {
             let row = u64::from(range.place.data) * BLOCK as u64;
@@ -107,15 +117,17 @@ impl Lent {
         let mut kept = self.kept();
         let kept = kept.entry(p).or_default();
         kept.promised -= promised;
-        let ranges = &mut kept.ranges;
-        ranges.retain(|range| now_ms < range.until_ms);
+        kept.prune(now_ms);
         // What is promised to others is not for taking, wherever it lies.
-        if ranges.iter().map(Range::room).sum::<u64>() < kept.promised + len {
+        if kept.room() < kept.promised + len {
             return Cut::TooLittle;
         }
+        let ranges = &mut kept.ranges;
         let (mut room, mut count) = (0, 0);
-        while room < len {
-            let Some(range) = ranges.get(count) else { return Cut::TooLittle };
+        for range in ranges.iter() {
+            if room >= len {
+                break;
+            }
             if range.place.drives.iter().any(|drive| avoid(*drive)) {
                 return Cut::Avoided;
             }

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use braid_base::ErrorKind;
 use braid_base::attr::{SetAttr, SetTime, Time};
 use braid_base::ids::{ClientId, FsId, Ino};
-use braid_base::msg::fs::{Cred, FallocMode};
+use braid_base::msg::fs::Cred;
 use braid_client::fs::{Create, Seek};
 use braid_client::{Fs, Session};
 use bytes::Bytes;
 use model::drives::Fault;
+use model::history::{Change, dice};
 use model::server::Mishap;
 use model::{World, root};
 
@@ -153,16 +154,10 @@ fn bytes_of_a_file_that_is_gone_are_dropped() {
     world.run(fs.flush(ino)).expect("nobody is left to care");
 }
 
-/// What happens to the file; the same is done to a plain vector.
+/// What happens to the file; changes are made to a plain vector, too.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Write(u64, usize),
-    Follow(usize),
-    Append(usize),
-    Cut(u64),
-    Punch(u64, u64),
-    Zero(u64, u64),
-    Read(u64, u64),
+    Change(Change),
     Sync,
     Rest(u64),
     Lend(bool),
@@ -171,49 +166,45 @@ enum Step {
     Mend,
 }
 
-fn step_of(roll: &mut impl FnMut(u64) -> u64) -> Step {
+/// `end`: where the last write ended; many go on there.
+fn step_of(roll: &mut impl FnMut(u64) -> u64, end: u64) -> Step {
     let spot = |roll: &mut dyn FnMut(u64) -> u64| roll(6 << 20);
-    match roll(30) {
-        0..=3 => Step::Write(spot(roll), 1 + roll(900_000) as usize),
-        4 => Step::Write(spot(roll), 1 + roll(9_000) as usize),
+    Step::Change(match roll(30) {
+        0..=3 => Change::Write(spot(roll), 1 + roll(900_000) as usize),
+        4 => Change::Write(spot(roll), 1 + roll(9_000) as usize),
         5..=10 => {
             let most = 1 << (10 + roll(11));
-            Step::Follow(1 + roll(most) as usize)
+            Change::Write(if end < 8 << 20 { end } else { 0 }, 1 + roll(most) as usize)
         }
-        11 => Step::Append(1 + roll(50_000) as usize),
-        12 => Step::Cut(spot(roll)),
-        13 => Step::Punch(spot(roll), 1 + roll(400_000)),
-        14 => Step::Zero(spot(roll), 1 + roll(100_000)),
-        15 | 16 => Step::Sync,
-        17 => Step::Rest(roll(1_000)),
-        18 => Step::Lend(roll(4) > 0),
-        19 => Step::Lose([Mishap::LoseAnswer, Mishap::LoseRequest][roll(2) as usize]),
-        20 => Step::Break(roll(6) as u32),
-        21 => Step::Mend,
-        _ => Step::Read(spot(roll), 1 + roll(1 << 20)),
-    }
+        11 => Change::Append(1 + roll(50_000) as usize),
+        12 => Change::Cut(spot(roll)),
+        13 => Change::Punch(spot(roll), 1 + roll(400_000)),
+        14 => Change::Zero(spot(roll), 1 + roll(100_000)),
+        15 | 16 => return Step::Sync,
+        17 => return Step::Rest(roll(1_000)),
+        18 => return Step::Lend(roll(4) > 0),
+        19 => return Step::Lose([Mishap::LoseAnswer, Mishap::LoseRequest][roll(2) as usize]),
+        20 => return Step::Break(roll(6) as u32),
+        21 => return Step::Mend,
+        _ => Change::Read(spot(roll), 1 + roll(1 << 20)),
+    })
 }
 
 #[test]
 fn a_random_history_reads_like_a_plain_vector() {
     for seed in 1..=12u64 {
-        let mut state = seed;
-        let mut roll = move |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut roll = dice(seed);
         let (world, fs, ino) = world();
         let (mut plain, mut end) = (Vec::new(), 0);
         for count in 0..200 {
-            let step = step_of(&mut roll);
-            apply(&world, &fs, ino, (&mut plain, &mut end), step, (count % 251) as u8 + 1);
-            let size = world.run(fs.getattr(ino)).expect("attr").size;
-            assert_eq!(size, plain.len() as u64, "seed {seed}, step {count} {step:?}");
-            if let Step::Read(off, len) = step {
-                let got = world.run(fs.read(ino, off, len)).expect("read");
-                let (from, to) = ((off as usize).min(plain.len()), ((off + len) as usize).min(plain.len()));
-                assert!(got == plain[from..to], "seed {seed}, step {count} {step:?}");
+            let step = step_of(&mut roll, end);
+            if let Step::Change(Change::Write(off, len)) = step {
+                end = off + len as u64;
             }
+            let case = format!("seed {seed}, step {count} {step:?}");
+            apply(&world, &fs, ino, &mut plain, step, ((count % 251) as u8 + 1, &case));
+            let size = world.run(fs.getattr(ino)).expect("attr").size;
+            assert_eq!(size, plain.len() as u64, "{case}");
         }
         world.run(fs.fsync(ino)).expect("fsync");
         // Another client, which sees what the cluster has and nothing else.
@@ -223,43 +214,9 @@ fn a_random_history_reads_like_a_plain_vector() {
     }
 }
 
-fn apply(world: &World, fs: &Fs, ino: Ino, (plain, end): (&mut Vec<u8>, &mut u64), step: Step, byte: u8) {
-    let range = |off: u64, len: u64, plain: &mut Vec<u8>, value: u8, grow: bool| {
-        let end = (off + len) as usize;
-        if grow && plain.len() < end {
-            plain.resize(end, 0);
-        }
-        let end = end.min(plain.len());
-        plain[(off as usize).min(end)..end].fill(value);
-    };
-    let put = |plain: &mut Vec<u8>, off: u64, len: usize| {
-        write(world, fs, ino, off, len, byte);
-        range(off, len as u64, plain, byte, true);
-        off + len as u64
-    };
+fn apply(world: &World, fs: &Fs, ino: Ino, plain: &mut Vec<u8>, step: Step, (byte, case): (u8, &str)) {
     match step {
-        Step::Write(off, len) => *end = put(plain, off, len),
-        Step::Follow(len) => {
-            let off = if *end < 8 << 20 { *end } else { 0 };
-            *end = put(plain, off, len);
-        }
-        Step::Append(len) => {
-            let done = world.run(fs.write(ino, 0, Bytes::from(vec![byte; len]), true, false)).expect("append");
-            assert_eq!(done.off, plain.len() as u64);
-            range(done.off, len as u64, plain, byte, true);
-        }
-        Step::Cut(size) => {
-            world.run(fs.setattr(ino, SetAttr { size: Some(size), ..SetAttr::default() })).expect("cut");
-            plain.resize(size as usize, 0);
-        }
-        Step::Punch(off, len) => {
-            world.run(fs.fallocate(ino, off, len, FallocMode::Punch, true)).expect("punch");
-            range(off, len, plain, 0, false);
-        }
-        Step::Zero(off, len) => {
-            world.run(fs.fallocate(ino, off, len, FallocMode::Zero, false)).expect("zero");
-            range(off, len, plain, 0, true);
-        }
+        Step::Change(change) => change.make(world, fs, ino, plain, byte, case),
         Step::Sync => world.run(fs.fsync(ino)).expect("fsync"),
         Step::Rest(ms) => world.run(world.clock.sleep(ms)),
         Step::Lend(true) => {
@@ -274,6 +231,5 @@ fn apply(world: &World, fs: &Fs, ino: Ino, (plain, end): (&mut Vec<u8>, &mut u64
             world.drives.break_it(d, [Fault::Lies, Fault::Broken][d as usize % 2]);
         }
         Step::Mend => world.drives.mend_all(),
-        Step::Read(..) => {}
     }
 }

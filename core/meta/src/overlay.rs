@@ -11,22 +11,30 @@ use braid_base::ids::Index;
 #[derive(Default)]
 pub struct Overlay {
     values: BTreeMap<Vec<u8>, (Index, Option<Vec<u8>>)>,
-    entries: VecDeque<(Index, Vec<Vec<u8>>)>,
+    entries: VecDeque<Pending>,
+    staged: usize,
+}
+
+struct Pending {
+    at: Index,
+    keys: Vec<Vec<u8>>,
+    staged: usize,
 }
 
 impl Overlay {
-    /// Adds the effects of entry `at`.
-    pub fn push(&mut self, at: Index, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>) {
+    /// Adds the effects of entry `at`, which carries `staged` bytes of payload.
+    pub fn push(&mut self, at: Index, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>, staged: usize) {
         for (key, value) in writes {
             self.values.insert(key.clone(), (at, value.clone()));
         }
-        self.entries.push_back((at, writes.keys().cloned().collect()));
+        self.entries.push_back(Pending { at, keys: writes.keys().cloned().collect(), staged });
+        self.staged += staged;
     }
 
     /// Forgets everything up to `upto`: it is in the view now.
     pub fn committed(&mut self, upto: Index) {
-        while self.entries.front().is_some_and(|(at, _)| *at <= upto) {
-            let Some((at, keys)) = self.entries.pop_front() else { return };
+        while let Some(Pending { at, keys, staged }) = self.entries.pop_front_if(|entry| entry.at <= upto) {
+            self.staged -= staged;
             for key in keys {
                 if self.values.get(&key).is_some_and(|(newest, _)| *newest == at) {
                     self.values.remove(&key);
@@ -48,6 +56,16 @@ impl Overlay {
     ) -> impl Iterator<Item = (&'a [u8], Index, Option<&'a [u8]>)> + 'a {
         let bounds = (std::ops::Bound::Included(from), std::ops::Bound::Excluded(to));
         self.values.range::<[u8], _>(bounds).map(|(key, (at, value))| (key.as_slice(), *at, value.as_deref()))
+    }
+
+    /// Entries that are pending.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Bytes of payload that they carry.
+    pub fn staged(&self) -> usize {
+        self.staged
     }
 
     /// True if nothing is pending.

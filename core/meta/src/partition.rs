@@ -1,6 +1,6 @@
 //! The partition: evaluates requests in log order, releases their effects when they are committed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::Result;
@@ -26,9 +26,6 @@ pub struct Partition {
     committed: Index,
     /// Effects that wait for a commit, by the position they wait for.
     waiting: BTreeMap<Index, Vec<Effect>>,
-    /// Proposed and not committed: staged bytes of each entry, and of all.
-    pending: VecDeque<(Index, usize)>,
-    pending_bytes: usize,
 }
 
 /// Changes are answered early while no more entries than this wait for the log...
@@ -54,8 +51,6 @@ impl Partition {
             next: applied.next(),
             committed: applied,
             waiting: BTreeMap::new(),
-            pending: VecDeque::new(),
-            pending_bytes: 0,
         })
     }
 
@@ -113,13 +108,11 @@ impl Partition {
     fn propose(&mut self, mut outcome: Outcome, out: &mut Vec<Effect>) {
         out.append(&mut outcome.at_once);
         let (mut wait, adds_nothing) = (outcome.seen, outcome.writes.is_empty());
-        if !outcome.writes.is_empty() {
+        if !adds_nothing {
             let ops = std::mem::take(&mut outcome.ops);
             let batch = outcome.batch();
-            self.overlay.push(self.next, &outcome.writes);
-            let bytes = outcome.payload.iter().map(Bytes::len).sum();
-            self.pending.push_back((self.next, bytes));
-            self.pending_bytes += bytes;
+            let staged = outcome.payload.iter().map(Bytes::len).sum();
+            self.overlay.push(self.next, &outcome.writes, staged);
             out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload: outcome.payload }));
             wait = self.next;
             self.next = self.next.next();
@@ -127,7 +120,8 @@ impl Partition {
         for (op, answer) in outcome.answers {
             self.state.dedup.remember(op, answer, wait);
         }
-        if adds_nothing || (self.pending.len() <= PENDING_ENTRIES_MAX && self.pending_bytes <= PENDING_BYTES_MAX) {
+        let little = self.overlay.len() <= PENDING_ENTRIES_MAX && self.overlay.staged() <= PENDING_BYTES_MAX;
+        if adds_nothing || little {
             out.append(&mut outcome.early);
         } else {
             outcome.after.append(&mut outcome.early);
@@ -147,9 +141,6 @@ impl Partition {
         self.committed = self.committed.max(upto);
         self.overlay.committed(upto);
         self.state.data.committed(upto);
-        while let Some((_, bytes)) = self.pending.pop_front_if(|(at, _)| *at <= upto) {
-            self.pending_bytes -= bytes;
-        }
         let later = self.waiting.split_off(&upto.next());
         for (_, mut effects) in std::mem::replace(&mut self.waiting, later) {
             out.append(&mut effects);

@@ -18,7 +18,7 @@ fn line(source: &Source, at: usize) -> Option<Finding> {
     let message = if !test && code.contains(".unwrap()") {
         "unwrap() outside tests: return the error, or expect() with the reason"
     } else if has_word(code, "unsafe") && !UNSAFE_ROOMS.iter().any(|room| source.path.starts_with(room)) {
-        "unsafe has its place in core/io, core/erasure and the FUSE device only"
+        "unsafe has its place in core/io, core/erasure, the FUSE device and the bench's mapping only"
     } else if is_promise(code) && !has_reason(source, at) {
         "unsafe without a '// SAFETY:' above it"
     } else if is_glob(code, test) {

@@ -17,7 +17,6 @@ pub(super) type Parts = Vec<Bytes>;
 pub(super) struct File {
     runs: BTreeMap<u64, Run>,
     flights: BTreeMap<u64, Run>,
-    numbers: BTreeMap<u64, u64>,
     /// When it was last written.
     pub(super) written: Time,
     /// Some of it is by somebody whose write takes the set-id bits off.
@@ -29,7 +28,8 @@ pub(super) struct File {
 struct Run {
     parts: Parts,
     len: u64,
-    touched_ms: u64,
+    /// While it grows: when bytes were added last, milliseconds. In flight: its number.
+    stamp: u64,
 }
 
 impl File {
@@ -54,10 +54,10 @@ impl File {
         let len = data.len() as u64;
         let after = self.runs.remove(&(off + len));
         let at = self.before(off).unwrap_or(off);
-        let run = self.runs.entry(at).or_insert_with(|| Run { parts: Vec::new(), len: 0, touched_ms: now_ms });
+        let run = self.runs.entry(at).or_insert_with(|| Run { parts: Vec::new(), len: 0, stamp: now_ms });
         run.parts.push(data);
         run.len += len;
-        run.touched_ms = now_ms;
+        run.stamp = now_ms;
         if let Some(after) = after {
             run.parts.extend(after.parts);
             run.len += after.len;
@@ -67,7 +67,7 @@ impl File {
     /// A run that should take off: it is long, or there are too many.
     pub(super) fn ready(&mut self, runs_max: usize, long: u64) -> Option<(u64, Parts)> {
         let by_length = self.runs.iter().find(|(_, run)| run.len >= long).map(|(at, _)| *at);
-        let oldest = || self.runs.iter().min_by_key(|(_, run)| run.touched_ms).map(|(at, _)| *at);
+        let oldest = || self.runs.iter().min_by_key(|(_, run)| run.stamp).map(|(at, _)| *at);
         let at = by_length.or_else(|| if self.runs.len() > runs_max { oldest() } else { None })?;
         self.runs.remove(&at).map(|run| (at, run.parts))
     }
@@ -79,27 +79,25 @@ impl File {
 
     /// Runs that were last added to at or before `before_ms`.
     pub(super) fn take_old(&mut self, before_ms: u64) -> Vec<(u64, Parts)> {
-        self.runs.extract_if(.., |_, run| run.touched_ms <= before_ms).map(|(at, run)| (at, run.parts)).collect()
+        self.runs.extract_if(.., |_, run| run.stamp <= before_ms).map(|(at, run)| (at, run.parts)).collect()
     }
 
     /// Makes a flight of a run that was taken out.
     pub(super) fn depart(&mut self, ino: Ino, next: &mut u64, off: u64, parts: Parts) -> Flight {
         *next += 1;
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.flights.insert(off, Run { parts: parts.clone(), len, touched_ms: 0 });
-        self.numbers.insert(*next, off);
-        Flight { ino, number: *next, off, parts, at: self.written, kill: self.kill }
+        self.flights.insert(off, Run { parts: parts.clone(), len, stamp: *next });
+        Flight { ino, off, parts, at: self.written, kill: self.kill }
     }
 
-    pub(super) fn land(&mut self, number: u64) {
-        if let Some(off) = self.numbers.remove(&number) {
-            self.flights.remove(&off);
-        }
+    /// The flight that began at `off` has landed.
+    pub(super) fn land(&mut self, off: u64) {
+        self.flights.remove(&off);
     }
 
     /// True if a flight with a number up to `last` has not landed.
     pub(super) fn is_flying(&self, last: u64) -> bool {
-        self.numbers.first_key_value().is_some_and(|(number, _)| *number <= last)
+        self.flights.values().any(|run| run.stamp <= last)
     }
 
     /// Nothing is left to remember.

@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn a_flight_is_cut_without_losing_a_byte() {
         let parts = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"defgh"), Bytes::from_static(b"i")];
-        let flight = Flight { ino: Ino(1), number: 1, off: 100, parts, at: Time::default(), kill: false };
+        let flight = Flight { ino: Ino(1), off: 100, parts, at: Time::default(), kill: false };
         let cut: Vec<(u64, Vec<u8>)> = cut(&flight, 4).into_iter().map(|(off, parts)| (off, parts.concat())).collect();
         assert_eq!(cut, [(100, b"abcd".to_vec()), (104, b"efgh".to_vec()), (108, b"i".to_vec())]);
     }

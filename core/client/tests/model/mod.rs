@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod drives;
 pub mod files;
+pub mod history;
 pub mod locks;
 pub mod names;
 pub mod server;

@@ -21,7 +21,6 @@ use crate::txn::Txn;
 
 /// Logical blocks of one run at most: several clients share the open packs.
 const RUN_BLOCKS_MAX: u32 = 1_024;
-
 /// One client gets this part of what is left at most.
 const SHARE: u64 = 8;
 /// Packs opened ahead for clients hold at most this much, bytes: what they may ask for between two ticks.
@@ -42,21 +41,28 @@ struct Run {
     /// Data shards.
     width: u8,
     since_ms: u64,
-    /// First block and blocks of each stripe that was named.
-    named: Vec<(u16, u16)>,
+    /// Stripes that were named.
+    named: Vec<StripeAt>,
+}
+
+/// The block after the last one, in each shard.
+fn end(at: &StripeAt) -> u32 {
+    u32::from(at.sb) + u32::from(at.ul)
+}
+
+fn overlap(a: &StripeAt, b: &StripeAt) -> bool {
+    a.pack == b.pack && u32::from(a.sb) < end(b) && u32::from(b.sb) < end(a)
 }
 
 impl Run {
     fn holds(&self, at: &StripeAt) -> bool {
-        let end = |sb: u16, ul: u16| u32::from(sb) + u32::from(ul);
-        let inside = at.sb >= self.at.sb && at.ul > 0 && end(at.sb, at.ul) <= end(self.at.sb, self.at.ul);
-        let free = |(sb, ul): &(u16, u16)| end(*sb, *ul) <= u32::from(at.sb) || end(at.sb, at.ul) <= u32::from(*sb);
-        inside && self.named.iter().all(free)
+        let inside = at.sb >= self.at.sb && at.ul > 0 && end(at) <= end(&self.at);
+        inside && !self.named.iter().any(|named| overlap(named, at))
     }
 
     /// Bytes of blocks that were not named.
     fn left(&self) -> u64 {
-        let named: u32 = self.named.iter().map(|(_, ul)| u32::from(*ul)).sum();
+        let named: u32 = self.named.iter().map(|at| u32::from(at.ul)).sum();
         u64::from(u32::from(self.at.ul) - named) * u64::from(self.width) * BLOCK as u64
     }
 
@@ -112,13 +118,7 @@ pub(crate) fn check(s: &State, client: ClientId, stripes: &[Laid]) -> Result<()>
         }
         let width = place.map_or(0, |place| u64::from(place.data));
         let fits = (1..=width * u64::from(laid.at.ul) * BLOCK as u64).contains(&u64::from(laid.len));
-        let overlap = |other: &Laid| {
-            let end = |at: &StripeAt| u32::from(at.sb) + u32::from(at.ul);
-            other.at.pack == laid.at.pack
-                && u32::from(other.at.sb) < end(&laid.at)
-                && u32::from(laid.at.sb) < end(&other.at)
-        };
-        if !fits || stripes[..number].iter().any(overlap) {
+        if !fits || stripes[..number].iter().any(|other| overlap(&other.at, &laid.at)) {
             let what = format!("{:?} of {} bytes: too long, empty, or named twice", laid.at, laid.len);
             return Err(Error::new(ErrorKind::Invalid, what));
         }
@@ -131,7 +131,7 @@ pub(crate) fn named(s: &mut State, client: ClientId, stripes: &[Laid]) {
     for Laid { at, .. } in stripes {
         let Some(key) = s.data.grants.run_of(client, at).map(|(key, _)| *key) else { continue };
         let Some(run) = s.data.grants.runs.get_mut(&key) else { continue };
-        run.named.push((at.sb, at.ul));
+        run.named.push(*at);
         if run.is_used_up() {
             give_back(s, key);
         }
