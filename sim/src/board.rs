@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use braid_base::Result;
 use braid_base::ids::{DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease;
 
 use crate::trace::Trace;
 
@@ -92,7 +93,7 @@ impl<T> Future for Slot<T> {
 #[derive(Debug)]
 pub enum Sent {
     /// A request to a partition.
-    Partition(Node, PartitionId, Request, Slot<FsResult>),
+    Partition(Node, PartitionId, Request, Slot<lease::Answer>),
     /// A request to a drive.
     Drive(Node, DriveId, DriveOp, Slot<DriveResult>),
     /// To be woken at this time, microseconds.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{DriveId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 
 use crate::board::{Node, Slot};
@@ -12,9 +13,9 @@ use crate::board::{Node, Slot};
 /// One thing that happens. A `life` names the run of a host that it belongs to: it is void in another one.
 pub enum Event {
     /// A request arrives at a partition.
-    Request { to: PartitionId, term: Term, from: Node, request: Box<Request>, slot: Slot<FsResult> },
+    Request { to: PartitionId, term: Term, from: Node, request: Box<Request>, slot: Slot<Answer> },
     /// An answer of a partition arrives.
-    Answer { from: PartitionId, learn: Option<(Node, Term)>, slot: Slot<FsResult>, result: FsResult },
+    Answer { from: PartitionId, learn: Option<(Node, Term)>, slot: Slot<Answer>, answer: Answer },
     /// A message of one partition arrives at another.
     Peer { from: PartitionId, to: PartitionId, message: Box<PeerMsg> },
     /// A request arrives at a drive.

@@ -2,7 +2,8 @@
 
 use braid_base::ids::{DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_client::{BoxFuture, Wire};
 
 use crate::board::{Board, Node, Sent, Slot};
@@ -44,7 +45,7 @@ pub struct SimWire {
 }
 
 impl Wire for SimWire {
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
         let slot = Slot::new();
         self.board.send(Sent::Partition(self.node, p, req, slot.clone()));
         Box::pin(slot)

@@ -157,12 +157,12 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Request { to, term, from, request, slot } => self.request(to, term, from, *request, slot),
-            Event::Answer { from, learn, slot, result } => {
+            Event::Answer { from, learn, slot, answer } => {
                 if let Some((node, term)) = learn {
                     let known = self.terms.entry((node, from)).or_default();
                     *known = term.max(*known);
                 }
-                slot.fill(result);
+                slot.fill(answer);
                 self.settle();
                 self.pass(Point::ReplyReceived, self.homes[&from]);
             }

@@ -63,6 +63,9 @@ pub enum ErrorKind {
     Refused = 27,
     /// The request named an old term of the partition: its sender knows the new one by now and repeats it.
     Moved = 28,
+    /// The partition has ended the client's session: open references, locks, leases and what was not written yet are
+    /// gone there. Begin a new session.
+    SessionLost = 29,
 }
 
 /// Braid's error: a kind for the program, a sentence for the person (expected, found, what to do).
@@ -161,6 +164,7 @@ impl ErrorKind {
             Self::Stopped => "stopped",
             Self::Refused => "refused",
             Self::Moved => "served in another term, try again",
+            Self::SessionLost => "the session has ended",
         }
     }
 }

@@ -102,7 +102,26 @@ pub const DRIVE_TABLE_CACHE_BYTES: usize = 64 << 20;
 pub const QUARANTINE_MS: u64 = 600_000;
 /// Share of flash kept back from users, per cent.
 pub const RESERVE_PERCENT: u64 = 10;
+/// How long a client counts on its session and leases, from when it sent the last accepted heartbeat, milliseconds.
+pub const SESSION_VALID_MS: u64 = 10_000;
+/// How long a partition keeps the session of a client that it does not hear of, milliseconds.
+pub const SESSION_TTL_MS: u64 = 15_000;
+/// How often a client sends a heartbeat to each partition that it has a session in, milliseconds.
+pub const HEARTBEAT_MS: u64 = 5_000;
+/// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds.
+pub const RECALL_MS: u64 = 20_000;
+/// Leases of one client in one partition; beyond, its answers come without.
+pub const LEASES_PER_CLIENT_MAX: usize = 1 << 18;
+/// Requests that wait for leases of others to come back; more are sent back as busy.
+pub const RECALLED_WAITS_MAX: usize = 4_096;
+/// Clocks of two machines drift apart by at most this, per cent (design K31).
+pub const DRIFT_PERCENT: u64 = 5;
 
+const _: () = assert!(
+    SESSION_VALID_MS * (100 + DRIFT_PERCENT) < SESSION_TTL_MS * (100 - DRIFT_PERCENT),
+    "a client stops before its partition ends the session, however their clocks drift"
+);
+const _: () = assert!(HEARTBEAT_MS * 2 <= SESSION_VALID_MS, "one heartbeat may be lost");
 const _: () = assert!(CHUNK.is_multiple_of(BLOCK as u64));
 const _: () = assert!(WRITE_MAX as u64 <= CHUNK);
 const _: () = assert!(SEGMENT_BYTES >= 16 * (WRITE_MAX + RECORD_META_MAX) as u64);

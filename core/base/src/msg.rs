@@ -3,4 +3,5 @@
 pub mod drive;
 pub mod fs;
 pub mod job;
+pub mod lease;
 pub mod peer;

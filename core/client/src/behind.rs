@@ -60,7 +60,7 @@ pub(crate) enum Take {
     Overlaps,
     /// It is no part of a stream: it should go its own way now.
     Alone,
-    /// It would be taken, but no room was promised for it.
+    /// It would be taken, but nothing was promised for it.
     NoRoom,
 }
 
@@ -75,6 +75,8 @@ pub(crate) struct Flight {
     pub(crate) at: Time,
     /// The write takes the set-id bits off.
     pub(crate) kill: bool,
+    /// The session under whose lease the bytes were taken; 0: nobody else uses the file system.
+    pub(crate) session: u64,
 }
 
 impl Flight {
@@ -94,14 +96,15 @@ impl Behind {
         self.bytes_max > 0
     }
 
-    /// A program writes `data` (not empty) at `off`. `promise` is asked once it is sure to be taken.
+    /// A program writes `data` (not empty) at `off`. `promise` is asked once it is sure to be taken: it is told
+    /// the session of what is here of the file already, and says the one of this write, which is no other.
     pub(crate) fn take(
         &self,
         ino: Ino,
         (off, data): (u64, &Bytes),
         kill: bool,
         (now_ms, at): (u64, Time),
-        promise: impl FnOnce() -> bool,
+        promise: impl FnOnce(Option<u64>) -> Option<u64>,
     ) -> Take {
         assert!(data.len() <= WRITE_MAX, "one entry of the log must be able to hold it");
         let mut held = self.held();
@@ -118,10 +121,10 @@ impl Behind {
         if !joins && streak < DIRECT_MIN as u64 {
             return Take::Alone;
         }
-        if !promise() {
-            return Take::NoRoom;
-        }
+        let before = files.get(&ino).filter(|file| file.end() > 0).map(|file| file.session);
+        let Some(session) = promise(before) else { return Take::NoRoom };
         let file = files.entry(ino).or_default();
+        file.session = session;
         file.add(off, data.clone(), now_ms);
         file.written = at;
         file.kill |= kill;
@@ -131,6 +134,27 @@ impl Behind {
             flights.push(file.depart(ino, next, off, parts));
         }
         Take::Taken(flights)
+    }
+
+    /// What is here of files that are `gone` is lost: no flight may bring it. Bytes that nobody waits for any more, by
+    /// file.
+    pub(crate) fn lose(&self, gone: impl Fn(Ino) -> bool, why: &Error) -> Vec<(Ino, u64)> {
+        let mut held = self.held();
+        let Held { files, bytes, wakers, .. } = &mut *held;
+        let mut lost = Vec::new();
+        for (ino, file) in files.iter_mut().filter(|(ino, _)| gone(**ino)) {
+            let runs = file.take_all();
+            let len: usize = runs.iter().flat_map(|(_, parts)| parts).map(Bytes::len).sum();
+            if len > 0 {
+                *bytes -= len;
+                file.error = Some(why.clone());
+                lost.push((*ino, len as u64));
+            }
+        }
+        let wakers = std::mem::take(wakers);
+        drop(held);
+        wakers.into_iter().for_each(Waker::wake);
+        lost
     }
 
     /// Everything of `ino` takes off.
@@ -194,6 +218,16 @@ impl Behind {
             held.files.remove(&ino);
         }
         error
+    }
+
+    /// Another client wants to see `ino`.
+    pub(crate) fn wanted(&self, ino: Ino, now_ms: u64) {
+        self.held().recent.wanted(ino, now_ms);
+    }
+
+    /// True if another client wanted to see `ino` a short time ago.
+    pub(crate) fn is_shared(&self, ino: Ino, now_ms: u64) -> bool {
+        self.held().recent.is_shared(ino, now_ms)
     }
 
     /// True if more is here than should be.
@@ -279,7 +313,7 @@ mod tests {
     }
 
     fn write(behind: &Behind, off: u64, len: usize) -> Option<Vec<(u64, u64)>> {
-        flights(behind.take(INO, (off, &bytes(len)), false, (0, Time::default()), || true))
+        flights(behind.take(INO, (off, &bytes(len)), false, (0, Time::default()), |_| Some(0)))
     }
 
     #[test]
@@ -291,7 +325,10 @@ mod tests {
         assert_eq!(write(&behind, 800_000, 100_000), Some(vec![]), "600,000 bytes in a row");
         assert_eq!(write(&behind, 900_000, 100), Some(vec![]));
         assert_eq!(behind.over(INO, 0, u64::MAX), (behind.over(INO, 800_000, 900_100).0, 900_100));
-        assert!(matches!(behind.take(INO, (900_050, &bytes(1)), false, (0, Time::default()), || true), Take::Overlaps));
+        assert!(matches!(
+            behind.take(INO, (900_050, &bytes(1)), false, (0, Time::default()), |_| Some(0)),
+            Take::Overlaps
+        ));
     }
 
     #[test]
@@ -340,8 +377,8 @@ mod tests {
     #[test]
     fn what_is_left_alone_grows_old() {
         let behind = Behind::new(1 << 30);
-        assert!(matches!(behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), || false), Take::NoRoom));
-        behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), || true);
+        assert!(matches!(behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), |_| None), Take::NoRoom));
+        behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), |_| Some(0));
         assert!(behind.tend() && !behind.tend());
         assert!(behind.send_old(9).is_empty());
         assert!(!behind.untended());

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, Weak};
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Index, Ino, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply};
+use braid_base::msg::lease::LeaseKind;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use crate::behind::Behind;
 use crate::layouts::Layouts;
+use crate::leases::Holder;
 use crate::lent::Lent;
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
@@ -49,6 +51,52 @@ struct Inner {
     background: Option<Arc<dyn Background>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
+    me: Weak<Inner>,
+}
+
+impl Inner {
+    fn watchers(&self) -> Vec<Arc<dyn Watcher>> {
+        let watchers = self.watchers.lock().expect("nothing panics while it holds the watchers");
+        watchers.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl Holder for Inner {
+    fn flush(&self, fs: FsId, ino: Ino, _keep: Option<LeaseKind>) -> BoxFuture<()> {
+        let me = self.me.upgrade().filter(|me| me.fs == fs);
+        Box::pin(async move {
+            if let Some(inner) = me {
+                inner.behind.wanted(ino, inner.reader.wire().now_ms());
+                Fs(inner).settle(ino).await;
+            }
+        })
+    }
+
+    fn forget(&self, fs: FsId, ino: Ino, names: &[Vec<u8>]) {
+        if fs == self.fs {
+            self.layouts.forget_file(ino);
+            self.watchers().iter().for_each(|watcher| watcher.forget(ino, names));
+        }
+    }
+
+    fn forgotten(&self) -> BoxFuture<()> {
+        let watchers = self.watchers();
+        Box::pin(async move {
+            for watcher in watchers {
+                watcher.forgotten().await;
+            }
+        })
+    }
+
+    fn lost(&self, p: PartitionId) {
+        let why =
+            Error::new(ErrorKind::Io, "written bytes are lost: the cluster heard nothing of this client for too long");
+        let home = |ino: Ino| self.session.home(ino);
+        for (ino, bytes) in self.behind.lose(|ino| home(ino) == p, &why) {
+            tracing::error!(%ino, bytes, "the session in {p} ended: written bytes are lost");
+            self.lent.redeem(p, bytes);
+        }
+    }
 }
 
 /// A name's inode with its attributes.
@@ -76,7 +124,8 @@ impl Fs {
         let wire = Arc::clone(session.wire());
         let reader = Reader::new(Arc::clone(&wire));
         let total_bytes = AtomicU64::new(space::TOTAL_UNTIL_KNOWN);
-        Self(Arc::new(Inner {
+        let inner = Arc::new_cyclic(|me| Inner {
+            me: Weak::clone(me),
             session,
             fs,
             root,
@@ -87,12 +136,27 @@ impl Fs {
             background,
             watchers: Mutex::default(),
             total_bytes,
-        }))
+        });
+        if let Some(leases) = inner.session.leases() {
+            let holder: Weak<dyn Holder> = Arc::downgrade(&inner) as Weak<dyn Holder>;
+            leases.add_holder(holder);
+        }
+        Self(inner)
     }
 
     /// The root directory.
     pub fn root(&self) -> Ino {
         self.0.root
+    }
+
+    /// True if what was read of `ino` stays true until watchers hear otherwise.
+    pub fn is_certain(&self, ino: Ino) -> bool {
+        self.lease(ino).is_some()
+    }
+
+    /// True if `name` stands for `ino` until watchers hear otherwise.
+    pub fn is_certain_name(&self, dir: Ino, name: &[u8], ino: Ino) -> bool {
+        self.0.session.leases().is_none_or(|leases| leases.name(self.0.fs, dir, name) == Some(Some(ino)))
     }
 
     /// The session.
@@ -152,16 +216,33 @@ impl Fs {
         }
     }
 
+    /// Asks as of `session`, if it is one.
+    async fn ask_under(&self, session: u64, body: Op) -> FsResult {
+        match session {
+            0 => self.ask(body).await,
+            session => self.0.session.call_under(session, self.0.fs, Cred::default(), body).await,
+        }
+    }
+
+    /// The lease on `ino`, and the session that it is of. Without leases this is the only client: it may do as with
+    /// an exclusive one.
+    fn lease(&self, ino: Ino) -> Option<(LeaseKind, u64)> {
+        match self.0.session.leases() {
+            Some(leases) => leases.held(self.0.fs, ino),
+            None => Some((LeaseKind::Exclusive, 0)),
+        }
+    }
+
     /// A change of `ino`'s content: sends `body` between announcing it to the layout cache and telling it the
-    /// outcome. `touched` says from the answer which bytes changed and what the file looks like.
+    /// outcome; `session` as of [`Self::ask_under`]. `touched` says from the answer which bytes changed and what the file looks like.
     async fn change(
         &self,
-        ino: Ino,
+        (ino, session): (Ino, u64),
         body: Op,
         touched: impl FnOnce(Reply) -> Result<(u64, u64, Attr)>,
     ) -> Result<(u64, u64, Attr)> {
         let change = self.0.layouts.change(ino);
-        match self.ask(body).await {
+        match self.ask_under(session, body).await {
             Ok(reply) => {
                 let (off, len, attr) = touched(reply)?;
                 change.done(off, len, &attr);

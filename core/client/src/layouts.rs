@@ -1,10 +1,11 @@
 //! Remembers where the bytes of files are, so that a read need not ask the partition each time.
 //!
-//! Why this is safe without leases: all changes of this file system made through this process pass through one
-//! `Fs`, which announces each of them here before it is sent and after it is answered. A layout is kept only if no
-//! change of its file was under way between question and answer. What other processes change shows when an entry
-//! is evicted or its file is reopened; bytes that merely moved (destage, garbage collection) are found through an
-//! old pointer as long as it answers, because packs are written once and pack ids are never reused.
+//! Why this is safe: what another client changes, it changes after the lease on the file was recalled here, which
+//! forgets the file; without a lease that counts nothing is kept or used (`fs/data.rs`). The changes of this client
+//! pass through one `Fs`, which announces each of them here before it is sent and after it is answered. A layout is
+//! kept only if no change of its file was under way between question and answer. Bytes that merely moved (destage,
+//! garbage collection) are found through an old pointer as long as it answers, because packs are written once and pack
+//! ids are never reused.
 //!
 //! 1. ask: [`Layouts::asking`], then the partition, then [`Layouts::keep`];
 //! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. A change whose
@@ -146,9 +147,11 @@ impl Layouts {
         self.held().drop_range(ino, off, len);
     }
 
-    /// Forgets all of `ino`: it is opened anew, and what others wrote before should show.
+    /// Forgets all of `ino`, and what was asked until now: another client is about to change it.
     pub(crate) fn forget_file(&self, ino: Ino) {
-        self.held().drop_range(ino, 0, u64::MAX);
+        let mut held = self.held();
+        held.slots[slot_of(ino)].generation += 1;
+        held.drop_range(ino, 0, u64::MAX);
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {

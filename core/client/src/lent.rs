@@ -35,6 +35,11 @@ impl Kept {
         self.ranges.retain(|range| now_ms < range.until_ms);
     }
 
+    fn has(&mut self, len: u64, now_ms: u64) -> bool {
+        self.prune(now_ms);
+        self.promised + len <= self.room()
+    }
+
     fn room(&self) -> u64 {
         self.ranges.iter().map(Range::room).sum()
     }
@@ -68,10 +73,14 @@ impl Lent {
     pub(crate) fn promise(&self, p: PartitionId, len: u64, now_ms: u64) -> bool {
         let mut kept = self.kept();
         let kept = kept.entry(p).or_default();
-        kept.prune(now_ms);
-        let fits = kept.promised + len <= kept.room();
+        let fits = kept.has(len, now_ms);
         kept.promised += if fits { len } else { 0 };
         fits
+    }
+
+    /// True if there is room for `len` bytes beyond what was promised.
+    pub(crate) fn has(&self, p: PartitionId, len: u64, now_ms: u64) -> bool {
+        self.kept().entry(p).or_default().has(len, now_ms)
     }
 
     /// What was promised is cut next, or not needed any more.

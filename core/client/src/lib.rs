@@ -4,13 +4,14 @@
 //! `braid-base`; retries under one operation number; the choice of where bytes are read from and written to;
 //! write-behind; bulk moves.
 //!
-//! Door: [`Fs`] (the calls), [`Session`] (one client id: numbers, retries, deadlines), [`Wire`] (what the host or
-//! the simulator supplies), [`reader`] and [`mover`].
+//! Door: [`Fs`] (the calls), [`Session`] (one client id: numbers, retries, deadlines), [`leases`] (what may be answered
+//! from memory), [`Wire`] (what the host or the simulator supplies), [`reader`] and [`mover`].
 //!
 //! Never: knows FUSE, S3 or HTTP; starts a thread, or a task but through [`fs::Background`]; reads a clock or chance but through [`Wire`]; needs
 //! a particular executor; waits for ever (lock waits excepted, which can be interrupted).
 //!
-//! Flow: a call becomes one message to the partition that owns the inode (`fs/`), sent and repeated by `session`.
+//! Flow: a call that the leases can answer is answered. Any other becomes one message to the partition that owns the
+//! inode (`fs/`), sent and repeated by `session`.
 //! Small writes ride in the partition's log; streams are held back (`behind`) and go straight to the drives in
 //! stripes (`lent`, `stripe`), then one message names them. What is held back lies over every answer until it has
 //! landed; `fsync` waits for it. A read takes its layout from `layouts` or asks for it, then `reader`
@@ -24,6 +25,7 @@ pub mod fs;
 mod health;
 mod join;
 mod layouts;
+pub mod leases;
 mod lent;
 pub mod mover;
 pub mod reader;
@@ -33,4 +35,4 @@ pub mod wire;
 
 pub use fs::Fs;
 pub use session::Session;
-pub use wire::{BoxFuture, Wire};
+pub use wire::{BoxFuture, PushSink, Wire};

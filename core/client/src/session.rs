@@ -3,14 +3,16 @@
 use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
+use braid_base::ids::{ClientId, FsId, HostId, Ino, OpId, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
+use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::join::{until, within};
-use crate::wire::Wire;
+use crate::leases::{Asked, Asker, Leases};
+use crate::wire::{BoxFuture, Wire};
 
 /// How long a session waits, milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +47,7 @@ pub struct Session {
     /// The host and its partitions live and fall with this client.
     shares_fate: bool,
     ops: Mutex<Ops>,
+    leases: OnceLock<Arc<Leases>>,
 }
 
 /// Operation numbers in use.
@@ -81,7 +84,7 @@ impl Session {
 
     fn make(wire: Arc<dyn Wire>, client: ClientId, patience: Patience, shares_fate: bool) -> Self {
         let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
-        Self { wire, client, patience, shares_fate, ops }
+        Self { wire, client, patience, shares_fate, ops, leases: OnceLock::new() }
     }
 
     /// The client id.
@@ -92,6 +95,40 @@ impl Session {
     /// The way out.
     pub fn wire(&self) -> &Arc<dyn Wire> {
         &self.wire
+    }
+
+    /// Turns leases on: the future keeps sessions in the partitions alive and gives leases back as long as this
+    /// session lives; run it as a task. `home`: the host in whose server process this client lives, if so. Over a
+    /// wire without pushes it ends at once, and everything stays as without.
+    pub fn keep_leases(self: &Arc<Self>, home: Option<HostId>) -> impl Future<Output = ()> + Send + 'static {
+        let leases = self.leases.get_or_init(|| Leases::new(Arc::clone(&self.wire), self.client, home));
+        let asker: Weak<dyn Asker> = Arc::downgrade(self) as Weak<dyn Asker>;
+        Arc::clone(leases).run(asker)
+    }
+
+    /// The leases, if they were turned on.
+    pub fn leases(&self) -> Option<&Arc<Leases>> {
+        self.leases.get()
+    }
+
+    async fn ask_once(&self, p: PartitionId, session: u64, body: Op) -> Option<Answer> {
+        let ticket = self.begin();
+        if matches!(body, Op::Hello { .. } | Op::Reassert { .. }) {
+            let request = self.request(&ticket, session, FsId::default(), Cred::default(), &body);
+            return within(&*self.wire, self.patience.attempt_ms, self.wire.partition(p, request)).await;
+        }
+        let call = Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session) };
+        Some(self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await.into())
+    }
+
+    /// Asks as of `session`: `SessionLost` if that is over by now. For what was held back under a lease.
+    pub async fn call_under(&self, session: u64, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        let Some(ino) = body.route() else {
+            return Err(Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition"));
+        };
+        let ticket = self.begin();
+        let call = Call { p: self.home(ino), fs, cred, session: Some(session) };
+        self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await
     }
 
     /// Asks the partition that `body` routes to. Errors: the partition's, and `Io` after the deadline.
@@ -114,8 +151,8 @@ impl Session {
         let mut interrupted = pin!(interrupted);
         loop {
             let ticket = self.begin();
-            let asked =
-                self.repeat_for(self.patience.lock_ms * 2, &ticket, self.home(ino), fs, Cred::default(), body.clone());
+            let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None };
+            let asked = self.repeat_for(self.patience.lock_ms * 2, &ticket, call, body.clone());
             let mut asked = Box::pin(asked);
             let for_a_while = within(&*self.wire, self.patience.lock_ms, asked.as_mut());
             let (answer, stop) = match until(interrupted.as_mut(), for_a_while).await {
@@ -152,31 +189,30 @@ impl Session {
     }
 
     async fn repeat(&self, ticket: &Ticket<'_>, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
-        self.repeat_for(self.patience.attempt_ms, ticket, p, fs, cred, body).await
+        let call = Call { p, fs, cred, session: None };
+        self.repeat_for(self.patience.attempt_ms, ticket, call, body).await
     }
 
-    async fn repeat_for(
-        &self,
-        attempt_ms: u64,
-        ticket: &Ticket<'_>,
-        p: PartitionId,
-        fs: FsId,
-        cred: Cred,
-        body: Op,
-    ) -> FsResult {
+    async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
+        let Call { p, fs, cred, session: fixed } = call;
+        let mut doubt = Doubt { leases: self.leases().filter(|_| changes(&body)) };
         let give_up = self.wire.now_ms() + self.patience.deadline_ms.max(attempt_ms);
         let mut pause = BACKOFF_FIRST_MS;
         loop {
-            let op = OpId { client: self.client, seq: ticket.seq };
-            let (done_upto, early) = (self.done_upto(), self.shares_fate);
-            let request = Request { op, done_upto, fs, cred, early, body: body.clone() };
+            let alone = Asked { session: fixed.unwrap_or(0), stamp: 0 };
+            let noted = self.leases().map_or(alone, |leases| leases.asking(p, fixed));
+            let request = self.request(ticket, noted.session, fs, cred, &body);
             let left = give_up.saturating_sub(self.wire.now_ms());
             let mut asked = self.wire.partition(p, request);
-            let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await;
+            let heard = |answer: Answer| self.heard(p, noted, fs, &body, answer);
+            let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await.map(heard);
             let silent = answer.is_none();
             let error = match answer {
-                Some(Err(error)) if error.kind().is_passing() => error,
-                Some(answer) => return answer,
+                Some(Err(error)) if is_passing(&error, fixed) => error,
+                Some(answer) => {
+                    doubt.settle(&answer);
+                    return answer;
+                }
                 None => ErrorKind::TimedOut.into(),
             };
             let now = self.wire.now_ms();
@@ -190,9 +226,13 @@ impl Session {
             let rest = self.wire.sleep_ms((pause + spread).min(give_up - now));
             if silent {
                 // It may be answered late: an answer that comes into the pause counts.
-                match until(rest, asked).await {
-                    Some(Err(error)) if error.kind().is_passing() => {}
-                    Some(answer) => return answer,
+                let heard = |answer: Answer| self.heard(p, noted, fs, &body, answer);
+                match until(rest, asked).await.map(heard) {
+                    Some(Err(error)) if is_passing(&error, fixed) => {}
+                    Some(answer) => {
+                        doubt.settle(&answer);
+                        return answer;
+                    }
                     None => {}
                 }
             } else {
@@ -200,6 +240,19 @@ impl Session {
             }
             pause = (pause * 2).min(longest);
         }
+    }
+
+    fn request(&self, ticket: &Ticket<'_>, session: u64, fs: FsId, cred: Cred, body: &Op) -> Request {
+        let op = OpId { client: self.client, seq: ticket.seq };
+        Request { op, session, done_upto: self.done_upto(), fs, cred, early: self.shares_fate, body: body.clone() }
+    }
+
+    /// Takes note of an answer.
+    fn heard(&self, p: PartitionId, asked: Asked, fs: FsId, body: &Op, answer: Answer) -> FsResult {
+        if let Some(leases) = self.leases() {
+            leases.answered(p, asked, fs, body, &answer);
+        }
+        answer.result
     }
 
     fn begin(&self) -> Ticket<'_> {
@@ -219,6 +272,67 @@ impl Session {
     fn ops(&self) -> MutexGuard<'_, Ops> {
         self.ops.lock().expect("nothing panics while it holds the operation numbers")
     }
+}
+
+impl Asker for Session {
+    fn client(&self) -> ClientId {
+        self.client
+    }
+
+    fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>> {
+        Box::pin(async move { self.ask_once(p, session, body).await })
+    }
+}
+
+/// Where an operation goes, and for whom.
+#[derive(Clone, Copy)]
+struct Call {
+    p: PartitionId,
+    fs: FsId,
+    cred: Cred,
+    /// Under this session only; else under the one that there is at each attempt.
+    session: Option<u64>,
+}
+
+/// A change on its way: if its outcome remains unknown, nothing that is remembered can be trusted.
+struct Doubt<'a> {
+    leases: Option<&'a Arc<Leases>>,
+}
+
+impl Doubt<'_> {
+    /// An answer came.
+    fn settle(&mut self, answer: &FsResult) {
+        if answer.as_ref().err().is_none_or(|error| error.kind() != ErrorKind::Io) {
+            self.leases = None;
+        }
+    }
+}
+
+impl Drop for Doubt<'_> {
+    fn drop(&mut self) {
+        if let Some(leases) = self.leases {
+            leases.doubt();
+        }
+    }
+}
+
+/// True if it changes attributes or names.
+fn changes(body: &Op) -> bool {
+    let holds = matches!(
+        body,
+        Op::Close { .. }
+            | Op::Open { truncate: false, .. }
+            | Op::Lock { .. }
+            | Op::CancelLock { .. }
+            | Op::UnlockOwner { .. }
+            | Op::EndSession
+    );
+    !body.is_read() && !body.is_session() && !holds
+}
+
+/// True if the same request may succeed later. What must go under one session fails with that.
+fn is_passing(error: &Error, fixed: Option<u64>) -> bool {
+    error.kind().is_passing() || (error.kind() == ErrorKind::SessionLost && fixed.is_none())
 }
 
 /// An operation number in use, given back when dropped.

@@ -3,12 +3,21 @@
 use std::future::Future;
 use std::pin::Pin;
 
-use braid_base::ids::{DriveId, PartitionId};
+use std::sync::Arc;
+
+use braid_base::ids::{ClientId, DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::{Answer, Push};
 
 /// A future that may be moved between threads and borrows nothing.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// Takes what partitions push; it neither waits nor calls back into the wire.
+pub trait PushSink: Send + Sync {
+    /// A push arrived.
+    fn pushed(&self, push: Push);
+}
 
 /// The way to partitions and drives, and the only source of time.
 ///
@@ -16,7 +25,14 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 /// silent for ever: every wait on it here is bounded.
 pub trait Wire: Send + Sync + 'static {
     /// Asks the primary of partition `p`.
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult>;
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer>;
+
+    /// From now on what partitions push to `client` goes to `to`, which returns at once. False if this wire carries
+    /// no pushes: then its client cannot have leases.
+    fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {
+        let _ = (client, to);
+        false
+    }
 
     /// Asks drive `d`. An unknown drive is an error, not a panic.
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult>;

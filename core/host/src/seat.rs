@@ -15,6 +15,7 @@ use braid_base::ids::{DriveId, Guid, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::job::MoveJob;
+use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::record::Place;
 use braid_base::{Error, ErrorKind, Result};
@@ -144,14 +145,17 @@ impl Seat {
     pub fn step(&mut self, now: Now, event: SeatEvent, out: &mut Vec<SeatEffect>) {
         if let Some(error) = &self.failed {
             if let SeatEvent::Request(token, ..) = event {
-                out.push(SeatEffect::Reply(token, Err(error.clone())));
+                out.push(SeatEffect::Reply(token, Answer::plain(self.term(), Err(error.clone()))));
             }
             return;
         }
         match event {
             SeatEvent::Request(token, term, _) if term != self.term() => {
                 let message = format!("a request for term {term} of {}, which is in term {}", self.id, self.term());
-                out.push(SeatEffect::Reply(token, Err(Error::new(ErrorKind::Moved, message))));
+                out.push(SeatEffect::Reply(
+                    token,
+                    Answer::plain(self.term(), Err(Error::new(ErrorKind::Moved, message))),
+                ));
             }
             SeatEvent::Request(token, _, request) => match request.body {
                 Op::ReadStage { at, poff, len } => self.read_stage(token, at, poff, len, out),
@@ -170,7 +174,7 @@ impl Seat {
             SeatEvent::LogWritten(_, Err(error)) => self.fail(error.within("write the log"), out),
             SeatEvent::LogRead(id, result) => {
                 if let Some((token, result)) = self.journal.read_done(id, result) {
-                    out.push(SeatEffect::Reply(token, result.map(Reply::Data)));
+                    out.push(SeatEffect::Reply(token, Answer::plain(self.term(), result.map(Reply::Data))));
                 }
             }
             SeatEvent::Flushed(upto) => {
@@ -232,7 +236,11 @@ impl Seat {
         self.partition.step(now, event, &mut effects);
         for effect in effects.drain(..) {
             match effect {
-                Effect::Reply(token, result) => out.push(SeatEffect::Reply(token, self.with_stage(result))),
+                Effect::Reply(token, answer) => {
+                    let result = self.with_stage(answer.result);
+                    out.push(SeatEffect::Reply(token, Answer { result, ..answer }));
+                }
+                Effect::Push(push) => out.push(SeatEffect::Push(push)),
                 Effect::Propose(entry) => self.propose(now, entry, out),
                 Effect::Peer(to, message) => out.push(SeatEffect::Peer(to, message)),
                 Effect::Drive(id, drive, op) => out.push(SeatEffect::Drive(id, drive, op)),
@@ -309,8 +317,12 @@ impl Seat {
 
     fn read_stage(&mut self, token: Token, at: Index, poff: u32, len: u32, out: &mut Vec<SeatEffect>) {
         match self.stage.get(at, poff, len) {
-            Some(bytes) => out.push(SeatEffect::Reply(token, Ok(Reply::Data(bytes)))),
-            None => self.journal.read_payload(token, at, (poff, len), out),
+            Some(bytes) => out.push(SeatEffect::Reply(token, Answer::plain(self.term(), Ok(Reply::Data(bytes))))),
+            None => {
+                if let Err(gone) = self.journal.read_payload(token, at, (poff, len), out) {
+                    out.push(SeatEffect::Reply(token, Answer::plain(self.term(), Err(gone))));
+                }
+            }
         }
     }
 
@@ -368,7 +380,9 @@ pub enum SeatEvent {
 #[derive(Debug)]
 pub enum SeatEffect {
     /// Answer a request.
-    Reply(Token, FsResult),
+    Reply(Token, Answer),
+    /// Tell a client (may be lost).
+    Push(Push),
     /// Tell another partition.
     Peer(PartitionId, PeerMsg),
     /// Ask a drive; the answer comes as [`SeatEvent::Drive`].

@@ -1,6 +1,6 @@
 //! What a partition is told when it starts.
 
-use braid_base::ids::{DriveId, PartitionId, Term};
+use braid_base::ids::{DriveId, HostId, PartitionId, Term};
 
 /// What a partition must know about its place in the cluster.
 #[derive(Clone, Debug)]
@@ -11,6 +11,8 @@ pub struct Config {
     pub partitions: u16,
     /// The term in which this primary serves.
     pub term: Term,
+    /// The host that runs it: clients that lived in an earlier process of this host are dead.
+    pub host: HostId,
     /// Data shards of new packs (narrowed when fewer drives are there).
     pub data: u8,
     /// Parity shards of new packs.

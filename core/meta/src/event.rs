@@ -4,8 +4,9 @@ use braid_base::Result;
 use braid_base::attr::Time;
 use braid_base::ids::{DriveId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
 use braid_base::msg::job::MoveJob;
+use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_replica::Batch;
 use bytes::Bytes;
@@ -57,9 +58,11 @@ pub enum Event {
 #[derive(Debug)]
 pub enum Effect {
     /// Answer a request.
-    Reply(Token, FsResult),
+    Reply(Token, Answer),
     /// Append an entry.
     Propose(Entry),
+    /// Tell a client, wherever it is (may be lost, late, doubled).
+    Push(Push),
     /// Tell another partition (may be lost, late, doubled).
     Peer(PartitionId, PeerMsg),
     /// Ask a drive; the answer comes as [`Event::Drive`] with the same number (or never).

@@ -1,7 +1,7 @@
 //! # braid-meta: runs a partition
 //!
-//! Duty: names, attributes, extents, packs, locks of one partition of the namespace, and its part in
-//! operations that span partitions.
+//! Duty: names, attributes, extents, packs, locks of one partition of the namespace, its part in operations that
+//! span partitions, and what its clients may remember (sessions and leases).
 //!
 //! Door: [`Partition::step`] takes an [`Event`] and pushes [`Effect`]s; nothing else.
 //!
@@ -28,6 +28,7 @@ pub mod txn;
 mod config;
 mod data;
 mod dedup;
+mod leases;
 mod locks;
 mod opens;
 mod ops;
@@ -38,6 +39,8 @@ pub use config::Config;
 pub use data::Mutation;
 pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Now, Token};
+#[doc(hidden)]
+pub use leases::LeaseMutation;
 pub use partition::Partition;
 pub use peers::Variant;
 pub use txn::Txn;

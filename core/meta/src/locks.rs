@@ -1,6 +1,6 @@
 //! File locks: `fcntl` byte ranges and `flock`, which do not see each other.
 //!
-//! Volatile: a restarted primary starts empty (sessions re-assert their locks in a later step). A lock that
+//! Volatile: a restarted primary starts empty, and sessions re-assert their locks (`leases`). A lock that
 //! must wait keeps its request's token; it is answered when the lock is had, given up or would deadlock.
 
 mod table;
@@ -122,6 +122,14 @@ impl Locks {
         }
         self.wake(t, key);
         Ok(Reply::Done)
+    }
+
+    /// Takes over a lock that `client` held under an earlier primary: nobody else can have it.
+    pub(crate) fn restore(&mut self, client: ClientId, key: (FsId, Ino), lock: LockSpec) {
+        if let Ok(lock) = checked(lock) {
+            let file = self.files.entry(key).or_default();
+            file.table(lock.flock).set(Owner(client, lock.owner), lock);
+        }
     }
 
     /// The client's session ended: its locks go, and what it waits for.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use braid_base::ids::{ClientId, FsId, Ino};
 
-/// Counts by inode and client. Volatile: a restarted primary starts empty (leases re-assert them in a later step).
+/// Counts by inode and client. Volatile: a restarted primary starts empty, and sessions re-assert them (`leases`).
 #[derive(Default)]
 pub struct Opens {
     counts: HashMap<(FsId, Ino), HashMap<ClientId, u32>>,

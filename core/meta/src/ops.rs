@@ -10,6 +10,7 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Token;
+use crate::leases;
 use crate::peers::plan::{Plan, Stop, View};
 use crate::state::State;
 use crate::txn::Txn;
@@ -49,15 +50,19 @@ impl From<Reply> for Verdict {
 
 /// Runs a client's request.
 pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Request) {
+    if let Err(error) = leases::check(s, &request) {
+        return t.reply(token, Err(error));
+    }
     s.dedup.saw(&request);
+    if request.body.is_session() {
+        let result = leases::session_op(t, s, &request);
+        if result.is_err() {
+            t.abandon();
+        }
+        return t.reply(token, result);
+    }
     if request.body.is_read() {
-        let result = dispatch(t, s, token, &request);
-        debug_assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
-        return match result {
-            Ok(Verdict::Reply(reply)) => say(t, token, &request, Ok(reply)),
-            Ok(Verdict::Later) => {}
-            Err(error) => say(t, token, &request, Err(error)),
-        };
+        return read(t, s, token, &request);
     }
     match s.dedup.find(t, request.op) {
         Ok(_) if s.peers.attach(request.op, token.into()) => return,
@@ -65,8 +70,17 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
         Ok(Some(result)) => return t.reply(token, result),
         Err(error) => return t.reply(token, Err(error)),
     }
+    match leases::must_wait(t, s, token, &request) {
+        Ok(true) => return,
+        Ok(false) => {}
+        Err(error) => return t.reply(token, Err(error)),
+    }
     match dispatch(t, s, token, &request) {
         Ok(Verdict::Reply(reply)) => {
+            let reply = Ok(reply);
+            let grants = leases::grants(t, s, &request, &reply);
+            let Ok(reply) = reply else { return };
+            t.grant(grants);
             let is_kept = t.is_dirty() && s.dedup.keep(t, &request, &reply);
             if matches!(request.body, Op::EndSession) {
                 s.dedup.ended(request.op);
@@ -96,19 +110,40 @@ fn say(t: &mut Txn<'_>, token: Token, request: &Request, result: FsResult) {
     }
 }
 
+/// Runs a request that changes nothing.
+fn read(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) {
+    let result = match leases::must_wait(t, s, token, request) {
+        Ok(true) => return,
+        Ok(false) => dispatch(t, s, token, request),
+        Err(error) => Err(error),
+    };
+    debug_assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
+    let result = match result {
+        Ok(Verdict::Reply(reply)) => Ok(reply),
+        Ok(Verdict::Later) => return,
+        Err(error) => Err(error),
+    };
+    let shows = result.is_ok() || result.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    let grants = if shows { leases::grants(t, s, request, &result) } else { Vec::new() };
+    t.grant(grants);
+    say(t, token, request, result);
+}
+
 fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<Verdict> {
     let fs = request.fs;
     Ok(match &request.body {
-        Op::Lookup { dir, name } => lookup::lookup(t, s, fs, *dir, name)?.into(),
+        Op::Lookup { dir, name } => lookup::lookup(t, s, request, *dir, name)?.into(),
         Op::Readlink { ino } => lookup::readlink(t, fs, *ino)?.into(),
-        Op::GetAttr { ino } => attrs::get(t, s, fs, *ino)?.into(),
+        Op::GetAttr { ino } | Op::AskLease { ino, .. } => attrs::get(t, s, fs, *ino)?.into(),
         Op::SetAttr { ino, set } => attrs::set(t, s, fs, *ino, set)?.into(),
         Op::Create { .. } => create::create(t, s, token, request)?,
         Op::Link { .. } => link::link(t, s, token, request)?,
         Op::Unlink { .. } => unlink::unlink(t, s, token, request)?,
         Op::Rmdir { .. } => rmdir::rmdir(t, s, token, request)?,
         Op::Rename { .. } => rename::rename(t, s, token, request)?,
-        Op::Readdir { dir, cookie, limit, plus } => readdir::readdir(t, s, fs, *dir, *cookie, *limit, *plus)?.into(),
+        Op::Readdir { dir, cookie, limit, plus } => {
+            readdir::readdir(t, s, request, *dir, *cookie, *limit, *plus)?.into()
+        }
         Op::Open { ino, truncate } => open::open(t, s, request, *ino, *truncate)?.into(),
         Op::Close { ino } => open::close(t, s, request, *ino)?.into(),
         Op::Write { .. } => write::write(t, s, token, request)?,
@@ -129,6 +164,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::Sync { .. } => sync(t).into(),
         Op::MakeRoot { ino, mode } => create::make_root(t, request, *ino, *mode)?.into(),
         Op::EndSession => open::end_session(t, s, request)?.into(),
+        Op::Hello { .. } | Op::Reassert { .. } | Op::ReleaseLease { .. } => return Err(misrouted()),
         Op::ReadStage { .. } => {
             return Err(Error::new(
                 ErrorKind::Invalid,
@@ -178,7 +214,10 @@ pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult
 
 /// One step of background work; the caller repeats while something was written.
 pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
-    crate::peers::background(t, s);
+    leases::background(t, s);
+    if !t.is_dirty() {
+        crate::peers::background(t, s);
+    }
     if !t.is_dirty() {
         crate::data::background(t, s);
     }

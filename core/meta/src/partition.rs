@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 use crate::event::{Effect, Entry, Event, Now};
+use crate::leases::{self, Ready};
 use crate::ops;
 use crate::overlay::Overlay;
 use crate::state::State;
@@ -57,6 +58,7 @@ impl Partition {
     /// Takes one event; pushes what follows from it.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
         self.now = now;
+        let before = out.len();
         match event {
             Event::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
             Event::Peer(from, message) => _ = self.run(out, |t, s| ops::peer(t, s, from, message)),
@@ -72,6 +74,22 @@ impl Partition {
         // Writes that waited for room run as soon as there is some, whatever made it.
         while let Some((token, request)) = crate::data::next_held(&mut self.state) {
             self.run(out, |t, s| ops::request(t, s, token, request));
+        }
+        // Likewise what waited for other clients.
+        while let Some(ready) = leases::next(&mut self.state) {
+            match ready {
+                Ready::Ended(client) => _ = self.run(out, |t, s| leases::ended(t, s, client)),
+                Ready::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
+            }
+        }
+        if self.state.leases.has_pushes() {
+            out.extend(self.state.leases.take_pushes().into_iter().map(Effect::Push));
+        }
+        let term = self.state.config.term;
+        for effect in &mut out[before..] {
+            if let Effect::Reply(_, answer) = effect {
+                answer.term = term;
+            }
         }
     }
 
@@ -141,6 +159,7 @@ impl Partition {
         self.committed = self.committed.max(upto);
         self.overlay.committed(upto);
         self.state.data.committed(upto);
+        self.state.leases.committed(upto);
         let later = self.waiting.split_off(&upto.next());
         for (_, mut effects) in std::mem::replace(&mut self.waiting, later) {
             out.append(&mut effects);

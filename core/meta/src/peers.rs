@@ -157,7 +157,7 @@ pub(crate) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: P
             t.after(Effect::Peer(from, PeerMsg::Told { tx, number, answer }));
         }
         PeerMsg::Told { tx, number, answer } => flight::told(t, s, tx, number, answer),
-        PeerMsg::Prepare { tx, fs, intents } => party::prepare(t, s, from, tx, fs, intents),
+        PeerMsg::Prepare { tx, fs, client, intents } => party::prepare(t, s, from, (tx, client), fs, intents),
         PeerMsg::Prepared { tx, result } => flight::prepared(t, s, from, tx, result),
         // After an error nothing is acknowledged, so the other side repeats until it can be done.
         PeerMsg::Decide { tx, commit } => drop(party::decided(t, s, from, tx, commit)),
@@ -165,7 +165,7 @@ pub(crate) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: P
         PeerMsg::Undecided { tx } => outcome::undecided(t, s, from, tx),
         PeerMsg::Forward { request } => forward::take(t, s, from, &request),
         PeerMsg::Forwarded { op, result } => forward::answered(t, s, op, &result),
-        PeerMsg::Note { seq, fs, note } => drop(post::take(t, s, from, seq, fs, note)),
+        PeerMsg::Note { seq, fs, client, note } => drop(post::take(t, s, from, (seq, client), fs, note)),
         PeerMsg::Noted { upto } => post::noted(t, s, from, upto),
     }
     flight::next_move(t, s);

@@ -7,6 +7,7 @@ use braid_replica::kv::Kv;
 use crate::config::Config;
 use crate::data::Data;
 use crate::dedup::Dedup;
+use crate::leases::Leases;
 use crate::locks::Locks;
 use crate::opens::Opens;
 use crate::peers::Peers;
@@ -23,6 +24,8 @@ pub struct State {
     pub(crate) opens: Opens,
     /// File locks.
     pub(crate) locks: Locks,
+    /// Sessions of clients and what they may remember.
+    pub(crate) leases: Leases,
     /// Operations that span partitions, and messages owed to others.
     pub(crate) peers: Peers,
     /// Staged bytes, packs, bulk moves, orphans.
@@ -36,15 +39,17 @@ impl State {
             dedup: Dedup::load(&config, kv)?,
             opens: Opens::default(),
             locks: Locks::default(),
+            leases: Leases::load(&config, kv)?,
             peers: Peers::load(&config, kv)?,
             data: Data::load(&config, kv)?,
             config,
         })
     }
 
-    /// True if no operation across partitions is under way, and nothing is owed to another partition.
+    /// True if no operation across partitions is under way, nothing is owed to another partition, and no inode that
+    /// lost its name waits for its time.
     pub fn is_quiet(&self) -> bool {
-        self.peers.is_quiet()
+        self.peers.is_quiet() && self.data.orphans.has_no_fresh()
     }
 
     /// Leaves a rule of operations across partitions out, to prove that the tests see it.
@@ -52,6 +57,12 @@ impl State {
     pub fn leave_out(&mut self, variant: Option<Variant>) {
         self.peers.leave_out(variant);
         self.dedup.forgetful = variant == Some(Variant::Forgetful);
+    }
+
+    /// Leaves a rule of leases out, to prove that the tests see it.
+    #[cfg(any(test, feature = "broken"))]
+    pub fn leave_out_of_leases(&mut self, mutation: Option<crate::leases::LeaseMutation>) {
+        self.leases.leave_out(mutation);
     }
 
     /// The oldest log position whose payload is still referenced.

@@ -4,10 +4,11 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use braid_base::Result;
-use braid_base::ids::{Index, OpId, PartitionId};
+use braid_base::ids::{Index, OpId, PartitionId, Term};
 use braid_base::keys::prefix_end;
 use braid_base::limits::{CLEANUP_KEYS_MAX, JOB_META_MAX};
 use braid_base::msg::fs::FsResult;
+use braid_base::msg::lease::{Answer, Grant};
 use braid_base::record::Record;
 use braid_replica::{Batch, Kv};
 use bytes::Bytes;
@@ -38,6 +39,7 @@ pub struct Txn<'a> {
     at_once: Vec<Effect>,
     ops: Vec<OpId>,
     answers: Vec<(OpId, FsResult)>,
+    grants: Vec<Grant>,
 }
 
 /// What a finished transaction leaves behind.
@@ -86,6 +88,7 @@ impl<'a> Txn<'a> {
             at_once: Vec::new(),
             ops: Vec::new(),
             answers: Vec::new(),
+            grants: Vec::new(),
         }
     }
 
@@ -202,7 +205,13 @@ impl<'a> Txn<'a> {
 
     /// Answers a request once everything that this transaction read or wrote is committed.
     pub fn reply(&mut self, token: Token, result: FsResult) {
-        self.after(Effect::Reply(token, result));
+        let answer = self.with_grants(result);
+        self.after(Effect::Reply(token, answer));
+    }
+
+    /// Leases that go with the next answer.
+    pub(crate) fn grant(&mut self, grants: Vec<Grant>) {
+        self.grants = grants;
     }
 
     /// The same, for the answer of an operation that changes something: a late double of it gets this one too.
@@ -213,7 +222,13 @@ impl<'a> Txn<'a> {
 
     /// Answers a request that leaves it to the partition when ([`Request::early`](braid_base::msg::fs::Request)).
     pub fn reply_early(&mut self, token: Token, result: FsResult) {
-        self.early.push(Effect::Reply(token, result));
+        let answer = self.with_grants(result);
+        self.early.push(Effect::Reply(token, answer));
+    }
+
+    fn with_grants(&mut self, result: FsResult) -> Answer {
+        // The term is filled in when the answer leaves.
+        Answer { term: Term(0), grants: std::mem::take(&mut self.grants), result }
     }
 
     /// Remembers the answer of an operation, whoever it is sent to.

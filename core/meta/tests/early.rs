@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use braid_base::attr::FileType;
-use braid_base::ids::{ClientId, DriveId, FsId, Index, Ino, OpId, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
 use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token};
 use braid_replica::{Kv, MapKv};
@@ -24,6 +24,7 @@ impl World {
         let config = Config {
             partition: PartitionId(0),
             partitions: 1,
+            host: HostId(1),
             term: Term(1),
             data: 1,
             parity: 0,
@@ -43,7 +44,7 @@ impl World {
     fn ask(&mut self, early: bool, body: Op) -> u64 {
         self.asked += 1;
         let op = OpId { client: ClientId(1), seq: self.asked };
-        let request = Request { op, done_upto: self.asked - 1, fs: FS, cred: Cred::default(), early, body };
+        let request = Request { op, session: 0, done_upto: self.asked - 1, fs: FS, cred: Cred::default(), early, body };
         self.step(Event::Request(Token(self.asked), request));
         self.asked
     }
@@ -53,7 +54,7 @@ impl World {
         self.partition.step(Now::default(), event, &mut effects);
         for effect in effects {
             match effect {
-                Effect::Reply(token, result) => self.answers.push((token.0, result)),
+                Effect::Reply(token, result) => self.answers.push((token.0, result.result)),
                 Effect::Propose(entry) => self.proposed.push(entry),
                 _ => {}
             }

@@ -17,7 +17,7 @@ pub struct ErrorBody {
 }
 
 /// Every kind that an administrator can meet; what is not here is `io`, 500.
-const TABLE: [(ErrorKind, &str, u16); 21] = [
+const TABLE: [(ErrorKind, &str, u16); 22] = [
     (ErrorKind::NotFound, "not_found", 404),
     (ErrorKind::Exists, "exists", 409),
     (ErrorKind::NotDirectory, "not_directory", 400),
@@ -39,6 +39,7 @@ const TABLE: [(ErrorKind, &str, u16); 21] = [
     (ErrorKind::Stopped, "stopped", 503),
     (ErrorKind::Refused, "refused", 409),
     (ErrorKind::Moved, "moved", 503),
+    (ErrorKind::SessionLost, "session_lost", 503),
 ];
 
 impl ErrorBody {

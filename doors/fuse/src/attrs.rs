@@ -8,7 +8,7 @@ use braid_base::ids::Ino;
 use crate::wire::encode;
 use crate::wire::request::{Node, When};
 
-/// How long the kernel may believe a name or attributes.
+/// How long the kernel may believe a name or attributes, unless it is told to forget them before.
 pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// Unit of `st_blksize` and `statfs`, bytes.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
@@ -51,9 +51,9 @@ impl Numbers {
         }
     }
 
-    /// An entry with `attr` for the kernel.
-    pub(crate) fn entry(self, attr: &Attr) -> encode::Entry {
-        encode::Entry { attr: self.attr(attr), generation: attr.generation.into(), ttl: TTL }
+    /// An entry with `attr` for the kernel, which may believe the name and the attributes for so long.
+    pub(crate) fn entry(self, attr: &Attr, (name_ttl, attr_ttl): (Duration, Duration)) -> encode::Entry {
+        encode::Entry { attr: self.attr(attr), generation: attr.generation.into(), name_ttl, attr_ttl }
     }
 
     fn swap(self, number: u64) -> u64 {

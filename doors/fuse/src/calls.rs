@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
 use braid_base::ids::Ino;
@@ -13,11 +14,12 @@ use braid_client::fs::{Create, Entry, Seek, Space};
 use braid_client::session::LockEnd;
 use bytes::Bytes;
 
-use crate::attrs::Numbers;
+use crate::attrs::{Numbers, TTL};
 use crate::errno::{of, of_inode};
 use crate::hub::{Hub, Notice};
 use crate::locks::Owners;
 use crate::remembered::Remembered;
+use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
 
 /// A result for the kernel.
@@ -75,17 +77,35 @@ impl Calls {
         Self { fs, numbers, hub, me, remembered, owners: Owners::default(), moves_atime, writes: Arc::default() }
     }
 
+    // What the kernel may believe.
+
+    /// An entry for the kernel.
+    pub(crate) fn shown(&self, dir: Ino, name: &[u8], entry: &Entry) -> Shown {
+        self.shown_attr(dir, name, &entry.attr)
+    }
+
+    pub(crate) fn shown_attr(&self, dir: Ino, name: &[u8], attr: &Attr) -> Shown {
+        let name_ttl = if self.fs.is_certain_name(dir, name, attr.ino) { TTL } else { Duration::ZERO };
+        self.numbers.entry(attr, (name_ttl, self.attr_ttl(attr.ino)))
+    }
+
+    pub(crate) fn attr_ttl(&self, ino: Ino) -> Duration {
+        if self.fs.is_certain(ino) { TTL } else { Duration::ZERO }
+    }
+
     // Names.
 
     pub(crate) async fn lookup(&self, dir: Ino, name: &[u8]) -> Answer<Entry> {
+        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.lookup(dir, name).await.map_err(|e| of(&e))?;
         self.saw(&entry.attr);
         Ok(entry)
     }
 
     pub(crate) async fn make(&self, cred: Cred, dir: Ino, name: &[u8], what: Create) -> Answer<Entry> {
+        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.create(cred, dir, name, what).await.map_err(|e| of(&e))?;
-        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir)]);
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir)]).await;
         Ok(entry)
     }
 
@@ -129,26 +149,30 @@ impl Calls {
     }
 
     pub(crate) async fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Answer<Entry> {
+        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.link(ino, dir, name).await.map_err(|e| of(&e))?;
         self.remembered.changed(&entry.attr);
-        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(ino)]);
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(ino)]).await;
         Ok(entry)
     }
 
     pub(crate) async fn remove(&self, dir: Ino, name: &[u8], is_dir: bool) -> Answer<()> {
+        let _locked = self.hub.enter(self.me, dir);
         let gone = if is_dir { self.fs.rmdir(dir, name).await } else { self.fs.unlink(dir, name).await };
         let gone = gone.map_err(|e| of(&e))?;
-        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(gone)]);
+        self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(gone)]).await;
         Ok(())
     }
 
     pub(crate) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Answer<()> {
+        let _locked = (self.hub.enter(self.me, from.0), self.hub.enter(self.me, to.0));
         let done = self.fs.rename(from.0, from.1, to.0, to.1, mode).await.map_err(|e| of(&e))?;
         self.tell(|| {
             let mut notices = vec![name_of(from.0, from.1), name_of(to.0, to.1)];
             notices.extend([from.0, to.0, done.moved].into_iter().chain(done.other).map(Notice::Attr));
             notices
-        });
+        })
+        .await;
         Ok(())
     }
 
@@ -157,6 +181,7 @@ impl Calls {
     }
 
     pub(crate) async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Answer<Vec<DirEntry>> {
+        let _locked = self.hub.enter(self.me, dir);
         let (entries, _) = self.fs.readdir(dir, cookie, limit, plus).await.map_err(|e| of(&e))?;
         entries.iter().filter_map(|entry| entry.attr.as_ref()).for_each(|attr| self.saw(attr));
         Ok(entries)
@@ -188,13 +213,14 @@ impl Calls {
                 Some(_) => Notice::Pages { ino, from: 0, to: u64::MAX },
                 None => Notice::Attr(ino),
             }]
-        });
+        })
+        .await;
         Ok(attr)
     }
 
     pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
         self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
-        self.tell(|| vec![Notice::Attr(ino)]);
+        self.tell(|| vec![Notice::Attr(ino)]).await;
         Ok(())
     }
 
@@ -211,7 +237,7 @@ impl Calls {
 
     pub(crate) async fn removexattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
         self.fs.removexattr(ino, name).await.map_err(|e| of_inode(&e))?;
-        self.tell(|| vec![Notice::Attr(ino)]);
+        self.tell(|| vec![Notice::Attr(ino)]).await;
         Ok(())
     }
 
@@ -262,7 +288,7 @@ impl Calls {
             self.remembered.distrust(ino);
             self.hub.tell_self(self.me, Notice::Pages { ino, from: off.min(done.off), to: u64::MAX });
         }
-        self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]);
+        self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]).await;
         debug_assert!(done.len <= len, "no write is longer than its data");
         Ok(done.len as u32)
     }
@@ -289,7 +315,7 @@ impl Calls {
         if uid != 0 && attr.mode & 0o6000 != 0 {
             self.setattr(ino, SetAttr { kill_suid_sgid: true, ..SetAttr::default() }).await?;
         }
-        self.tell(|| vec![Notice::Pages { ino, from: off, to: off.saturating_add(len) }]);
+        self.tell(|| vec![Notice::Pages { ino, from: off, to: off.saturating_add(len) }]).await;
         Ok(())
     }
 
@@ -308,7 +334,7 @@ impl Calls {
         let copied = self.fs.copy_range(from.0, from.1, to.0, to.1, len, uid != 0).await;
         let copied = copied.map_err(|e| self.failed("copy", to.0, &e))?;
         self.remembered.distrust(to.0);
-        self.tell(|| vec![Notice::Pages { ino: to.0, from: to.1, to: to.1.saturating_add(copied) }]);
+        self.tell(|| vec![Notice::Pages { ino: to.0, from: to.1, to: to.1.saturating_add(copied) }]).await;
         u32::try_from(copied).map_err(|_| Errno::EIO)
     }
 
@@ -356,8 +382,9 @@ impl Calls {
         }
     }
 
-    fn tell(&self, notices: impl FnOnce() -> Vec<Notice>) {
-        self.hub.tell_others(self.me, notices);
+    /// Tells the other mounts of this process; ready when their kernels have heard it.
+    async fn tell(&self, notices: impl FnOnce() -> Vec<Notice>) {
+        self.hub.tell_others(self.me, notices).wait().await;
     }
 
     fn failed(&self, what: &str, ino: Ino, error: &Error) -> Errno {

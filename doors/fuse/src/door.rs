@@ -11,14 +11,13 @@ use braid_base::attr::{Attr, SetAttr};
 use braid_base::ids::Ino;
 use braid_base::limits::{NAME_MAX, WRITE_MAX};
 use braid_base::msg::fs::{Cred, LockKind, LockSpec, XattrMode};
-use braid_client::fs::Entry;
 use bytes::Bytes;
 use tokio::runtime::Handle;
 
-use crate::attrs::{BLOCK_BYTES, TTL, permissions, set_time};
+use crate::attrs::{BLOCK_BYTES, permissions, set_time};
 use crate::calls::{Answer, Calls};
 use crate::wire::abi::{self, feature};
-use crate::wire::encode::{Body, Settings, Space};
+use crate::wire::encode::{Body, Entry as Shown, Settings, Space};
 use crate::wire::errno::Errno;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Header, Lock, Op, Setattr, Write};
@@ -135,12 +134,9 @@ impl Door {
     /// Starts `work` that ends in an entry.
     fn start_entry<F>(&self, reply: Reply, work: impl FnOnce(Arc<Calls>) -> F)
     where
-        F: Future<Output = Answer<Entry>> + Send + 'static,
+        F: Future<Output = Answer<Shown>> + Send + 'static,
     {
-        let numbers = self.calls.numbers;
-        self.start(reply, work, move |reply, entry: Entry| {
-            reply.body(&Body::new().entry(&numbers.entry(&entry.attr)));
-        });
+        self.start(reply, work, |reply, entry: Shown| reply.body(&Body::new().entry(&entry)));
     }
 
     /// Starts `work` that ends in attributes.
@@ -148,8 +144,10 @@ impl Door {
     where
         F: Future<Output = Answer<Attr>> + Send + 'static,
     {
-        let numbers = self.calls.numbers;
-        self.start(reply, work, move |reply, attr| reply.body(&Body::new().attr(&numbers.attr(&attr), TTL)));
+        let calls = Arc::clone(&self.calls);
+        self.start(reply, work, move |reply, attr: Attr| {
+            reply.body(&Body::new().attr(&calls.numbers.attr(&attr), calls.attr_ttl(attr.ino)));
+        });
     }
 
     /// Hands an opened file over to the kernel, which closes it later; what nobody hears of is closed at once.
@@ -288,10 +286,14 @@ fn cred(header: &Header) -> Cred {
 
 /// How the kernel should treat an open file.
 fn open_flags(flags: i32, keep_pages: bool) -> u32 {
-    match (flags & libc::O_DIRECT != 0, keep_pages) {
-        (true, _) => abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES,
-        (false, true) => abi::open::KEEP_CACHE,
-        (false, false) => 0,
+    // Through its page cache the kernel would cut an append at pages, counted from where it believes the end is; the
+    // pieces of another mount's append could come between.
+    let appends = flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDONLY;
+    match (flags & libc::O_DIRECT != 0, appends, keep_pages) {
+        (true, _, _) => abi::open::DIRECT_IO | abi::open::PARALLEL_DIRECT_WRITES,
+        (false, true, _) => abi::open::DIRECT_IO,
+        (false, false, true) => abi::open::KEEP_CACHE,
+        (false, false, false) => 0,
     }
 }
 

@@ -1,15 +1,23 @@
-//! Tells the mounts of one file system in this process what the others changed, so that their kernel caches let go.
+//! Tells the mounts of one file system in this process what others changed, so that their kernel caches let go: other
+//! mounts of this process, and other clients, whose changes are announced by the recall of a lease.
 //!
-//! Each mount has a list of pending notices and one thread that gives them to the kernel. The kernel may make a
-//! notice wait until a request of that mount is answered, so notices never come from a thread that answers requests.
-//! Notices about one inode are merged, which bounds the list by the number of inodes that change at a time.
+//! Each mount has a list of pending notices and one thread that gives them to the kernel. Who changed something is
+//! answered when the notices are given, so that nobody sees the old state after that. The kernel may make a notice wait
+//! until a request of that mount is answered (a name waits for the lock of its directory), so notices never come from
+//! a thread that answers requests, nobody waits for a notice about a directory that a request of that mount is in, and
+//! nobody waits for longer than [`GIVEN_MAX`]: what is left of a circle resolves itself then. Notices about one inode
+//! are merged, which bounds the list by the number of inodes that change at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use braid_base::ids::Ino;
+use braid_client::BoxFuture;
+use braid_client::fs::Watcher;
+use tokio::sync::oneshot;
 
 use crate::attrs::Numbers;
 use crate::wire::notify::Notifier;
@@ -17,6 +25,8 @@ use crate::wire::notify::Notifier;
 /// Most pending notices of a mount. What does not fit is dropped: names and attributes expire by themselves within
 /// a second, pages when the file is opened again.
 const PENDING_MAX: usize = 65_536;
+/// How long a change waits for the kernels of other mounts at most: a notice takes microseconds.
+const GIVEN_MAX: Duration = Duration::from_millis(20);
 
 /// The mounts of one file system.
 #[derive(Default)]
@@ -36,22 +46,34 @@ pub(crate) enum Notice {
 }
 
 impl Hub {
-    /// Tells all mounts but `me`.
-    pub(crate) fn tell_others(&self, me: u64, notices: impl FnOnce() -> Vec<Notice>) {
-        let mounts = self.mounts.read().expect("nothing panics while it holds the mounts");
-        if mounts.len() < 2 {
-            return;
+    /// Tells all mounts but `me`; ready when their kernels have heard it, as far as that can be waited for.
+    pub(crate) fn tell_others(&self, me: u64, notices: impl FnOnce() -> Vec<Notice>) -> Given {
+        let mut waits = Vec::new();
+        let mounts = self.mounts();
+        if mounts.len() > 1 {
+            let notices = notices();
+            for (_, pending) in mounts.iter().filter(|(id, _)| *id != me) {
+                waits.extend(pending.add_all(notices.iter().cloned()));
+            }
         }
-        let notices = notices();
-        for (_, pending) in mounts.iter().filter(|(id, _)| *id != me) {
-            notices.iter().cloned().for_each(|notice| pending.add(notice));
-        }
+        Given(waits)
+    }
+
+    /// A request of mount `me` is in directory `dir` until the result is dropped: its kernel may hold the lock of it.
+    pub(crate) fn enter(&self, me: u64, dir: Ino) -> Option<Within> {
+        let pending = self.mounts().iter().find(|(id, _)| *id == me).map(|(_, pending)| Arc::clone(pending))?;
+        *pending.list().within.entry(dir).or_default() += 1;
+        Some(Within { pending, dir })
     }
 
     /// Tells mount `me` itself: something happened that its kernel could not know.
     pub(crate) fn tell_self(&self, me: u64, notice: Notice) {
-        let mounts = self.mounts.read().expect("nothing panics while it holds the mounts");
-        mounts.iter().filter(|(id, _)| *id == me).for_each(|(_, pending)| pending.add(notice.clone()));
+        let mounts = self.mounts();
+        mounts.iter().filter(|(id, _)| *id == me).for_each(|(_, pending)| _ = pending.add_all([notice.clone()]));
+    }
+
+    fn mounts(&self) -> RwLockReadGuard<'_, Vec<(u64, Arc<Pending>)>> {
+        self.mounts.read().expect("nothing panics while it holds the mounts")
     }
 
     /// Adds mount `me`, whose kernel is reached through `notifier`; the notices end when the result is dropped.
@@ -64,10 +86,62 @@ impl Hub {
                     // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
                     tracing::debug!(?notice, %error, "the kernel did not take a notice");
                 }
+                mine.done();
             }
         })?;
         self.mounts.write().expect("nothing panics while it holds the mounts").push((me, Arc::clone(&pending)));
         Ok(Member { hub: Arc::clone(self), me, pending, thread: Some(thread) })
+    }
+}
+
+/// Another client changes something, or this one has lost its right to remember it.
+impl Watcher for Hub {
+    fn forget(&self, ino: Ino, names: &[Vec<u8>]) {
+        for (_, pending) in self.mounts().iter() {
+            let names = names.iter().map(|name| Notice::Name { dir: ino, name: name.clone() });
+            pending.add_all(std::iter::once(Notice::Pages { ino, from: 0, to: u64::MAX }).chain(names));
+        }
+    }
+
+    fn forgotten(&self) -> BoxFuture<()> {
+        let waits = self.mounts().iter().filter_map(|(_, pending)| pending.list().given()).collect();
+        Box::pin(Given(waits).wait())
+    }
+}
+
+/// Notices that mounts were told.
+pub(crate) struct Given(Vec<oneshot::Receiver<()>>);
+
+impl Given {
+    /// Ready when their kernels have heard them, or do not listen for too long.
+    pub(crate) async fn wait(self) {
+        if !self.0.is_empty() {
+            let all = async {
+                for wait in self.0 {
+                    // A mount that goes away has no caches.
+                    let _ = wait.await;
+                }
+            };
+            let _ = tokio::time::timeout(GIVEN_MAX, all).await;
+        }
+    }
+}
+
+/// A request is in a directory.
+pub(crate) struct Within {
+    pending: Arc<Pending>,
+    dir: Ino,
+}
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        let mut list = self.pending.list();
+        if let Some(count) = list.within.get_mut(&self.dir) {
+            *count -= 1;
+            if *count == 0 {
+                list.within.remove(&self.dir);
+            }
+        }
     }
 }
 
@@ -116,6 +190,13 @@ struct List {
     /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
     inodes: HashMap<Ino, Option<(u64, u64)>>,
     order: VecDeque<Turn>,
+    /// Turns so far, and those of them that are over.
+    added: u64,
+    over: u64,
+    /// Who waits until so many are over, in this order.
+    waits: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Directories that requests of this mount are in, and how many.
+    within: HashMap<Ino, usize>,
 }
 
 enum Turn {
@@ -123,26 +204,21 @@ enum Turn {
     Name { dir: Ino, name: Vec<u8> },
 }
 
-impl Pending {
-    fn add(&self, notice: Notice) {
-        let mut list = self.list();
-        if list.order.len() >= PENDING_MAX {
-            list.dropped += 1;
-            if list.dropped.is_power_of_two() {
-                tracing::info!(dropped = list.dropped, "another mount changes faster than this kernel takes notices");
+impl List {
+    fn add(&mut self, notice: Notice) {
+        if self.order.len() >= PENDING_MAX {
+            self.dropped += 1;
+            if self.dropped.is_power_of_two() {
+                tracing::info!(dropped = self.dropped, "others change more than this kernel takes notices of");
             }
             return;
         }
         let (ino, pages) = match notice {
-            Notice::Name { dir, name } => {
-                list.order.push_back(Turn::Name { dir, name });
-                self.more.notify_one();
-                return;
-            }
+            Notice::Name { dir, name } => return self.push(Turn::Name { dir, name }),
             Notice::Attr(ino) => (ino, None),
             Notice::Pages { ino, from, to } => (ino, Some((from, to))),
         };
-        match list.inodes.get_mut(&ino) {
+        match self.inodes.get_mut(&ino) {
             Some(known) => {
                 *known = match (*known, pages) {
                     (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
@@ -150,11 +226,40 @@ impl Pending {
                 }
             }
             None => {
-                list.inodes.insert(ino, pages);
-                list.order.push_back(Turn::Inode(ino));
-                self.more.notify_one();
+                self.inodes.insert(ino, pages);
+                self.push(Turn::Inode(ino));
             }
         }
+    }
+
+    fn push(&mut self, turn: Turn) {
+        self.order.push_back(turn);
+        self.added += 1;
+    }
+
+    /// Tells when all turns so far are over; `None` if they are.
+    fn given(&mut self) -> Option<oneshot::Receiver<()>> {
+        let upto = self.added;
+        if self.closed || self.over >= upto {
+            return None;
+        }
+        let (tx, rx) = oneshot::channel();
+        self.waits.push_back((upto, tx));
+        Some(rx)
+    }
+}
+
+impl Pending {
+    /// Adds notices; tells when they are given, if that should be waited for.
+    fn add_all(&self, notices: impl IntoIterator<Item = Notice>) -> Option<oneshot::Receiver<()>> {
+        let mut list = self.list();
+        let mut blocked = false;
+        for notice in notices {
+            blocked |= matches!(&notice, Notice::Name { dir, .. } if list.within.contains_key(dir));
+            list.add(notice);
+        }
+        self.more.notify_one();
+        if blocked { None } else { list.given() }
     }
 
     /// The next notice; waits for one. `None` after [`Self::close`].
@@ -177,8 +282,24 @@ impl Pending {
         }
     }
 
+    /// The notice that [`Self::next`] gave out is given.
+    fn done(&self) {
+        let mut list = self.list();
+        list.over += 1;
+        while let Some((upto, _)) = list.waits.front()
+            && *upto <= list.over
+        {
+            if let Some((_, wait)) = list.waits.pop_front() {
+                // Who waited may have lost patience.
+                let _ = wait.send(());
+            }
+        }
+    }
+
     fn close(&self) {
-        self.list().closed = true;
+        let mut list = self.list();
+        list.closed = true;
+        list.waits.clear();
         self.more.notify_all();
     }
 
@@ -195,12 +316,12 @@ mod tests {
     #[test]
     fn notices_about_one_inode_are_merged_and_keep_their_turn() {
         let pending = Pending::default();
-        pending.add(Notice::Attr(Ino(1)));
-        pending.add(Notice::Name { dir: Ino(9), name: b"n".to_vec() });
-        pending.add(Notice::Pages { ino: Ino(1), from: 100, to: 200 });
-        pending.add(Notice::Attr(Ino(1)));
-        pending.add(Notice::Pages { ino: Ino(1), from: 4096, to: u64::MAX });
-        pending.add(Notice::Attr(Ino(2)));
+        pending.list().add(Notice::Attr(Ino(1)));
+        pending.list().add(Notice::Name { dir: Ino(9), name: b"n".to_vec() });
+        pending.list().add(Notice::Pages { ino: Ino(1), from: 100, to: 200 });
+        pending.list().add(Notice::Attr(Ino(1)));
+        pending.list().add(Notice::Pages { ino: Ino(1), from: 4096, to: u64::MAX });
+        pending.list().add(Notice::Attr(Ino(2)));
         assert_eq!(pending.next(), Some(Notice::Pages { ino: Ino(1), from: 100, to: u64::MAX }));
         assert_eq!(pending.next(), Some(Notice::Name { dir: Ino(9), name: b"n".to_vec() }));
         assert_eq!(pending.next(), Some(Notice::Attr(Ino(2))));
@@ -211,7 +332,7 @@ mod tests {
     #[test]
     fn the_list_is_bounded() {
         let pending = Pending::default();
-        (0..super::PENDING_MAX as u64 + 10).for_each(|ino| pending.add(Notice::Attr(Ino(ino))));
+        (0..super::PENDING_MAX as u64 + 10).for_each(|ino| pending.list().add(Notice::Attr(Ino(ino))));
         assert_eq!(pending.list().order.len(), super::PENDING_MAX);
         assert_eq!(pending.list().dropped, 10);
     }

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use braid_base::{Error, ErrorKind, Result};
@@ -82,7 +82,10 @@ pub struct Mount {
 impl Mounts {
     /// The mounts of `fs`; requests run as tasks on `runtime`.
     pub fn new(fs: Fs, runtime: Handle) -> Self {
-        Self { fs, runtime, hub: Arc::default(), next: AtomicU64::new(1) }
+        let hub: Arc<Hub> = Arc::default();
+        let watcher: Weak<Hub> = Arc::downgrade(&hub);
+        fs.watch(watcher);
+        Self { fs, runtime, hub, next: AtomicU64::new(1) }
     }
 
     /// Mounts the file system on the directory `point`. Blocks for the handshake with the kernel. Errors:

@@ -69,6 +69,10 @@ impl Watcher for Remembered {
     fn changed(&self, attr: &Attr) {
         Self::changed(self, attr);
     }
+
+    fn forget(&self, ino: Ino, _names: &[Vec<u8>]) {
+        self.distrust(ino);
+    }
 }
 
 /// The rule of `relatime`: at most one update after each change, and one a day.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, Index, PartitionId, Term};
+use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
 use braid_base::msg::job::MoveJob;
+use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::fs::WireStage;
@@ -66,7 +67,7 @@ pub struct Host {
 pub struct SeatNode {
     /// The state machine.
     pub seat: Seat,
-    waiting: BTreeMap<Token, (Node, Slot<FsResult>)>,
+    waiting: BTreeMap<Token, (Node, Slot<Answer>)>,
     next: u64,
     batch_due: bool,
     /// What each disk I/O was for.
@@ -163,6 +164,7 @@ impl World {
             partition: p,
             partitions: c.partitions,
             term: Term(0),
+            host: HostId(host + 1),
             data: c.data,
             parity: c.parity,
             shard_bytes: c.shard_bytes,
@@ -233,7 +235,9 @@ impl World {
         let host = self.homes[&p];
         for effect in effects {
             let lost_power = match effect {
-                SeatEffect::Reply(token, result) => self.reply(p, token, result),
+                SeatEffect::Reply(token, answer) => self.reply(p, token, answer),
+                // Clients here have no sessions: nothing is pushed.
+                SeatEffect::Push(_) => false,
                 SeatEffect::Peer(to, message) => self.peer_out(p, to, message),
                 SeatEffect::Drive(id, to, op) => {
                     let point = match &op {
@@ -262,7 +266,7 @@ impl World {
         }
     }
 
-    fn reply(&mut self, p: PartitionId, token: Token, result: FsResult) -> bool {
+    fn reply(&mut self, p: PartitionId, token: Token, answer: Answer) -> bool {
         let (host, Some(node)) = self.seat(p) else { return true };
         let Some((to, slot)) = node.waiting.remove(&token) else {
             self.board.violation(format!("{p} answered request {token:?} twice"));
@@ -272,8 +276,8 @@ impl World {
         if self.pass(Point::AppliedNotReplied, host) {
             return true;
         }
-        self.note(|| format!("{p} -> {to:?} {}", trace::reply(&result)));
-        self.send_answer((p, term), to, slot, result);
+        self.note(|| format!("{p} -> {to:?} {}", trace::reply(&answer.result)));
+        self.send_answer((p, term), to, slot, answer);
         self.pass(Point::ReplySent, host)
     }
 
@@ -451,7 +455,7 @@ impl World {
         }
     }
 
-    pub(super) fn request(&mut self, to: PartitionId, term: Term, from: Node, request: Request, slot: Slot<FsResult>) {
+    pub(super) fn request(&mut self, to: PartitionId, term: Term, from: Node, request: Request, slot: Slot<Answer>) {
         let any_term = self.config.broken == Some(Broken::AnyTerm);
         let (host, Some(node)) = self.seat(to) else {
             // Nobody listens: some wires say so.

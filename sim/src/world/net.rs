@@ -1,10 +1,11 @@
 //! Messages on their way.
 
-use braid_base::ErrorKind;
 use braid_base::ids::{DriveId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
+use braid_base::{Error, ErrorKind};
 
 use super::World;
 use crate::board::{Node, Slot};
@@ -39,7 +40,7 @@ impl World {
     }
 
     /// A request leaves.
-    pub(super) fn send_request(&mut self, from: Node, to: PartitionId, request: Request, slot: Slot<FsResult>) {
+    pub(super) fn send_request(&mut self, from: Node, to: PartitionId, request: Request, slot: Slot<Answer>) {
         self.counts.requests += 1;
         self.note(|| format!("{from:?} -> {to} {} {}", request.op, trace::op(&request.body)));
         let at = if self.is_local(from, to) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
@@ -60,11 +61,11 @@ impl World {
     }
 
     /// The wire may notice in a while that there will be no answer.
-    pub(super) fn perhaps_timed_out(&mut self, slot: Slot<FsResult>) {
+    pub(super) fn perhaps_timed_out(&mut self, slot: Slot<Answer>) {
         if self.rng.chance(1, 2) {
             let (at, from) = (self.soon(500_000), PartitionId(0));
-            let result = Err(ErrorKind::TimedOut.into());
-            self.queue.put(at, Event::Answer { from, learn: None, slot, result });
+            let answer = Answer::from(Error::from(ErrorKind::TimedOut));
+            self.queue.put(at, Event::Answer { from, learn: None, slot, answer });
         }
     }
 
@@ -73,12 +74,12 @@ impl World {
         &mut self,
         (from, term): (PartitionId, Term),
         to: Node,
-        slot: Slot<FsResult>,
-        result: FsResult,
+        slot: Slot<Answer>,
+        answer: Answer,
     ) {
         let at = if self.is_local(to, from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
         match at.first() {
-            Some(at) => self.queue.put(*at, Event::Answer { from, learn: Some((to, term)), slot, result }),
+            Some(at) => self.queue.put(*at, Event::Answer { from, learn: Some((to, term)), slot, answer }),
             None => {
                 self.note(|| format!("lost: answer to {to:?}"));
                 self.perhaps_timed_out(slot);

@@ -7,7 +7,8 @@ use bytes::Bytes;
 
 use crate::attr::{Attr, FileType, SetAttr, Time};
 use crate::error::Result;
-use crate::ids::{Epoch, FsId, Index, Ino, OpId, PackId};
+use crate::ids::{Epoch, FsId, HostId, Index, Ino, OpId, PackId};
+use crate::msg::lease::{Holdings, LeaseKind, Release};
 use crate::record::{Extent, Placement, StripeAt};
 
 /// Who asks, as far as new inodes need it (permission checks are the kernel's or the door's).
@@ -22,8 +23,11 @@ pub struct Cred {
 /// A request of a client.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Exactly-once key; `op.client` is the session.
+    /// Exactly-once key; `op.client` is the client.
     pub op: OpId,
+    /// The client's session in this partition; 0: it has none, gets no leases and holds what it opens and locks until
+    /// it says `EndSession`. A number that the partition does not know is refused (`SessionLost`).
+    pub session: u64,
     /// All operations of this client up to this number were answered: their results may be forgotten.
     pub done_upto: u64,
     /// The file system.
@@ -185,8 +189,18 @@ pub enum Op {
     Sync { ino: Ino },
     /// -> `Done`. Makes the root directory of a new file system (home partition; repeated calls succeed).
     MakeRoot { ino: Ino, mode: u16 },
-    /// -> `Done`. Ends this client's session here: its open references and locks go.
+    /// -> `Done`. Ends this client's session here: its open references, locks and leases go.
     EndSession,
+    /// -> `Session`. Begins the session that the request names (`begin`), or keeps it alive: it counts on the
+    /// client's side for `SESSION_VALID_MS` from when this was sent. `home`: the client lives and dies with the server
+    /// process of this host. Errors: `SessionLost` (a session that ended, or never began).
+    Hello { begin: bool, home: Option<HostId> },
+    /// -> `Done`. What the client holds here, after `Session` asked for it. Leases that it does not name are gone.
+    Reassert { holdings: Holdings },
+    /// -> `Done`. Gives leases back, asked or not. Nothing happens to leases with higher numbers.
+    ReleaseLease { leases: Vec<Release> },
+    /// -> `Attr`, with the lease among the answer's grants unless the partition cannot give it now.
+    AskLease { ino: Ino, kind: LeaseKind },
 }
 
 /// A stripe that a client wrote into a range that was lent to it.
@@ -260,14 +274,16 @@ pub enum Reply {
     Locked(Option<LockSpec>),
     /// Usage of a file system in one partition.
     Usage { bytes: u64, inodes: u64 },
+    /// The session lives. `reassert`: the primary is new and knows nothing of what the client holds.
+    Session { reassert: bool },
 }
 
 /// The answer to a [`Request`].
 pub type FsResult = Result<Reply>;
 
 impl Op {
-    /// True if it changes nothing, here or in what the partition keeps in memory: carried out twice, or long after
-    /// its answer, it does no harm. (`GetSpace` lends, but what is lent and not used comes back by itself.)
+    /// True if it changes nothing, here or in what the partition keeps in memory (leases apart): carried out twice, or
+    /// long after its answer, it does no harm. (`GetSpace` lends, but what is lent and not used comes back by itself.)
     pub fn is_read(&self) -> bool {
         matches!(
             self,
@@ -284,7 +300,14 @@ impl Op {
                 | Self::Sync { .. }
                 | Self::ReadStage { .. }
                 | Self::Statfs
+                | Self::AskLease { .. }
         )
+    }
+
+    /// True if it is about the session and its leases: these are safe to repeat and to come late, are never kept as
+    /// answers, and pass where other requests of a session must wait.
+    pub fn is_session(&self) -> bool {
+        matches!(self, Self::Hello { .. } | Self::Reassert { .. } | Self::ReleaseLease { .. })
     }
 
     /// The inode whose partition decides this operation; `None`: it is asked of a named partition.
@@ -320,8 +343,14 @@ impl Op {
             | Self::TestLock { ino, .. }
             | Self::UnlockOwner { ino, .. }
             | Self::Sync { ino }
+            | Self::AskLease { ino, .. }
             | Self::MakeRoot { ino, .. } => *ino,
-            Self::ReadStage { .. } | Self::Statfs | Self::EndSession => return None,
+            Self::ReadStage { .. }
+            | Self::Statfs
+            | Self::EndSession
+            | Self::Hello { .. }
+            | Self::Reassert { .. }
+            | Self::ReleaseLease { .. } => return None,
         })
     }
 }

@@ -12,10 +12,11 @@
 
 use crate::attr::{Attr, FileType, Time};
 use crate::error::Result;
-use crate::ids::{FsId, Ino, OpId};
+use crate::ids::{ClientId, FsId, Ino, OpId};
 use crate::msg::fs::{FsResult, Name, Request};
 
-/// A message between partitions. `tx` is the coordinator's number of the attempt, never used again: a client that
+/// A message between partitions. `client` is whose operation it is: leases of others are in its way, its own are not.
+/// `tx` is the coordinator's number of the attempt, never used again: a client that
 /// repeats its operation after `Busy` gets another one.
 #[derive(Clone, Debug)]
 #[allow(missing_docs, reason = "the variants say what their fields are")]
@@ -25,7 +26,7 @@ pub enum PeerMsg {
     /// Answer to `Ask`; it binds nobody, so `Prepare` names what it expects.
     Told { tx: OpId, number: u32, answer: Result<Answer> },
     /// Coordinator: check these and hold them until I decide.
-    Prepare { tx: OpId, fs: FsId, intents: Vec<Intent> },
+    Prepare { tx: OpId, fs: FsId, client: ClientId, intents: Vec<Intent> },
     /// Participant: held (with the inode that was made or linked), or why not.
     Prepared { tx: OpId, result: Result<Option<Attr>> },
     /// Coordinator: this is decided, carry it out or undo it.
@@ -39,7 +40,7 @@ pub enum PeerMsg {
     /// Its answer.
     Forwarded { op: OpId, result: FsResult },
     /// Number `seq` of the notes from this sender to this receiver; taken in order, once.
-    Note { seq: u64, fs: FsId, note: Note },
+    Note { seq: u64, fs: FsId, client: ClientId, note: Note },
     /// All notes up to this one are taken.
     Noted { upto: u64 },
 }

@@ -21,6 +21,8 @@ pub(super) struct File {
     pub(super) written: Time,
     /// Some of it is by somebody whose write takes the set-id bits off.
     pub(super) kill: bool,
+    /// The session under which all that is here was taken.
+    pub(super) session: u64,
     /// Bytes that were taken and are lost: why. Nobody was told yet.
     pub(super) error: Option<Error>,
 }
@@ -87,7 +89,7 @@ impl File {
         *next += 1;
         let len = parts.iter().map(|part| part.len() as u64).sum();
         self.flights.insert(off, Run { parts: parts.clone(), len, stamp: *next });
-        Flight { ino, off, parts, at: self.written, kill: self.kill }
+        Flight { ino, off, parts, at: self.written, kill: self.kill, session: self.session }
     }
 
     /// The flight that began at `off` has landed.

@@ -11,6 +11,9 @@ use braid_base::ids::Ino;
 const LARGE_BYTES: u64 = 64 << 10;
 /// How near.
 const NEAR_BYTES: u64 = 4 << 20;
+/// Who writes a file that others look at, writes through for so long: taking the lease back from them for each write
+/// would cost both more, milliseconds.
+const SHARED_MS: u64 = 1_000;
 /// Files remembered of each generation; two are kept.
 const FILES_MAX: usize = 4_096;
 
@@ -19,6 +22,8 @@ pub(super) struct Recent {
     /// Where the last write ended, and how many bytes were written in a row until then.
     streams: Aging<(u64, u64)>,
     attrs: Aging<Attr>,
+    /// Until when it is not worth while to hold bytes of the file back, milliseconds.
+    shared: Aging<u64>,
 }
 
 impl Recent {
@@ -31,6 +36,16 @@ impl Recent {
         };
         self.streams.put(ino, (end, streak));
         streak
+    }
+
+    /// Another client wanted to see the file.
+    pub(super) fn wanted(&mut self, ino: Ino, now_ms: u64) {
+        self.shared.put(ino, now_ms + SHARED_MS);
+    }
+
+    /// True if it may want that again soon.
+    pub(super) fn is_shared(&self, ino: Ino, now_ms: u64) -> bool {
+        self.shared.get(ino).is_some_and(|until| now_ms < *until)
     }
 
     /// A flight of the file made it look like `attr`.

@@ -9,8 +9,11 @@ use super::{Fs, check_range};
 use crate::session::unexpected;
 
 impl Fs {
-    /// The attributes of `ino`. Errors: `NotFound`.
+    /// The attributes of `ino`, from memory if they are certain. Errors: `NotFound`.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
+        if let Some(attr) = self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino)) {
+            return Ok(self.amended(attr));
+        }
         self.ask_attr("getattr", Op::GetAttr { ino }).await
     }
 
@@ -43,7 +46,7 @@ impl Fs {
 
     /// A change of `[off, off+len)` answered with attributes.
     pub(super) async fn change_range(&self, what: &str, ino: Ino, body: Op, off: u64, len: u64) -> Result<Attr> {
-        let changed = self.change(ino, body, |reply| match reply {
+        let changed = self.change((ino, 0), body, |reply| match reply {
             Reply::Attr(attr) => Ok((off, len, attr)),
             other => Err(unexpected(what, &other)),
         });

@@ -4,12 +4,14 @@
 //! looks here first; they last when `fsync` returned. An error that comes later is told by the next `fsync` or close.
 //! Room is lent ahead of need, so a file system that is full says so when the write is made.
 
+use std::future::ready;
 use std::sync::{Arc, Weak};
 
 use braid_base::attr::{Attr, Time};
 use braid_base::ids::{FsId, Ino};
 use braid_base::limits::{WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::Op;
+use braid_base::msg::lease::LeaseKind;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 
@@ -36,10 +38,22 @@ pub trait Background: Send + Sync + 'static {
     fn wall(&self) -> Time;
 }
 
-/// Wants to know how a file looks after bytes of it that were written earlier reached the cluster.
+/// Shows programs more than this client does: a kernel with caches of its own.
 pub trait Watcher: Send + Sync + 'static {
-    /// It looks like `attr`.
-    fn changed(&self, attr: &Attr);
+    /// Bytes of a file that were written earlier reached the cluster: it looks like `attr`.
+    fn changed(&self, attr: &Attr) {
+        let _ = attr;
+    }
+
+    /// What was shown of `ino`, and of these names in it, may soon be no longer true. Returns at once.
+    fn forget(&self, ino: Ino, names: &[Vec<u8>]) {
+        let _ = (ino, names);
+    }
+
+    /// Ready when no program sees any more what was to be forgotten until now; it waits for a short time at most.
+    fn forgotten(&self) -> BoxFuture<()> {
+        Box::pin(ready(()))
+    }
 }
 
 impl Fs {
@@ -94,9 +108,13 @@ impl Fs {
         let background = self.0.background.as_ref()?;
         let now = (self.0.reader.wire().now_ms(), background.wall());
         let (p, len) = (self.0.session.home(ino), data.len() as u64);
+        let promise = |before: Option<u64>| {
+            let session = self.holds_back(ino).filter(|session| before.is_none_or(|before| before == *session))?;
+            self.0.lent.promise(p, len, now.0).then_some(session)
+        };
         let mut asked = false;
         loop {
-            match self.0.behind.take(ino, (off, data), kill, now, || self.0.lent.promise(p, len, now.0)) {
+            match self.0.behind.take(ino, (off, data), kill, now, promise) {
                 Take::Taken(flights) => {
                     self.launch(flights);
                     self.tend();
@@ -107,11 +125,32 @@ impl Fs {
                     return Some(Written { off, len, attr: None });
                 }
                 Take::Overlaps => self.settle(ino).await,
-                Take::NoRoom if !asked && self.borrow(ino, len, now.0).await => asked = true,
+                Take::NoRoom if !asked && self.prepare(ino, len, now.0).await => asked = true,
                 // Without room for sure the partition has to say whether there is some.
                 Take::NoRoom | Take::Alone => return None,
             }
         }
+    }
+
+    /// The session under which writes may be held back now; only one client at a time may, and others that want to see
+    /// the file have it written first.
+    fn holds_back(&self, ino: Ino) -> Option<u64> {
+        self.lease(ino).filter(|(kind, _)| *kind == LeaseKind::Exclusive).map(|(_, session)| session)
+    }
+
+    /// Has what it takes to hold a write of `len` bytes back: the lease, and room. False if it cannot be had now.
+    async fn prepare(&self, ino: Ino, len: u64, now_ms: u64) -> bool {
+        if self.holds_back(ino).is_none() {
+            let is_live = self.0.session.leases().is_some_and(|leases| leases.is_live(ino));
+            if !is_live || self.0.behind.is_shared(ino, now_ms) {
+                return false;
+            }
+            let asked = self.ask(Op::AskLease { ino, kind: LeaseKind::Exclusive }).await;
+            if asked.is_err() || self.holds_back(ino).is_none() {
+                return false;
+            }
+        }
+        self.0.lent.has(self.0.session.home(ino), len, now_ms) || self.borrow(ino, len, now_ms).await
     }
 
     /// What programs should see of what the partition said.
@@ -186,8 +225,7 @@ impl Fs {
         self.0.lent.redeem(self.0.session.home(flight.ino), promised);
         let result = match sent {
             Ok(attr) => {
-                let watchers = self.0.watchers.lock().expect("nothing panics while it holds the watchers").clone();
-                watchers.iter().filter_map(Weak::upgrade).for_each(|watcher| watcher.changed(&attr));
+                self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
                 Ok(Some(attr))
             }
             // Its last name and its last reference are gone: so are its bytes.
@@ -209,7 +247,9 @@ impl Fs {
             let len: usize = parts.iter().map(Bytes::len).sum();
             *promised -= len as u64;
             let done = match len >= TAIL_MIN {
-                true => self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at))).await,
+                true => {
+                    self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at)), flight.session).await
+                }
                 false => {
                     self.0.lent.abandon(p, len as u64, self.0.reader.wire().now_ms());
                     None
@@ -237,7 +277,7 @@ impl Fs {
             }
             let (ino, kill_suid_sgid, at) = (flight.ino, flight.kill, Some(flight.at));
             let body = Op::Write { ino, parts: entry, append: false, kill_suid_sgid, at };
-            last = self.wrote("write", ino, body, len as u64).await?.attr;
+            last = self.wrote("write", (ino, flight.session), body, len as u64).await?.attr;
         }
         Ok(last)
     }
@@ -275,7 +315,7 @@ mod tests {
     #[test]
     fn a_flight_is_cut_without_losing_a_byte() {
         let parts = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"defgh"), Bytes::from_static(b"i")];
-        let flight = Flight { ino: Ino(1), off: 100, parts, at: Time::default(), kill: false };
+        let flight = Flight { ino: Ino(1), off: 100, parts, at: Time::default(), kill: false, session: 0 };
         let cut: Vec<(u64, Vec<u8>)> = cut(&flight, 4).into_iter().map(|(off, parts)| (off, parts.concat())).collect();
         assert_eq!(cut, [(100, b"abcd".to_vec()), (104, b"efgh".to_vec()), (108, b"i".to_vec())]);
     }

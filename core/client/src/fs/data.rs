@@ -37,9 +37,7 @@ impl Fs {
             self.settle(ino).await;
             return self.change_all("open", ino, body).await;
         }
-        let attr = self.ask_attr("open", body).await?;
-        self.0.layouts.forget_file(ino);
-        Ok(attr)
+        self.ask_attr("open", body).await
     }
 
     /// Gives an open reference back. What is dirty follows by itself; who wants to know how that ends asks
@@ -71,7 +69,8 @@ impl Fs {
     }
 
     async fn read_once(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
-        let (size, chunks) = match self.0.layouts.find(ino, off, len) {
+        let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, off, len));
+        let (size, chunks) = match known {
             Some(known) => known,
             None => self.ask_chunks(ino, off, len).await?,
         };
@@ -105,7 +104,9 @@ impl Fs {
             return Ok((layout.size, Vec::new()));
         }
         let chunks = by_chunk(&layout, first, (end - 1) / CHUNK - first + 1);
-        self.0.layouts.keep(asking, layout.size, first, &chunks);
+        if self.lease(ino).is_some() {
+            self.0.layouts.keep(asking, layout.size, first, &chunks);
+        }
         Ok((layout.size, chunks))
     }
 
@@ -166,18 +167,18 @@ impl Fs {
         }
         if !append
             && data.len() >= DIRECT_MIN
-            && let Some(done) = self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None)).await
+            && let Some(done) = self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None), 0).await
         {
             return done;
         }
         let len = data.len() as u64;
         let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill, at: None };
-        self.wrote("write", ino, body, len).await
+        self.wrote("write", (ino, 0), body, len).await
     }
 
-    /// Sends a write of `len` bytes.
-    pub(super) async fn wrote(&self, what: &str, ino: Ino, body: Op, len: u64) -> Result<Written> {
-        let changed = self.change(ino, body, |reply| match reply {
+    /// Sends a write of `len` bytes; the session as of [`Self::ask_under`].
+    pub(super) async fn wrote(&self, what: &str, of: (Ino, u64), body: Op, len: u64) -> Result<Written> {
+        let changed = self.change(of, body, |reply| match reply {
             Reply::Wrote { off, attr } => Ok((off, len, attr)),
             other => Err(unexpected(what, &other)),
         });

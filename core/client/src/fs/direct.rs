@@ -36,6 +36,7 @@ impl Fs {
         off: u64,
         parts: &[Bytes],
         (kill_suid_sgid, at): (bool, Option<Time>),
+        session: u64,
     ) -> Option<Result<Written>> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let stripes = self.cut(ino, off, len, at.map_or(0, |_| len)).await?;
@@ -47,7 +48,8 @@ impl Fs {
             return None;
         }
         let stripes = stripes.into_iter().map(|(laid, _)| laid).collect();
-        match self.wrote("commit", ino, Op::CommitWrite { ino, off, stripes, kill_suid_sgid, at }, len).await {
+        match self.wrote("commit", (ino, session), Op::CommitWrite { ino, off, stripes, kill_suid_sgid, at }, len).await
+        {
             // Either its ranges or the file itself: the way through the log will tell.
             Err(error) if error.kind() == ErrorKind::Stale => {
                 self.0.lent.forget(self.0.session.home(ino));

@@ -45,6 +45,16 @@ impl Fs {
             b".." => {}
             _ => check_name(name)?,
         }
+        match self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)) {
+            Some(None) => return Err(ErrorKind::NotFound.into()),
+            // The name is certain, its inode may have to be asked for.
+            Some(Some(ino)) => {
+                if let Ok(attr) = self.getattr(ino).await {
+                    return Ok(Entry { ino, attr });
+                }
+            }
+            None => {}
+        }
         let reply = self.ask(Op::Lookup { dir, name: name.to_vec() }).await?;
         self.entry("lookup", reply).await
     }

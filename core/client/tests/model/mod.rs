@@ -17,7 +17,8 @@ use std::sync::Arc;
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, Ino, PartitionId, Term, Vp};
 use braid_base::msg::drive::{DriveOp, DriveResult, ShardId};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_base::record::PackClass;
 use braid_client::fs::Background;
 use braid_client::{BoxFuture, Fs, Session, Wire};
@@ -87,8 +88,9 @@ impl Background for World {
 }
 
 impl Wire for World {
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
-        self.server.clone().ask(p, req)
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
+        let asked = self.server.clone().ask(p, req);
+        Box::pin(async move { asked.await.into() })
     }
 
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
@@ -32,7 +33,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// What a seat's mailbox carries.
 pub enum SeatMsg {
     /// A client's request and who waits for the answer.
-    Request(Request, Box<dyn FnOnce(FsResult) + Send>),
+    Request(Request, Box<dyn FnOnce(Answer) + Send>),
     /// Another partition's message.
     Peer(PartitionId, PeerMsg),
     /// A bulk move ended.
@@ -95,7 +96,7 @@ pub(super) struct SeatActor {
     /// Nothing new begins.
     stopping: bool,
     switch: Arc<Switch>,
-    waiting: HashMap<Token, Box<dyn FnOnce(FsResult) + Send>>,
+    waiting: HashMap<Token, Box<dyn FnOnce(Answer) + Send>>,
     next_token: u64,
     io: HashMap<IoToken, Io>,
     next_io: u64,
@@ -158,11 +159,12 @@ impl SeatActor {
         let mut effects = effects.drain(..);
         while let Some(effect) = effects.next() {
             match effect {
-                SeatEffect::Reply(token, result) => {
-                    if let Some(answer) = self.waiting.remove(&token) {
-                        answer(result);
+                SeatEffect::Reply(token, answer) => {
+                    if let Some(waits) = self.waiting.remove(&token) {
+                        waits(answer);
                     }
                 }
+                SeatEffect::Push(push) => self.switch.push(push),
                 SeatEffect::Peer(to, message) => self.switch.peer(self.id, to, message),
                 SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
                 SeatEffect::Job(job) => self.switch.run_job(self.id, job),
@@ -185,7 +187,7 @@ impl SeatActor {
                     tracing::error!("{error}");
                     self.failed = Some(error.clone());
                     for (_, answer) in self.waiting.drain() {
-                        answer(Err(error.clone()));
+                        answer(Answer::plain(self.seat.term(), Err(error.clone())));
                     }
                 }
             }

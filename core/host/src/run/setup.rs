@@ -73,6 +73,7 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 pub struct Host {
     switch: Arc<Switch>,
     partitions: u16,
+    host: HostId,
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
     limits: Limits,
@@ -92,8 +93,13 @@ impl Host {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
-        let switch =
-            Arc::new(Switch { seats: OnceLock::new(), drives: RwLock::new(drives), runtime, reader: OnceLock::new() });
+        let switch = Arc::new(Switch {
+            seats: OnceLock::new(),
+            drives: RwLock::new(drives),
+            runtime,
+            reader: OnceLock::new(),
+            clients: Mutex::default(),
+        });
         let partitions = config.partitions;
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
@@ -107,15 +113,15 @@ impl Host {
             Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits))?;
         let _ = switch.seats.set(seats);
         let (housekeeper, threads) = (Mutex::new(Some(housekeeper)), Mutex::new(threads));
-        Ok(Self { switch, partitions, kv, housekeeper, limits, threads })
+        Ok(Self { switch, partitions, host: config.host, kv, housekeeper, limits, threads })
     }
 
     /// A new client of this host. `client` must never have been used before in this cluster.
     pub fn session(&self, client: ClientId) -> Arc<Session> {
-        Session::sharing_fate(
-            Arc::new(HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions }),
-            client,
-        )
+        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };
+        let session = Session::sharing_fate(Arc::new(wire), client);
+        self.switch.runtime.spawn(session.keep_leases(Some(self.host)));
+        session
     }
 
     /// Where clients of this host leave work that goes on after their call returned.
@@ -249,6 +255,7 @@ fn start_seat(
         partition: id,
         partitions: config.partitions,
         term: Term(0),
+        host: config.host,
         data: config.data,
         parity: config.parity,
         shard_bytes: config.shard_bytes,

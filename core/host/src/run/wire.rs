@@ -1,20 +1,21 @@
 //! Messages within one process: mailboxes instead of sockets.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use braid_base::attr::Time;
-use braid_base::ids::{DriveId, FsId, Index, OpId, PartitionId};
+use braid_base::ids::{ClientId, DriveId, FsId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Op, Reply, Request};
+use braid_base::msg::fs::{Op, Reply, Request};
 use braid_base::msg::job::MoveJob;
+use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::fs::Background;
 use braid_client::mover;
 use braid_client::reader::{Reader, StageSource};
-use braid_client::wire::{BoxFuture, Wire};
+use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_drive::Drive;
 use braid_io::reactor::Mailbox;
 use bytes::Bytes;
@@ -29,6 +30,8 @@ pub(super) struct Switch {
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) reader: OnceLock<Reader>,
+    /// Clients of this process that take pushes; one that is gone is forgotten at its next push.
+    pub(super) clients: Mutex<HashMap<ClientId, Weak<dyn PushSink>>>,
 }
 
 impl Switch {
@@ -44,6 +47,19 @@ impl Switch {
     /// Passes a message on; lost if the other partition is not there (its sender repeats).
     pub(super) fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
         let _ = self.tell(to, SeatMsg::Peer(from, message));
+    }
+
+    /// Hands a push to its client; lost if that does not live here (any more).
+    pub(super) fn push(&self, push: Push) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        match clients.get(&push.to).map(Weak::upgrade) {
+            Some(Some(client)) => {
+                drop(clients);
+                client.pushed(push);
+            }
+            Some(None) => drop(clients.remove(&push.to)),
+            None => {}
+        }
     }
 
     /// Asks a drive for a seat.
@@ -99,6 +115,7 @@ impl StageSource for SeatStage {
         let body = Op::ReadStage { at, poff, len };
         let request = Request {
             op: OpId::default(),
+            session: 0,
             done_upto: 0,
             fs: FsId::default(),
             cred: Default::default(),
@@ -107,7 +124,7 @@ impl StageSource for SeatStage {
         };
         let answer = ask(&self.switch, self.seat, request);
         Box::pin(async move {
-            match answer.await? {
+            match answer.await.result? {
                 Reply::Data(bytes) => Ok(bytes),
                 other => Err(Error::new(ErrorKind::Io, format!("staged bytes were asked for, {other:?} came"))),
             }
@@ -115,13 +132,15 @@ impl StageSource for SeatStage {
     }
 }
 
-fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<FsResult> {
+fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<Answer> {
     let (tx, rx) = oneshot::channel();
-    let sent = switch.tell(p, SeatMsg::Request(request, Box::new(move |result| drop(tx.send(result)))));
+    let sent = switch.tell(p, SeatMsg::Request(request, Box::new(move |answer| drop(tx.send(answer)))));
     Box::pin(async move {
-        sent?;
+        if let Err(error) = sent {
+            return error.into();
+        }
         rx.await.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered")))
+            Error::new(ErrorKind::Stopped, format!("partition {p} stopped before it answered")).into()
         })
     })
 }
@@ -146,8 +165,14 @@ pub struct HostWire {
 }
 
 impl Wire for HostWire {
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
         ask(&self.switch, p, req)
+    }
+
+    fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {
+        let mut clients = self.switch.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.insert(client, Arc::downgrade(&to));
+        true
     }
 
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {

@@ -134,11 +134,18 @@ impl Journal {
     }
 
     /// Starts reading bytes of a payload that memory no longer holds.
-    pub(super) fn read_payload(&mut self, token: Token, at: Index, (poff, len): (u32, u32), out: &mut Vec<SeatEffect>) {
+    /// Errors: `Stale` if the log no longer has them.
+    pub(super) fn read_payload(
+        &mut self,
+        token: Token,
+        at: Index,
+        (poff, len): (u32, u32),
+        out: &mut Vec<SeatEffect>,
+    ) -> Result<()> {
         let place = self.log.payload_at(at).filter(|p| u64::from(poff) + u64::from(len) <= u64::from(p.len));
         let Some(place) = place else {
             let gone = Error::new(ErrorKind::Stale, format!("the staged bytes of {at} are no longer in the log"));
-            return out.push(SeatEffect::Reply(token, Err(gone)));
+            return Err(gone);
         };
         let unit = BLOCK as u64;
         let block = poff as usize / BLOCK;
@@ -148,6 +155,7 @@ impl Journal {
         let id = self.id();
         self.reading.insert(id, Reading { token, at, poff, len, block, lead: (first - from) as usize });
         out.push(SeatEffect::LogRead { id, segment: place.segment, off: from, len: (to - from) as usize });
+        Ok(())
     }
 
     /// The answer of a payload read: the wanted bytes, checked block by block.

@@ -194,6 +194,7 @@ mod tests {
             partition: PartitionId(0),
             partitions: 1,
             term: Term(1),
+            host: braid_base::ids::HostId(1),
             data: 4,
             parity: 2,
             shard_bytes: 1 << 20,

@@ -5,7 +5,7 @@
 //! 2. When nobody holds it open (after a restart: at once), its records go, at most 1,000 keys per entry.
 //! 3. The last of these entries removes the inode, the orphan record and its share of the usage.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
 use braid_base::ids::{FsId, Ino, PartitionId};
@@ -20,11 +20,17 @@ use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
 
+/// Who looked a name up before it was taken away may still open what it stood for, for so long, milliseconds: a file
+/// that is replaced again and again would otherwise be gone each time it is opened.
+const FRESH_MS: u64 = 100;
+
 /// Orphans, and which of them may be ready to go.
 #[derive(Default)]
 pub(crate) struct Orphans {
     all: BTreeSet<FileId>,
     ready: BTreeSet<FileId>,
+    /// Those that lost their name a moment ago, and when, milliseconds.
+    fresh: BTreeMap<FileId, u64>,
 }
 
 impl Orphans {
@@ -47,6 +53,16 @@ impl Orphans {
         self.all.len()
     }
 
+    /// True if the inode lost its last name a moment ago.
+    pub fn is_fresh(&self, fs: FsId, ino: Ino) -> bool {
+        self.fresh.contains_key(&FileId::first(fs, ino))
+    }
+
+    /// True if none of them waits for its time.
+    pub fn has_no_fresh(&self) -> bool {
+        self.fresh.is_empty()
+    }
+
     /// Nobody holds the inode open any more: if it is an orphan, it goes.
     pub fn closed(&mut self, fs: FsId, ino: Ino) {
         let file = FileId::first(fs, ino);
@@ -63,19 +79,27 @@ pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode:
     if inode.flags & (InodeRec::DATA | InodeRec::XATTR) == 0 && !open {
         space::settle(t, s, fs, -(inode.attr.used as i64), -1)?;
         t.delete(keys::inode(t.partition, fs, ino, file.layer));
+        s.leases.gone(fs, ino);
         return Ok(());
     }
     inode::store(t, fs, ino, inode);
     t.put(keys::orphan(t.partition, fs, ino, file.layer), vec![1]);
     s.data.orphans.all.insert(file);
     if !open {
-        s.data.orphans.ready.insert(file);
+        s.data.orphans.fresh.insert(file, t.now.mono_ms);
     }
     Ok(())
 }
 
 /// One bounded step: as many orphans as fit one entry.
 pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    if !s.leases.is_settled() {
+        // Someone may hold it open and has not said so yet.
+        return Ok(());
+    }
+    let ripe = |since: &u64| t.now.mono_ms >= since + FRESH_MS;
+    let Orphans { fresh, ready, .. } = &mut s.data.orphans;
+    ready.extend(fresh.extract_if(.., |_, since| ripe(since)).map(|(file, _)| file));
     while !t.is_full() {
         let Some(file) = s.data.orphans.ready.first().copied() else { return Ok(()) };
         let key = keys::orphan(t.partition, file.fs, file.ino, file.layer);
@@ -96,6 +120,7 @@ pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         }
         if let Some(inode) = inode {
             t.delete(keys::inode(t.partition, file.fs, file.ino, file.layer));
+            s.leases.gone(file.fs, file.ino);
             space::settle(t, s, file.fs, -(inode.attr.used as i64), -1)?;
         }
         t.delete(key);

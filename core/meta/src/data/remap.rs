@@ -32,6 +32,9 @@ impl UsedChanges {
             space::charge(t, s, file.fs, &mut inode, change)?;
             // Not a change that anyone may see as one: the content is the same.
             t.write(keys::inode(t.partition, file.fs, file.ino, Layer::FIRST), &inode);
+            if change != 0 {
+                crate::leases::refresh(t, s, file.fs, file.ino);
+            }
         }
         Ok(())
     }

@@ -2,24 +2,25 @@
 
 use braid_base::attr::FileType;
 use braid_base::ids::{FsId, Ino};
-use braid_base::msg::fs::Reply;
+use braid_base::msg::fs::{Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::ops::{dentry, inode};
 use crate::state::State;
 use crate::txn::Txn;
 
-/// The inode of a name, with attributes if it lives here; `Busy` while another partition decides about the name.
-pub(super) fn lookup(t: &Txn<'_>, s: &State, fs: FsId, dir: Ino, name: &[u8]) -> Result<Reply> {
+/// The inode of a name, with attributes if it lives here and nobody else may hold changes of it back; `Busy` while another partition decides about the name.
+pub(super) fn lookup(t: &Txn<'_>, s: &State, request: &Request, dir: Ino, name: &[u8]) -> Result<Reply> {
+    let fs = request.fs;
     let parent = inode::load_dir(t, fs, dir)?;
     if name == b".." {
         s.peers.held.may_stat(fs, dir)?;
-        return entry(t, fs, parent.parent, FileType::Directory);
+        return entry(t, s, request, parent.parent, FileType::Directory);
     }
     dentry::check_name(name)?;
     s.peers.held.may_see(fs, dir, name)?;
     let found = dentry::find(t, fs, dir, name)?.ok_or(ErrorKind::NotFound)?.entry;
-    entry(t, fs, found.ino, found.kind)
+    entry(t, s, request, found.ino, found.kind)
 }
 
 /// The target of a symlink.
@@ -31,8 +32,10 @@ pub(super) fn readlink(t: &Txn<'_>, fs: FsId, ino: Ino) -> Result<Reply> {
     Ok(Reply::Value(inode.target))
 }
 
-fn entry(t: &Txn<'_>, fs: FsId, ino: Ino, kind: FileType) -> Result<Reply> {
-    let is_local = ino.partition(t.partitions) == t.partition;
-    let attr = is_local.then(|| inode::load(t, fs, ino)).transpose()?.map(|inode| inode.attr);
+fn entry(t: &Txn<'_>, s: &State, request: &Request, ino: Ino, kind: FileType) -> Result<Reply> {
+    let fs = request.fs;
+    // What another client may hold changes of back is asked for by itself, and waits.
+    let is_known = ino.partition(t.partitions) == t.partition && s.leases.may_show(fs, ino, request.op.client);
+    let attr = is_known.then(|| inode::load(t, fs, ino)).transpose()?.map(|inode| inode.attr);
     Ok(Reply::Entry { ino, kind, attr })
 }

@@ -6,6 +6,7 @@ use braid_base::ids::Ino;
 use braid_base::msg::fs::{Reply, Request};
 
 use crate::data;
+use crate::leases;
 use crate::ops::inode;
 use crate::ops::write::alive;
 use crate::state::State;
@@ -15,7 +16,9 @@ use crate::txn::Txn;
 pub(crate) fn open(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, truncate: bool) -> Result<Reply> {
     let fs = request.fs;
     let mut inode = inode::load(t, fs, ino)?;
-    alive(s, fs, ino, &inode)?;
+    if !s.data.orphans.is_fresh(fs, ino) {
+        alive(s, fs, ino, &inode)?;
+    }
     if truncate && inode.attr.kind == FileType::File {
         data::truncate(t, s, fs, ino, &mut inode, 0)?;
         inode::store(t, fs, ino, &mut inode);
@@ -32,12 +35,9 @@ pub(crate) fn close(_t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino
     Ok(Reply::Done)
 }
 
-/// `Op::EndSession`: all references and locks of this client go.
+/// `Op::EndSession`: all references, locks and leases of this client go.
 pub(crate) fn end_session(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
     let client = request.op.client;
-    for (fs, ino) in s.opens.end(client) {
-        s.data.orphans.closed(fs, ino);
-    }
-    s.locks.end(t, client);
+    leases::leave(t, s, client);
     Ok(Reply::Done)
 }

@@ -1,8 +1,8 @@
 //! Readdir: a page of a directory, in the order of cookies, which never change.
 
 use braid_base::attr::FileType;
-use braid_base::ids::{FsId, Ino};
-use braid_base::msg::fs::{DirEntry, Reply};
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{DirEntry, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::ops::{dentry, inode};
@@ -17,12 +17,13 @@ const PAGE_MAX: u32 = 2_048;
 pub(super) fn readdir(
     t: &Txn<'_>,
     s: &State,
-    fs: FsId,
+    request: &Request,
     dir: Ino,
     cookie: u64,
     limit: u32,
     plus: bool,
 ) -> Result<Reply> {
+    let fs = request.fs;
     inode::load_dir(t, fs, dir)?;
     let stop = s.peers.held.first_hidden(fs, dir, cookie);
     let limit = limit.clamp(1, PAGE_MAX) as usize;
@@ -42,16 +43,18 @@ pub(super) fn readdir(
     }
     if plus {
         for entry in &mut entries {
-            entry.attr = attr_of(t, s, fs, entry)?;
+            entry.attr = attr_of(t, s, request, entry)?;
         }
     }
     Ok(Reply::Entries { entries, end })
 }
 
-fn attr_of(t: &Txn<'_>, s: &State, fs: FsId, entry: &DirEntry) -> Result<Option<braid_base::attr::Attr>> {
+fn attr_of(t: &Txn<'_>, s: &State, request: &Request, entry: &DirEntry) -> Result<Option<braid_base::attr::Attr>> {
+    let fs = request.fs;
     let is_local = entry.ino.partition(t.partitions) == t.partition;
+    let is_known = is_local && s.leases.may_show(fs, entry.ino, request.op.client);
     let hidden = entry.kind == FileType::Directory && s.peers.held.may_stat(fs, entry.ino).is_err();
-    if !is_local || hidden {
+    if !is_known || hidden {
         return Ok(None);
     }
     Ok(inode::find(t, fs, entry.ino)?.map(|inode| inode.attr))

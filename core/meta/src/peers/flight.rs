@@ -18,6 +18,7 @@ use braid_base::msg::peer::{Answer, Intent, Note, PeerMsg, Question};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Effect;
+use crate::leases;
 use crate::ops::{self, Verdict};
 use crate::peers::plan::{Facts, Plan, Stop, View};
 use crate::peers::{Caller, NO_TX, forward, intent, numbers, outcome, post};
@@ -129,7 +130,13 @@ fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, mut plan: Plan) ->
     for intent in &own {
         intent::check(t, s, flight.tx.unwrap_or(NO_TX), fs, intent)?;
     }
+    let noted = plan.notes.iter().map(post::ino_of);
+    let changed: Vec<Ino> = intent::changed_by(&own).into_iter().chain(noted).collect();
     let waits: BTreeSet<PartitionId> = plan.parts.keys().copied().filter(|at| *at != t.partition).collect();
+    leases::may_change(t, s, fs, flight.request.op.client, &changed)?;
+    if !waits.is_empty() {
+        leases::hide(t, s, fs, plan.notes.iter().map(post::ino_of));
+    }
     if waits.is_empty() {
         let (reply, notes) = carry_out(t, s, &flight.request, &plan, None)?;
         return Ok(post::conclude(t, s, &flight.callers, &flight.request, notes, reply));
@@ -206,7 +213,7 @@ fn send(t: &mut Txn<'_>, s: &State, tx: OpId) {
         Phase::Preparing(preparing) => {
             for to in &preparing.waits {
                 let intents = preparing.plan.parts.get(to).cloned().unwrap_or_default();
-                t.after(Effect::Peer(*to, PeerMsg::Prepare { tx, fs, intents }));
+                t.after(Effect::Peer(*to, PeerMsg::Prepare { tx, fs, client: flight.request.op.client, intents }));
             }
         }
     }

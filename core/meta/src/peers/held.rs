@@ -66,6 +66,11 @@ impl Held {
         self.free(!self.uses(fs, dir).iter().any(|(_, how)| *how == Use::Remove))
     }
 
+    /// True if any operation across partitions is about to change the inode, or a name in it.
+    pub(crate) fn is_used(&self, fs: FsId, ino: Ino) -> bool {
+        !self.uses(fs, ino).is_empty()
+    }
+
     /// The cookie before which a listing that is at `cookie` must stop.
     pub(crate) fn first_hidden(&self, fs: FsId, dir: Ino, cookie: u64) -> Option<u64> {
         if self.names.is_empty() || self.blind {

@@ -60,6 +60,17 @@ pub(super) fn check(t: &Txn<'_>, s: &State, tx: OpId, fs: FsId, intent: &Intent)
     Ok(())
 }
 
+/// The inodes whose attributes or names these change.
+pub(super) fn changed_by(intents: &[Intent]) -> Vec<Ino> {
+    let changed = |intent: &Intent| match intent {
+        Intent::Clear { dir, .. } | Intent::Set { dir, .. } => Some(*dir),
+        Intent::Link { ino, .. } | Intent::RemoveDir { ino } | Intent::Reparent { ino, .. } => Some(*ino),
+        // Nobody knows the number of a new directory before the decision.
+        Intent::MakeDir(_) | Intent::Wanted { .. } => None,
+    };
+    intents.iter().filter_map(changed).collect()
+}
+
 /// Does what must be done before the decision; the answer is the inode that was made or linked, whose number
 /// the intent has then.
 pub(super) fn promise(t: &mut Txn<'_>, fs: FsId, intent: &mut Intent) -> Result<Option<Attr>> {

@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 
 use braid_base::attr::Attr;
-use braid_base::ids::{FsId, OpId, PartitionId};
+use braid_base::ids::{ClientId, FsId, OpId, PartitionId};
 use braid_base::keys;
 use braid_base::msg::peer::{Answer, Intent, PeerMsg, Question};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::event::Effect;
+use crate::leases;
 use crate::ops::{dentry, inode};
 use crate::peers::record::PendingRec;
 use crate::peers::{Variant, coordinator, intent, wait_for};
@@ -52,13 +53,20 @@ pub(super) fn answer(t: &Txn<'_>, s: &State, fs: FsId, question: &Question) -> R
 }
 
 /// Promises all intents, or none.
-pub(super) fn prepare(t: &mut Txn<'_>, s: &mut State, from: PartitionId, tx: OpId, fs: FsId, intents: Vec<Intent>) {
+pub(super) fn prepare(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    from: PartitionId,
+    (tx, client): (OpId, ClientId),
+    fs: FsId,
+    intents: Vec<Intent>,
+) {
     if coordinator(tx) != from {
         return;
     }
     let result = match s.peers.party.open.get(&tx) {
         Some(promise) => repeat(t, tx, &promise.pending),
-        None => t.attempt(|t| promise(t, s, tx, fs, intents)),
+        None => t.attempt(|t| promise(t, s, (tx, client), fs, intents)),
     };
     t.after(Effect::Peer(from, PeerMsg::Prepared { tx, result }));
 }
@@ -68,7 +76,13 @@ fn repeat(t: &Txn<'_>, tx: OpId, pending: &PendingRec) -> Result<Option<Attr>> {
     intent::promised_attr(t, pending.fs, &pending.intents)
 }
 
-fn promise(t: &mut Txn<'_>, s: &mut State, tx: OpId, fs: FsId, mut intents: Vec<Intent>) -> Result<Option<Attr>> {
+fn promise(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (tx, client): (OpId, ClientId),
+    fs: FsId,
+    mut intents: Vec<Intent>,
+) -> Result<Option<Attr>> {
     let is_late = s.peers.party.finished.get(&coordinator(tx)).is_some_and(|last| tx.seq <= *last);
     if is_late || s.peers.party.open.len() >= PROMISES_MAX {
         return Err(Error::new(ErrorKind::Busy, "this number comes too late, or too many are open; try again"));
@@ -76,6 +90,7 @@ fn promise(t: &mut Txn<'_>, s: &mut State, tx: OpId, fs: FsId, mut intents: Vec<
     for intent in &intents {
         intent::check(t, s, tx, fs, intent)?;
     }
+    leases::may_change(t, s, fs, client, &intent::changed_by(&intents))?;
     let mut attr = None;
     for intent in &mut intents {
         attr = intent::promise(t, fs, intent)?.or(attr);

@@ -7,12 +7,13 @@
 use std::collections::BTreeMap;
 
 use braid_base::Result;
-use braid_base::ids::{FsId, Ino, OpId, PartitionId};
+use braid_base::ids::{ClientId, FsId, Ino, OpId, PartitionId};
 use braid_base::keys;
 use braid_base::msg::fs::{Reply, Request};
 use braid_base::msg::peer::{Note, PeerMsg};
 
 use crate::event::{Effect, Token};
+use crate::leases;
 use crate::ops::{Verdict, inode};
 use crate::peers::record::NoteRec;
 use crate::peers::{Caller, intent, wait_for};
@@ -124,7 +125,7 @@ pub(super) fn conclude(
 }
 
 fn send(t: &mut Txn<'_>, s: &mut State, record: NoteRec) {
-    let NoteRec { fs, note, .. } = record;
+    let NoteRec { fs, note, op } = record;
     let to = ino_of(&note).partition(t.partitions);
     let out = s.peers.post.out.entry(to).or_default();
     if out.unacked.is_empty() {
@@ -135,11 +136,18 @@ fn send(t: &mut Txn<'_>, s: &mut State, record: NoteRec) {
     t.write(keys::outbox(t.partition, to, seq), &record);
     t.put(keys::meta(t.partition, &format!("{LAST}{}", to.0)), seq.to_le_bytes().to_vec());
     s.peers.post.add(to, seq, record);
-    t.after(Effect::Peer(to, PeerMsg::Note { seq, fs, note }));
+    t.after(Effect::Peer(to, PeerMsg::Note { seq, fs, client: op.client, note }));
 }
 
 /// A note arrives: taken if it is the next one. What was taken is acknowledged, now or again.
-pub(super) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, seq: u64, fs: FsId, note: Note) -> Result<()> {
+pub(super) fn take(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    from: PartitionId,
+    (seq, client): (u64, ClientId),
+    fs: FsId,
+    note: Note,
+) -> Result<()> {
     let key = keys::inbox(t.partition, from);
     wait_for(t, &key);
     let mut taken = s.peers.post.taken.get(&from).copied().unwrap_or(0);
@@ -147,6 +155,8 @@ pub(super) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, seq: u64, 
         return Ok(());
     }
     if seq == taken + 1 {
+        // Not taken while others remember the inode: the sender repeats it.
+        leases::may_change(t, s, fs, client, &[ino_of(&note)])?;
         t.attempt(|t| apply(t, s, fs, note))?;
         t.put(key, seq.to_le_bytes().to_vec());
         s.peers.post.taken.insert(from, seq);
@@ -192,8 +202,9 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
             // Nobody hears of a note before the change that causes it is committed; the last one is the newest.
             wait_for(t, &keys::outbox(t.partition, *to, *seq));
         }
-        for (seq, NoteRec { fs, note, .. }) in out.unacked.iter().take(RESEND_AT_ONCE) {
-            t.after(Effect::Peer(*to, PeerMsg::Note { seq: *seq, fs: *fs, note: *note }));
+        for (seq, NoteRec { fs, note, op }) in out.unacked.iter().take(RESEND_AT_ONCE) {
+            let note = PeerMsg::Note { seq: *seq, fs: *fs, client: op.client, note: *note };
+            t.after(Effect::Peer(*to, note));
         }
     }
     let acked = &mut s.peers.post.acked;
@@ -216,7 +227,8 @@ fn apply(t: &mut Txn<'_>, s: &mut State, fs: FsId, note: Note) -> Result<()> {
     }
 }
 
-fn ino_of(note: &Note) -> Ino {
+/// The inode that a note changes.
+pub(super) fn ino_of(note: &Note) -> Ino {
     match note {
         Note::Unlinked { ino, .. } | Note::Renamed { ino, .. } => *ino,
     }

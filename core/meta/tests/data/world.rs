@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, DriveId, FsId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
+use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
 use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
@@ -101,6 +101,7 @@ fn config(term: u64, drives: Vec<DriveId>) -> Config {
         partition: P,
         partitions: 1,
         term: Term(term),
+        host: HostId(1),
         data: 2,
         parity: 1,
         shard_bytes: SHARD_BYTES,
@@ -226,10 +227,11 @@ impl World {
         self.part.step(Now { mono_ms: self.now_ms, wall }, event, &mut effects);
         for effect in effects {
             match effect {
-                Effect::Reply(token, result) => self.answered(token, result)?,
+                Effect::Reply(token, answer) => self.answered(token, answer.result)?,
                 Effect::Propose(entry) => self.proposed(entry)?,
                 Effect::Drive(id, drive, op) => self.calls.push((id, drive, op)),
                 Effect::Job(job) => self.asked(job)?,
+                Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
             }
         }

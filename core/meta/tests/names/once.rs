@@ -143,7 +143,7 @@ fn a_late_double_of_a_refused_move_finds_nobody_who_waits() {
     assert_eq!(away.run(&body).map(drop), Err(ErrorKind::NotEmpty));
     let op = OpId { client: ME, seq: away.seq };
     away.run(&Op::Rmdir { dir: full, name: b"inside".to_vec() }).expect("now it would be possible");
-    let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
+    let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
     let (from, home) = (away.to.partition(3), Ino::root(FS).partition(3));
     away.world.inject(from, home, PeerMsg::Forward { request: Box::new(request) });
     let tree = away.whole_tree();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use braid_base::ErrorKind;
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, FsId, Index, Ino, OpId, PartitionId, Term};
+use braid_base::ids::{ClientId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
 use braid_base::msg::fs::{Cred, FsResult, Op, Request};
 use braid_base::msg::peer::PeerMsg;
 use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token, Variant};
@@ -118,6 +118,7 @@ impl World {
             partition,
             partitions,
             term: Term(1),
+            host: HostId(1),
             data: 4,
             parity: 2,
             shard_bytes: 1 << 20,
@@ -140,10 +141,10 @@ impl World {
         self.nodes[at].partition.step(now, event, &mut out);
         for effect in out {
             match effect {
-                Effect::Reply(token, result) => drop(self.replies.insert(token, result)),
+                Effect::Reply(token, answer) => drop(self.replies.insert(token, answer.result)),
                 Effect::Propose(entry) => self.nodes[at].proposed.push_back(entry),
                 Effect::Peer(to, message) => self.net.push((PartitionId(at as u16), to, message)),
-                Effect::Drive(..) | Effect::Job(_) => {}
+                Effect::Drive(..) | Effect::Job(_) | Effect::Push(_) => {}
             }
         }
     }
@@ -245,8 +246,15 @@ impl World {
             call.send_ms = self.now_ms + RETRY_MS;
             call.sent += 1;
             let cred = Cred { uid: 7, gid: 8 };
-            let request =
-                Request { op: call.op, done_upto: call.done_upto, fs: FS, cred, early: false, body: call.body.clone() };
+            let request = Request {
+                op: call.op,
+                session: 0,
+                done_upto: call.done_upto,
+                fs: FS,
+                cred,
+                early: false,
+                body: call.body.clone(),
+            };
             self.step(usize::from(call.to.0), Event::Request(call.token, request));
         }
         None

@@ -1,16 +1,18 @@
 //! Requests about names and directories.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use braid_base::attr::{Attr, FileType};
+use braid_base::ids::Ino;
 use braid_base::msg::fs::RenameMode;
-use braid_client::fs::{Create, Entry};
+use braid_client::fs::Create;
 
 use super::{Door, cred, open_flags};
 use crate::attrs::{kind, kind_of_mode, permissions};
 use crate::calls::Calls;
 use crate::listing::{self, Listing};
-use crate::wire::encode::{Body, Listed};
+use crate::wire::encode::{Body, Entry as Shown, Listed};
 use crate::wire::errno::Errno;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Header, Node};
@@ -18,7 +20,10 @@ use crate::wire::request::{Header, Node};
 impl Door {
     pub(super) fn lookup(&self, header: &Header, name: &[u8], reply: Reply) {
         let (dir, name) = (self.calls.numbers.inode(header.node), name.to_vec());
-        self.start_entry(reply, |calls| async move { calls.lookup(dir, &name).await });
+        self.start_entry(reply, |calls| async move {
+            let found = calls.lookup(dir, &name).await?;
+            Ok(calls.shown(dir, &name, &found))
+        });
     }
 
     pub(super) fn mknod(&self, header: &Header, name: &[u8], modes: (u32, u32), rdev: u32, reply: Reply) {
@@ -41,18 +46,24 @@ impl Door {
     /// Makes something that is not opened with it.
     fn make(&self, header: &Header, name: &[u8], what: Create, reply: Reply) {
         let (cred, dir, name) = (cred(header), self.calls.numbers.inode(header.node), name.to_vec());
-        self.start_entry(reply, |calls| async move { calls.make(cred, dir, &name, what).await });
+        self.start_entry(reply, |calls| async move {
+            let made = calls.make(cred, dir, &name, what).await?;
+            Ok(calls.shown(dir, &name, &made))
+        });
     }
 
     pub(super) fn create(&self, header: &Header, name: &[u8], modes: (u32, u32), flags: i32, reply: Reply) {
         let (cred, numbers) = (cred(header), self.calls.numbers);
         let (dir, name, modes) =
             (numbers.inode(header.node), name.to_vec(), (permissions(modes.0), permissions(modes.1)));
-        let work = |calls: Arc<Calls>| async move { calls.create(cred, dir, &name, modes, flags).await };
+        let work = |calls: Arc<Calls>| async move {
+            let (entry, keep) = calls.create(cred, dir, &name, modes, flags).await?;
+            Ok((entry.ino, calls.shown(dir, &name, &entry), keep))
+        };
         let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
-        self.start(reply, work, move |reply, (entry, keep): (Entry, bool)| {
-            let body = Body::new().entry(&numbers.entry(&entry.attr)).opened(open_flags(flags, keep));
-            Self::hand_over(calls, &runtime, entry.ino, reply, &body);
+        self.start(reply, work, move |reply, (ino, entry, keep): (Ino, Shown, bool)| {
+            let body = Body::new().entry(&entry).opened(open_flags(flags, keep));
+            Self::hand_over(calls, &runtime, ino, reply, &body);
         });
     }
 
@@ -77,7 +88,10 @@ impl Door {
     pub(super) fn link(&self, header: &Header, node: Node, name: &[u8], reply: Reply) {
         let numbers = self.calls.numbers;
         let (ino, dir, name) = (numbers.inode(node), numbers.inode(header.node), name.to_vec());
-        self.start_entry(reply, |calls| async move { calls.link(ino, dir, &name).await });
+        self.start_entry(reply, |calls| async move {
+            let linked = calls.link(ino, dir, &name).await?;
+            Ok(calls.shown(dir, &name, &linked))
+        });
     }
 
     pub(super) fn readdir(&self, header: &Header, off: u64, room: u32, reply: Reply) {
@@ -98,15 +112,18 @@ impl Door {
     }
 
     pub(super) fn readdirplus(&self, header: &Header, off: u64, room: u32, reply: Reply) {
-        let (dir, numbers) = (self.calls.numbers.inode(header.node), self.calls.numbers);
+        let (dir, calls) = (self.calls.numbers.inode(header.node), Arc::clone(&self.calls));
         let work = |calls: Arc<Calls>| async move { listing::after(&calls, dir, off, room, true).await };
         self.start(reply, work, move |reply, list: Listing| {
             let directory = |ino| Attr { ino, kind: FileType::Directory, ..Attr::default() };
             // The kernel takes no attributes from the dots, only number and type.
-            let dots = list.dots.iter().map(|(cookie, ino, name)| (*cookie, numbers.entry(&directory(*ino)), *name));
+            let dot = |ino| calls.numbers.entry(&directory(ino), (Duration::ZERO, Duration::ZERO));
+            let dots = list.dots.iter().map(|(cookie, ino, name)| (*cookie, dot(*ino), *name));
             // A name without attributes is gone since it was listed.
-            let names =
-                list.names.iter().filter_map(|e| Some((e.cookie, numbers.entry(e.attr.as_ref()?), &e.name[..])));
+            let names = list
+                .names
+                .iter()
+                .filter_map(|e| Some((e.cookie, calls.shown_attr(dir, &e.name, e.attr.as_ref()?), &e.name[..])));
             let mut listed = Listed::new(room);
             let mut all = dots.chain(names);
             while all.next().is_some_and(|(cookie, entry, name)| listed.add_entry(cookie, name, &entry)) {}

@@ -24,12 +24,13 @@ pub(crate) struct Attr {
     pub(crate) block_bytes: u32,
 }
 
-/// An entry: attributes, and how long they and the name may be believed.
+/// An entry: attributes, and how long the name and they may be believed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) attr: Attr,
     pub(crate) generation: u64,
-    pub(crate) ttl: Duration,
+    pub(crate) name_ttl: Duration,
+    pub(crate) attr_ttl: Duration,
 }
 
 /// How full a file system is, in blocks of `block_bytes`.
@@ -140,9 +141,10 @@ impl Body {
     }
 
     fn put_entry(&mut self, entry: &Entry) {
-        let (sec, ns) = (entry.ttl.as_secs(), entry.ttl.subsec_nanos());
-        let body = Self(std::mem::take(&mut self.0)).u64(entry.attr.node.0).u64(entry.generation).u64(sec).u64(sec);
-        self.0 = body.u32(ns).u32(ns).bare_attr(&entry.attr).0;
+        let (name, attr) = (entry.name_ttl, entry.attr_ttl);
+        let body = Self(std::mem::take(&mut self.0)).u64(entry.attr.node.0).u64(entry.generation);
+        let body = body.u64(name.as_secs()).u64(attr.as_secs()).u32(name.subsec_nanos()).u32(attr.subsec_nanos());
+        self.0 = body.bare_attr(&entry.attr).0;
     }
 
     fn bare_attr(self, a: &Attr) -> Self {
@@ -229,7 +231,8 @@ mod tests {
             rdev: 0,
             block_bytes: 4096,
         };
-        Entry { attr, generation: 9, ttl: Duration::from_millis(1_500) }
+        let (name_ttl, attr_ttl) = (Duration::from_millis(1_500), Duration::from_millis(2_250));
+        Entry { attr, generation: 9, name_ttl, attr_ttl }
     }
 
     fn u64_at(bytes: &[u8], at: usize) -> u64 {
@@ -246,7 +249,7 @@ mod tests {
         let len = |body: Body| body.bytes().len();
         assert_eq!(len(Body::new().entry(&entry)), 128);
         assert_eq!(len(Body::new().entry(&entry).opened(1)), 144);
-        assert_eq!(len(Body::new().attr(&entry.attr, entry.ttl)), 104);
+        assert_eq!(len(Body::new().attr(&entry.attr, entry.attr_ttl)), 104);
         assert_eq!((len(Body::new().size(1)), len(Body::new().offset(1)), len(Body::new().opened(0))), (8, 8, 16));
         assert_eq!(len(Body::new().lock(0, 1, 2, 3)), 24);
         let space = Space { blocks: 1, free: 2, inodes: 3, free_inodes: 4, block_bytes: 5, name_bytes_max: 6 };

@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use braid_base::ids::{ClientId, DriveId, FsId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{FsResult, Request};
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
 use braid_client::session::Patience;
 use braid_client::{BoxFuture, Fs, Session, Wire};
 use braid_fuse::{Mount, Mounts, Options};
@@ -27,7 +28,7 @@ struct Live {
 }
 
 impl Wire for Live {
-    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<FsResult> {
+    fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
         self.world.partition(p, req)
     }
 

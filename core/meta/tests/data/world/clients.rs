@@ -19,7 +19,7 @@ impl World {
         let op = OpId { client: CLIENT, seq: self.seq };
         let token = Token(self.seq);
         self.acts.insert(op, act);
-        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
+        let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         Ok((op, token))
     }
@@ -61,7 +61,7 @@ impl World {
     pub fn sync_expecting_refusal(&mut self, body: Op) -> Result<FsResult, String> {
         self.seq += 1;
         let (op, token) = (OpId { client: CLIENT, seq: self.seq }, Token(self.seq));
-        let request = Request { op, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
+        let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         self.commit(usize::MAX)?;
         self.replies.remove(&token).ok_or(format!("no answer to {token:?} although all is committed"))

@@ -1,0 +1,233 @@
+//! What this client may answer from memory, and how it gives that back: the shell around [`Core`].
+//!
+//! [`Leases`] is asked on every call and told every answer; [`Leases::run`] sends heartbeats and gives leases back.
+//! Without `run`, or over a wire without pushes, there are no sessions and everything is asked.
+
+mod cache;
+mod core;
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
+use std::task::{Poll, Waker};
+
+use braid_base::attr::Attr;
+use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
+use braid_base::msg::fs::Op;
+use braid_base::msg::lease::{Answer, LeaseKind, Push};
+
+pub use self::core::{Asked, Core, CoreMutation, Effect, Event};
+use crate::wire::{BoxFuture, PushSink, Wire};
+
+/// How often the machine looks at its clock, milliseconds.
+const TICK_MS: u64 = 500;
+
+/// Who holds back or remembers more than attributes and names: told when that must end.
+pub trait Holder: Send + Sync {
+    /// Write what is held back of `ino`, and hold nothing more back; ready when that is done or has failed for good.
+    /// With `keep` what was read may still be remembered. Writes go out under the session that was current when the
+    /// data was taken.
+    fn flush(&self, fs: FsId, ino: Ino, keep: Option<LeaseKind>) -> BoxFuture<()>;
+
+    /// Forget what was read of `ino`, and of these names in it. Returns at once.
+    fn forget(&self, fs: FsId, ino: Ino, names: &[Vec<u8>]);
+
+    /// Ready when everything that was to be forgotten until now is, as far as that can be waited for: before that no
+    /// lease is given back.
+    fn forgotten(&self) -> BoxFuture<()>;
+
+    /// The session in `p` is lost: what is held back of inodes there must not be written any more. Returns at once.
+    fn lost(&self, p: PartitionId);
+}
+
+/// Who sends what the leases have to say: the client's session.
+pub(crate) trait Asker: Send + Sync {
+    /// The client.
+    fn client(&self) -> ClientId;
+
+    /// A message about session `session` of partition `p`: heartbeats are sent once, others until they are answered.
+    fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>>;
+}
+
+/// Sessions and leases of one client.
+pub struct Leases {
+    wire: Arc<dyn Wire>,
+    core: Mutex<Core>,
+    /// What `run` has to do, and its waker.
+    todo: Mutex<Todo>,
+    holders: RwLock<Vec<Weak<dyn Holder>>>,
+}
+
+#[derive(Default)]
+struct Todo {
+    effects: VecDeque<Effect>,
+    waker: Option<Waker>,
+    runs: bool,
+}
+
+impl Leases {
+    /// Those of `client`. `home`: the host in whose server process the client lives, if so.
+    pub(crate) fn new(wire: Arc<dyn Wire>, client: ClientId, home: Option<HostId>) -> Arc<Self> {
+        let core = Mutex::new(Core::new(client, wire.partitions(), home));
+        Arc::new(Self { wire, core, todo: Mutex::default(), holders: RwLock::default() })
+    }
+
+    /// Adds someone to be told.
+    pub fn add_holder(&self, holder: Weak<dyn Holder>) {
+        self.holders.write().expect("nothing panics while it holds the list").push(holder);
+    }
+
+    /// To be noted when a request to `p` is sent; it goes under `fixed` or else the session that there is.
+    pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>) -> Asked {
+        let (current, stamp) = {
+            let core = self.core();
+            (core.session(p), core.asking())
+        };
+        if current == 0 && self.todo().runs {
+            self.step(Event::Wanted(p));
+        }
+        Asked { session: fixed.unwrap_or(current), stamp }
+    }
+
+    /// The attributes of an inode, if they are certain.
+    pub fn attr(&self, fs: FsId, ino: Ino) -> Option<Attr> {
+        self.core().attr(fs, ino, self.wire.now_ms()).cloned()
+    }
+
+    /// What a name stands for, if that is certain; `Some(None)`: it is not there.
+    pub fn name(&self, fs: FsId, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        self.core().name(fs, dir, name, self.wire.now_ms())
+    }
+
+    /// True if there is a session in the partition of `ino`: a lease can be had.
+    pub fn is_live(&self, ino: Ino) -> bool {
+        self.core().session(ino.partition(self.wire.partitions())) > 0
+    }
+
+    /// The lease on `ino` that counts now, and the session that it is of.
+    pub fn held(&self, fs: FsId, ino: Ino) -> Option<(LeaseKind, u64)> {
+        let core = self.core();
+        let kind = core.lease(fs, ino, self.wire.now_ms())?;
+        Some((kind, core.session(ino.partition(self.wire.partitions()))))
+    }
+
+    /// Attributes and names remembered.
+    pub fn remembered(&self) -> usize {
+        self.core().len()
+    }
+
+    /// The answer to a request.
+    pub(crate) fn answered(&self, p: PartitionId, asked: Asked, fs: FsId, op: &Op, answer: &Answer) {
+        self.step(Event::Answered { p, asked, fs, op, answer });
+    }
+
+    /// A change may take effect without anybody knowing.
+    pub(crate) fn doubt(&self) {
+        self.step(Event::Doubt);
+    }
+
+    /// Keeps sessions alive and gives leases back, until `session` is gone. Run it as a task.
+    pub(crate) async fn run(self: Arc<Self>, session: Weak<dyn Asker>) {
+        let sink: Arc<dyn PushSink> = self.clone();
+        let Some(client) = session.upgrade().map(|session| session.client()) else { return };
+        if !self.wire.listen(client, sink) {
+            return;
+        }
+        self.todo().runs = true;
+        let mut tasks: Vec<BoxFuture<()>> = Vec::new();
+        loop {
+            let mut pause = self.wire.sleep_ms(TICK_MS);
+            poll_fn(|cx| {
+                self.todo().waker = Some(cx.waker().clone());
+                if pause.as_mut().poll(cx).is_ready() {
+                    return Poll::Ready(());
+                }
+                let mut ready = false;
+                loop {
+                    let before = tasks.len();
+                    tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+                    ready |= tasks.len() < before;
+                    let Some(effect) = self.todo().effects.pop_front() else { break };
+                    tasks.push(Box::pin(Arc::clone(&self).carry_out(session.clone(), effect)));
+                }
+                if ready { Poll::Ready(()) } else { Poll::Pending }
+            })
+            .await;
+            if session.strong_count() == 0 {
+                return;
+            }
+            self.step(Event::Tick);
+        }
+    }
+
+    async fn carry_out(self: Arc<Self>, session: Weak<dyn Asker>, effect: Effect) {
+        match effect {
+            Effect::Flush { fs, ino, keep } => {
+                for holder in self.holders() {
+                    holder.flush(fs, ino, keep).await;
+                }
+                self.step(Event::Flushed { fs, ino });
+            }
+            Effect::Ask { p, session: number, body } => {
+                let Some(session) = session.upgrade() else { return };
+                if matches!(body, Op::ReleaseLease { .. }) {
+                    for holder in self.holders() {
+                        holder.forgotten().await;
+                    }
+                }
+                let sent_ms = self.wire.now_ms();
+                // A heartbeat that was silent for long counts from when it was sent: it is not repeated here.
+                let Some(answer) = session.ask(p, number, body.clone()).await else { return };
+                let answer = &answer;
+                match body {
+                    Op::Hello { .. } => self.step(Event::Hello { p, session: number, sent_ms, answer }),
+                    Op::Reassert { .. } => self.step(Event::Reasserted { p, session: number, sent_ms, answer }),
+                    _ => {}
+                }
+            }
+            Effect::Forget { .. } | Effect::Lost { .. } => {}
+        }
+    }
+
+    fn step(&self, event: Event<'_>) {
+        let mut out = Vec::new();
+        self.core().step(self.wire.now_ms(), event, &mut out);
+        if out.is_empty() {
+            return;
+        }
+        // What must be forgotten is forgotten before anybody hears that it was.
+        for effect in &out {
+            match effect {
+                Effect::Forget { fs, ino, names } => {
+                    self.holders().iter().for_each(|holder| holder.forget(*fs, *ino, names));
+                }
+                Effect::Lost { p } => self.holders().iter().for_each(|holder| holder.lost(*p)),
+                Effect::Ask { .. } | Effect::Flush { .. } => {}
+            }
+        }
+        let mut todo = self.todo();
+        todo.effects.extend(out.into_iter().filter(|e| matches!(e, Effect::Ask { .. } | Effect::Flush { .. })));
+        if let (false, Some(waker)) = (todo.effects.is_empty(), &todo.waker) {
+            waker.wake_by_ref();
+        }
+    }
+
+    fn holders(&self) -> Vec<Arc<dyn Holder>> {
+        let holders = self.holders.read().expect("nothing panics while it holds the list");
+        holders.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    fn core(&self) -> MutexGuard<'_, Core> {
+        self.core.lock().expect("nothing panics while it holds the leases")
+    }
+
+    fn todo(&self) -> MutexGuard<'_, Todo> {
+        self.todo.lock().expect("nothing panics while it holds the list")
+    }
+}
+
+impl PushSink for Leases {
+    fn pushed(&self, push: Push) {
+        self.step(Event::Pushed(push));
+    }
+}

@@ -1,0 +1,598 @@
+//! The client's side of sessions and leases, as a pure machine: `step(event) -> effects`.
+//!
+//! A session per partition: *idle* → `Hello` → *live* → lost → *idle*, with the next number. A live one counts until
+//! `SESSION_VALID_MS` after the last accepted heartbeat was sent; beyond that nothing is answered from memory until
+//! the partition says that the session still lives. A higher term than known means a new primary: shared leases are
+//! forgotten, exclusive ones, opens and locks are asserted again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::attr::Attr;
+use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
+use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
+use braid_base::msg::fs::{LockKind, LockSpec, Op, RenameMode, Reply};
+use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
+use braid_base::{ErrorKind, Result};
+
+use super::cache::{Cache, Key, Seen};
+
+/// A heartbeat without an answer is sent again after this time, milliseconds.
+const RETRY_MS: u64 = 1_000;
+/// Leases that one message gives back.
+const RELEASES_AT_ONCE: usize = 512;
+/// Leases given back for one answer that needs room.
+const EVICT_AT_ONCE: usize = 16;
+/// How long a change with unknown outcome may still take effect: twice the patience of a session, milliseconds.
+const DOUBT_MS: u64 = 60_000;
+
+/// Rules that a test may break to show that it notices. A product build has no way to choose one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CoreMutation {
+    /// Grants of an older term are taken.
+    StaleTerm,
+    /// Grants that were overtaken by their recall are taken.
+    RecallCross,
+    /// Grants of an earlier session are taken.
+    StaleSession,
+}
+
+/// When and how a request was sent: to be noted before, and told with its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The session that it names; 0: none.
+    pub session: u64,
+    /// From [`Core::asking`].
+    pub stamp: u64,
+}
+
+/// What the machine hears.
+#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
+#[derive(Clone, Debug)]
+pub enum Event<'a> {
+    /// Time has passed (about twice a second).
+    Tick,
+    /// A request is about to go to this partition: a session there is worth having.
+    Wanted(PartitionId),
+    /// The answer to a `Hello` of session `session` that was sent at `sent_ms`.
+    Hello { p: PartitionId, session: u64, sent_ms: u64, answer: &'a Answer },
+    /// The answer to a `Reassert` of session `session` that was sent at `sent_ms`.
+    Reasserted { p: PartitionId, session: u64, sent_ms: u64, answer: &'a Answer },
+    /// A partition pushed something.
+    Pushed(Push),
+    /// What was held back under this lease is written (or given up).
+    Flushed { fs: FsId, ino: Ino },
+    /// The answer to a request of file system `fs`.
+    Answered { p: PartitionId, asked: Asked, fs: FsId, op: &'a Op, answer: &'a Answer },
+    /// A request may or may not take effect, now or later: nobody knows.
+    Doubt,
+}
+
+/// What the machine says.
+#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
+#[derive(Clone, Debug)]
+pub enum Effect {
+    /// Send this to a partition under `session`. Answers of `Hello` and `Reassert` come back as events.
+    Ask { p: PartitionId, session: u64, body: Op },
+    /// Write what is held back of this inode, and hold nothing more back; then say [`Event::Flushed`]. With `keep`
+    /// what was read may still be remembered.
+    Flush { fs: FsId, ino: Ino, keep: Option<LeaseKind> },
+    /// Forget what was read of this inode, in the kernel too; of a directory, these names.
+    Forget { fs: FsId, ino: Ino, names: Vec<Vec<u8>> },
+    /// Everything that was held back of inodes of this partition is lost.
+    Lost { p: PartitionId },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Beginning,
+    Live,
+}
+
+struct Part {
+    phase: Phase,
+    /// The session in use, or the last one.
+    session: u64,
+    term: Term,
+    valid_until: u64,
+    /// When to send the next heartbeat.
+    hello_ms: u64,
+    wanted: bool,
+    releases: Vec<Release>,
+}
+
+/// The machine of one client.
+pub struct Core {
+    client: ClientId,
+    home: Option<HostId>,
+    parts: Vec<Part>,
+    cache: Cache,
+    opens: BTreeMap<Key, u32>,
+    locks: BTreeMap<Key, Vec<LockSpec>>,
+    doubt_until: u64,
+    mutation: Option<CoreMutation>,
+}
+
+impl Core {
+    /// The machine of `client` in a cluster of `partitions`. `home`: the host in whose server process it lives, if so.
+    pub fn new(client: ClientId, partitions: u16, home: Option<HostId>) -> Self {
+        let idle = || Part {
+            phase: Phase::Idle,
+            session: 0,
+            term: Term(0),
+            valid_until: 0,
+            hello_ms: 0,
+            wanted: false,
+            releases: Vec::new(),
+        };
+        let parts = (0..partitions).map(|_| idle()).collect();
+        Self {
+            client,
+            home,
+            parts,
+            cache: Cache::new(partitions),
+            opens: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            doubt_until: 0,
+            mutation: None,
+        }
+    }
+
+    /// Leaves a rule out, to prove that the tests see it.
+    #[doc(hidden)]
+    pub fn leave_out(&mut self, mutation: Option<CoreMutation>) {
+        self.mutation = mutation;
+    }
+
+    /// The session to name in a request to `p`; 0 if there is none yet.
+    pub fn session(&self, p: PartitionId) -> u64 {
+        self.parts.get(usize::from(p.0)).filter(|part| part.phase == Phase::Live).map_or(0, |part| part.session)
+    }
+
+    /// The stamp of a request that is sent now.
+    pub fn asking(&self) -> u64 {
+        self.cache.asking()
+    }
+
+    /// The attributes of an inode, if they are certain.
+    pub fn attr(&self, fs: FsId, ino: Ino, now: u64) -> Option<&Attr> {
+        let node = self.cache.node((fs, ino))?;
+        let is_certain = node.leaving.is_none() && self.is_valid(node.partition, now);
+        if is_certain { self.cache.attr((fs, ino)) } else { None }
+    }
+
+    /// What a name stands for, if that is certain; `Some(None)`: it is not there.
+    pub fn name(&self, fs: FsId, dir: Ino, name: &[u8], now: u64) -> Option<Option<Ino>> {
+        let node = self.cache.node((fs, dir))?;
+        let is_certain = node.leaving.is_none() && self.is_valid(node.partition, now);
+        if is_certain { self.cache.find(fs, dir, name) } else { None }
+    }
+
+    /// The lease on an inode that counts now. With an exclusive one changes may be held back, as long as they are
+    /// written under the session that [`Core::session`] says now.
+    pub fn lease(&self, fs: FsId, ino: Ino, now: u64) -> Option<LeaseKind> {
+        let node = self.cache.node((fs, ino))?;
+        (node.leaving.is_none() && self.is_valid(node.partition, now)).then_some(node.kind)
+    }
+
+    /// Attributes and names remembered.
+    pub fn len(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// True if nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.cache.len() == 0
+    }
+
+    fn is_valid(&self, p: PartitionId, now: u64) -> bool {
+        let part = self.parts.get(usize::from(p.0));
+        now >= self.doubt_until && part.is_some_and(|part| part.phase == Phase::Live && now < part.valid_until)
+    }
+
+    /// Takes one event; pushes what follows from it. `now`: milliseconds on the client's own clock.
+    pub fn step(&mut self, now: u64, event: Event<'_>, out: &mut Vec<Effect>) {
+        match event {
+            Event::Tick => self.tick(now, out),
+            Event::Wanted(p) => self.wanted(p, now, out),
+            Event::Hello { p, session, sent_ms, answer } => self.hello(p, session, sent_ms, answer, now, out),
+            Event::Reasserted { p, session, sent_ms, answer } => {
+                if self.is_of(p, session) && answer.term == self.part(p).term && answer.result.is_ok() {
+                    let part = self.part(p);
+                    part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
+                }
+                self.lost_if(p, session, answer, out);
+            }
+            Event::Pushed(push) => self.pushed(&push, now, out),
+            Event::Flushed { fs, ino } => self.flushed((fs, ino), out),
+            Event::Answered { p, asked, fs, op, answer } => {
+                if usize::from(p.0) < self.parts.len() {
+                    self.answered(p, asked, fs, op, answer, now, out);
+                }
+            }
+            Event::Doubt => {
+                self.doubt_until = now + DOUBT_MS;
+                for p in (0..self.parts.len() as u16).map(PartitionId) {
+                    for key in self.cache.keys_of(p) {
+                        self.leave(key, out);
+                    }
+                    self.give_back(p, 1, out);
+                }
+            }
+        }
+    }
+
+    fn part(&mut self, p: PartitionId) -> &mut Part {
+        &mut self.parts[usize::from(p.0)]
+    }
+
+    fn is_of(&self, p: PartitionId, session: u64) -> bool {
+        self.parts.get(usize::from(p.0)).is_some_and(|part| part.phase != Phase::Idle && part.session == session)
+    }
+
+    fn tick(&mut self, now: u64, out: &mut Vec<Effect>) {
+        for p in (0..self.parts.len() as u16).map(PartitionId) {
+            let part = self.part(p);
+            if part.phase == Phase::Idle && part.wanted {
+                self.begin(p, now, out);
+            } else if part.phase != Phase::Idle && now >= part.hello_ms {
+                self.say_hello(p, now, out);
+            }
+            self.give_back(p, 1, out);
+        }
+        self.cache.tidy();
+    }
+
+    fn wanted(&mut self, p: PartitionId, now: u64, out: &mut Vec<Effect>) {
+        let Some(part) = self.parts.get_mut(usize::from(p.0)) else { return };
+        part.wanted = true;
+        if part.phase == Phase::Idle && part.session == 0 {
+            self.begin(p, now, out);
+        }
+    }
+
+    fn begin(&mut self, p: PartitionId, now: u64, out: &mut Vec<Effect>) {
+        let part = self.part(p);
+        (part.phase, part.session, part.valid_until) = (Phase::Beginning, part.session + 1, 0);
+        self.say_hello(p, now, out);
+    }
+
+    fn say_hello(&mut self, p: PartitionId, now: u64, out: &mut Vec<Effect>) {
+        let home = self.home;
+        let part = self.part(p);
+        part.hello_ms = now + RETRY_MS;
+        let begin = part.phase == Phase::Beginning;
+        out.push(Effect::Ask { p, session: part.session, body: Op::Hello { begin, home } });
+    }
+
+    fn hello(&mut self, p: PartitionId, session: u64, sent_ms: u64, answer: &Answer, now: u64, out: &mut Vec<Effect>) {
+        if !self.is_of(p, session) || answer.term < self.part(p).term {
+            return;
+        }
+        self.saw_term(p, answer.term, out);
+        let part = self.part(p);
+        match &answer.result {
+            Ok(Reply::Session { reassert: false }) => {
+                part.phase = Phase::Live;
+                part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
+                part.hello_ms = sent_ms + HEARTBEAT_MS;
+            }
+            Ok(Reply::Session { reassert: true }) => {
+                part.phase = Phase::Live;
+                part.hello_ms = now + RETRY_MS;
+                let holdings = self.holdings(p);
+                out.push(Effect::Ask { p, session, body: Op::Reassert { holdings } });
+            }
+            _ => self.lost_if(p, session, answer, out),
+        }
+    }
+
+    /// What is held in `p`. Shared leases are not named, so they are not held any more.
+    fn holdings(&mut self, p: PartitionId) -> Holdings {
+        let partitions = self.parts.len() as u16;
+        let here = |key: &Key| key.1.partition(partitions) == p;
+        let opens = self.opens.iter().filter(|(key, _)| here(key)).map(|(key, count)| (key.0, key.1, *count));
+        let locks = self.locks.iter().filter(|(key, _)| here(key));
+        let locks = locks.flat_map(|(key, locks)| locks.iter().map(|lock| (key.0, key.1, *lock)));
+        let writes = self.cache.keys_of(p).into_iter().filter_map(|key| {
+            let node = self.cache.node(key)?;
+            (node.kind == LeaseKind::Exclusive).then_some((key.0, key.1, node.seq))
+        });
+        Holdings { opens: opens.collect(), writes: writes.collect(), locks: locks.collect() }
+    }
+
+    /// A higher term: what was read may be changed as soon as the new primary has heard of us.
+    fn saw_term(&mut self, p: PartitionId, term: Term, out: &mut Vec<Effect>) {
+        if term <= self.part(p).term {
+            return;
+        }
+        let was = std::mem::replace(&mut self.part(p).term, term);
+        if was != Term(0) {
+            self.forget_shared(p, out);
+            self.part(p).releases.clear();
+            self.part(p).hello_ms = 0;
+        }
+    }
+
+    fn lost_if(&mut self, p: PartitionId, session: u64, answer: &Answer, out: &mut Vec<Effect>) {
+        let is_lost = answer.result.as_ref().is_err_and(|error| error.kind() == ErrorKind::SessionLost);
+        if is_lost && session > 0 && self.is_of(p, session) {
+            self.lose(p, out);
+        }
+    }
+
+    fn lose(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
+        let part = self.part(p);
+        part.phase = Phase::Idle;
+        part.releases.clear();
+        out.push(Effect::Lost { p });
+        for (fs, ino) in self.cache.keys_of(p) {
+            let names = self.cache.remove((fs, ino)).map_or(Vec::new(), |gone| gone.names);
+            out.push(Effect::Forget { fs, ino, names });
+        }
+        let partitions = self.parts.len() as u16;
+        self.opens.retain(|key, _| key.1.partition(partitions) != p);
+        self.locks.retain(|key, _| key.1.partition(partitions) != p);
+    }
+
+    fn forget_shared(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
+        for key in self.cache.keys_of(p) {
+            let is_shared = self.cache.node(key).is_some_and(|node| node.kind == LeaseKind::Shared);
+            if is_shared {
+                self.leave(key, out);
+            }
+        }
+    }
+
+    /// Gives a lease back unasked: an exclusive one when its owner has written what it held back.
+    fn leave(&mut self, key: Key, out: &mut Vec<Effect>) {
+        let Some(node) = self.cache.node_mut(key) else { return };
+        if node.kind == LeaseKind::Exclusive {
+            let seq = node.seq;
+            match &mut node.leaving {
+                Some((_, keep)) => *keep = None,
+                None => {
+                    node.leaving = Some((seq, None));
+                    out.push(Effect::Flush { fs: key.0, ino: key.1, keep: None });
+                }
+            }
+            return;
+        }
+        if let Some(gone) = self.cache.remove(key) {
+            self.part(gone.partition).releases.push(gone.release);
+            out.push(Effect::Forget { fs: key.0, ino: key.1, names: gone.names });
+        }
+    }
+
+    fn give_back(&mut self, p: PartitionId, least: usize, out: &mut Vec<Effect>) {
+        let part = self.part(p);
+        if part.phase != Phase::Live || part.releases.len() < least {
+            return;
+        }
+        let (session, all) = (part.session, std::mem::take(&mut part.releases));
+        for leases in all.chunks(RELEASES_AT_ONCE) {
+            let body = Op::ReleaseLease { leases: leases.to_vec() };
+            out.push(Effect::Ask { p, session, body });
+        }
+    }
+
+    fn pushed(&mut self, push: &Push, now: u64, out: &mut Vec<Effect>) {
+        let p = push.from;
+        if push.to != self.client || !self.is_of(p, push.session) || push.term < self.part(p).term {
+            return;
+        }
+        self.saw_term(p, push.term, out);
+        match push.body {
+            PushBody::Recall { fs, ino, seq, keep } => self.recalled(p, (fs, ino), seq, keep, out),
+            PushBody::Evicted => self.lose(p, out),
+            PushBody::Reassert => self.say_hello(p, now, out),
+        }
+    }
+
+    fn recalled(&mut self, p: PartitionId, key: Key, seq: u64, keep: Option<LeaseKind>, out: &mut Vec<Effect>) {
+        if self.mutation != Some(CoreMutation::RecallCross) {
+            self.cache.raise(p, key.1, seq);
+        }
+        let session = self.part(p).session;
+        let Some(node) = self.cache.node_mut(key) else {
+            let release = Release { fs: key.0, ino: key.1, seq, keep: None };
+            return out.push(Effect::Ask { p, session, body: Op::ReleaseLease { leases: vec![release] } });
+        };
+        if node.seq > seq {
+            return;
+        }
+        if let Some((upto, kept)) = node.leaving {
+            node.leaving = Some((seq.max(upto), keep.min(kept)));
+            return;
+        }
+        node.leaving = Some((seq, keep));
+        if node.kind == LeaseKind::Exclusive {
+            return out.push(Effect::Flush { fs: key.0, ino: key.1, keep });
+        }
+        self.flushed(key, out);
+    }
+
+    /// Nothing is held back any more: the lease, or part of it, goes.
+    fn flushed(&mut self, key: Key, out: &mut Vec<Effect>) {
+        let Some(node) = self.cache.node_mut(key) else { return };
+        let Some((seq, keep)) = node.leaving.take() else { return };
+        let p = node.partition;
+        if keep.is_some() {
+            node.kind = LeaseKind::Shared;
+        } else {
+            let gone = match self.mutation {
+                Some(CoreMutation::RecallCross) => self.cache.remove_unmarked(key),
+                _ => self.cache.remove(key),
+            };
+            out.push(Effect::Forget { fs: key.0, ino: key.1, names: gone.map_or(Vec::new(), |gone| gone.names) });
+        }
+        let release = Release { fs: key.0, ino: key.1, seq, keep };
+        let session = self.part(p).session;
+        out.push(Effect::Ask { p, session, body: Op::ReleaseLease { leases: vec![release] } });
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one event, taken apart")]
+    fn answered(
+        &mut self,
+        p: PartitionId,
+        asked: Asked,
+        fs: FsId,
+        op: &Op,
+        answer: &Answer,
+        now: u64,
+        out: &mut Vec<Effect>,
+    ) {
+        let session = asked.session;
+        if answer.term > self.part(p).term && self.part(p).phase != Phase::Idle {
+            self.saw_term(p, answer.term, out);
+        }
+        self.lost_if(p, session, answer, out);
+        self.count(p, fs, op, &answer.result);
+        let is_current = self.is_of(p, session) && self.part(p).phase == Phase::Live;
+        let of_session = is_current || (self.mutation == Some(CoreMutation::StaleSession) && session > 0);
+        let of_term = answer.term == self.part(p).term || self.mutation == Some(CoreMutation::StaleTerm);
+        let mut taken = BTreeSet::new();
+        if of_session && of_term && now >= self.doubt_until {
+            for grant in &answer.grants {
+                if self.cache.grant(p, fs, grant, asked.stamp) {
+                    taken.insert(grant.ino);
+                }
+            }
+            self.learn_names(fs, op, answer, &taken);
+        }
+        for ino in changed(op, &answer.result).into_iter().filter(|ino| !taken.contains(ino)) {
+            let lost_a_name = matches!(op, Op::Unlink { dir, .. } | Op::Rmdir { dir, .. } if *dir != ino);
+            self.drop_own((fs, ino), lost_a_name, out);
+        }
+        for _ in 0..EVICT_AT_ONCE {
+            let Some(key) = self.cache.to_evict() else { break };
+            self.leave(key, out);
+        }
+        self.give_back(p, RELEASES_AT_ONCE / 2, out);
+    }
+
+    /// An own change about whose effect nothing was said.
+    fn drop_own(&mut self, key: Key, lost_a_name: bool, out: &mut Vec<Effect>) {
+        self.cache.outdate(key.1);
+        // With the last name it goes soon, and its leases with it; who has it open may go on to hold bytes back.
+        if lost_a_name && self.cache.lose_name(key) {
+            return;
+        }
+        self.leave(key, out);
+    }
+
+    fn learn_names(&mut self, fs: FsId, op: &Op, answer: &Answer, taken: &BTreeSet<Ino>) {
+        let version = |dir: Ino| {
+            let grant = answer.grants.iter().find(|grant| grant.ino == dir && taken.contains(&dir));
+            grant.map(|grant| grant.attr.change)
+        };
+        if let (Op::Readdir { dir, cookie, .. }, Ok(Reply::Entries { entries, end })) = (op, &answer.result) {
+            let Some(version) = version(*dir) else { return };
+            for entry in entries {
+                self.cache.name(fs, *dir, &entry.name, Seen::Ino(entry.ino), version);
+            }
+            if *cookie == 0 && *end {
+                self.cache.complete(fs, *dir, version);
+            }
+            return;
+        }
+        let mut learn = |dir: Ino, name: &[u8], seen: Seen| {
+            if let Some(version) = version(dir)
+                && name != b".."
+            {
+                self.cache.name(fs, dir, name, seen, version);
+            }
+        };
+        match (op, &answer.result) {
+            (Op::Lookup { dir, name }, Ok(Reply::Entry { ino, .. })) => learn(*dir, name, Seen::Ino(*ino)),
+            (Op::Lookup { dir, name }, Err(error)) if error.kind() == ErrorKind::NotFound => {
+                learn(*dir, name, Seen::Nothing);
+            }
+            (Op::Create { dir, name, .. } | Op::Link { dir, name, .. }, Ok(Reply::Entry { ino, .. })) => {
+                learn(*dir, name, Seen::Ino(*ino));
+            }
+            (Op::Unlink { dir, name } | Op::Rmdir { dir, name }, Ok(_)) => learn(*dir, name, Seen::Nothing),
+            (Op::Rename { from_dir, from, to_dir, to, mode }, Ok(Reply::Renamed { moved, other })) => {
+                // Of two names of one file both stay, and the answer does not say so.
+                let left = if *mode == RenameMode::Exchange { other.map(Seen::Ino) } else { None };
+                learn(*from_dir, from, left.unwrap_or(Seen::Unknown));
+                learn(*to_dir, to, Seen::Ino(*moved));
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps count of open references and locks, to assert them again.
+    fn count(&mut self, p: PartitionId, fs: FsId, op: &Op, result: &Result<Reply>) {
+        let Ok(reply) = result else { return };
+        match (op, reply) {
+            (Op::Open { ino, .. }, _) => *self.opens.entry((fs, *ino)).or_default() += 1,
+            (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
+                *self.opens.entry((fs, *ino)).or_default() += 1;
+            }
+            (Op::Close { ino }, _) => {
+                if let Some(count) = self.opens.get_mut(&(fs, *ino)) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.opens.remove(&(fs, *ino));
+                    }
+                }
+            }
+            (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),
+            (Op::UnlockOwner { ino, owner, flock }, _) => {
+                let whole =
+                    LockSpec { owner: *owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlock, flock: *flock };
+                self.locked((fs, *ino), whole);
+            }
+            (Op::EndSession, _) => {
+                if self.part(p).phase != Phase::Idle {
+                    self.lose(p, &mut Vec::new());
+                }
+                self.part(p).wanted = false;
+            }
+            _ => {}
+        }
+    }
+
+    /// The locks of a file are what its lock calls, in order, make of them; calls that a later one covers go.
+    fn locked(&mut self, key: Key, lock: LockSpec) {
+        let lock = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
+        let list = self.locks.entry(key).or_default();
+        let same = |old: &LockSpec| old.owner == lock.owner && old.flock == lock.flock;
+        list.retain(|old| !(same(old) && lock.start <= old.start && old.end <= lock.end));
+        let touches = list.iter().any(|old| same(old) && old.start <= lock.end && lock.start <= old.end);
+        if lock.kind != LockKind::Unlock || touches {
+            list.push(lock);
+        }
+        if list.is_empty() {
+            self.locks.remove(&key);
+        }
+    }
+}
+
+/// The inodes that an answered change of this client changed, or may have.
+fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
+    let Ok(reply) = result else {
+        // A link that could not be made may have been counted and uncounted.
+        return if let Op::Link { ino, .. } = op { vec![*ino] } else { Vec::new() };
+    };
+    match (op, reply) {
+        (Op::Create { dir, .. }, _) => vec![*dir],
+        (Op::Link { dir, ino, .. }, _) => vec![*dir, *ino],
+        (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![*dir, *ino],
+        (Op::Rename { from_dir, to_dir, .. }, Reply::Renamed { moved, other }) => {
+            [*from_dir, *to_dir, *moved].into_iter().chain(*other).collect()
+        }
+        (
+            Op::SetAttr { ino, .. }
+            | Op::Open { ino, truncate: true }
+            | Op::Write { ino, .. }
+            | Op::CommitWrite { ino, .. }
+            | Op::Fallocate { ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. },
+            _,
+        ) => vec![*ino],
+        _ => Vec::new(),
+    }
+}

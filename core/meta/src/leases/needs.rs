@@ -1,0 +1,137 @@
+//! What each operation does to which inode, in one place: what it conflicts with, and what its answer shows.
+//!
+//! | use | in its way |
+//! |---|---|
+//! | look at a file | an exclusive lease of another client: changes may be held back there |
+//! | change an inode, or a name in a directory | every lease of another client on it |
+//! | lock | no lease; only clients that have not re-asserted their locks |
+//!
+//! A directory's names and attributes change together, so a name is covered by its directory. Looking at names needs
+//! nothing: there are no exclusive leases on directories. What an operation across partitions changes elsewhere
+//! is looked at there (`super::may_change`).
+
+use braid_base::Result;
+use braid_base::attr::FileType;
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::lease::LeaseKind;
+
+use crate::ops::dentry;
+use crate::txn::Txn;
+
+/// What an operation does with an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// Shows its content, size or times.
+    Look,
+    /// Changes it.
+    Change,
+    /// Locks it.
+    Lock,
+}
+
+/// An inode and what is done with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) ino: Ino,
+    pub(crate) how: Use,
+}
+
+/// What the request does, here or elsewhere.
+pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
+    let fs = request.fs;
+    let change = |ino: Ino| Need { ino, how: Use::Change };
+    let look = |ino: Ino| Need { ino, how: Use::Look };
+    let named = |dir: Ino, name: &[u8]| -> Result<Option<Need>> {
+        if dir.partition(t.partitions) != t.partition {
+            return Ok(None);
+        }
+        Ok(dentry::find(t, fs, dir, name)?.map(|found| change(found.entry.ino)))
+    };
+    Ok(match &request.body {
+        Op::GetAttr { ino } | Op::Layout { ino, .. } | Op::NextData { ino, .. } | Op::Sync { ino } => vec![look(*ino)],
+        Op::Open { ino, truncate: false } => vec![look(*ino)],
+        Op::AskLease { ino, kind: LeaseKind::Shared } => vec![look(*ino)],
+        Op::SetAttr { ino, .. }
+        | Op::Open { ino, truncate: true }
+        | Op::Write { ino, .. }
+        | Op::CommitWrite { ino, .. }
+        | Op::Fallocate { ino, .. }
+        | Op::SetXattr { ino, .. }
+        | Op::RemoveXattr { ino, .. }
+        | Op::AskLease { ino, kind: LeaseKind::Exclusive } => vec![change(*ino)],
+        Op::Create { dir, .. } => vec![change(*dir)],
+        Op::Link { ino, dir, .. } => vec![change(*dir), change(*ino)],
+        Op::Unlink { dir, name } | Op::Rmdir { dir, name } => {
+            std::iter::once(change(*dir)).chain(named(*dir, name)?).collect()
+        }
+        Op::Rename { from_dir, from, to_dir, to, .. } => {
+            let both = [change(*from_dir), change(*to_dir)];
+            both.into_iter().chain(named(*from_dir, from)?).chain(named(*to_dir, to)?).collect()
+        }
+        Op::Lock { ino, .. } | Op::TestLock { ino, .. } => vec![Need { ino: *ino, how: Use::Lock }],
+        Op::Lookup { .. }
+        | Op::Readdir { .. }
+        | Op::Readlink { .. }
+        | Op::Close { .. }
+        | Op::ReadStage { .. }
+        | Op::GetSpace { .. }
+        | Op::GetXattr { .. }
+        | Op::ListXattr { .. }
+        | Op::CancelLock { .. }
+        | Op::UnlockOwner { .. }
+        | Op::Statfs
+        | Op::MakeRoot { .. }
+        | Op::EndSession
+        | Op::Hello { .. }
+        | Op::Reassert { .. }
+        | Op::ReleaseLease { .. } => Vec::new(),
+    })
+}
+
+/// The inodes whose state the answer shows, and the lease that is given on each: a change is told to the client that
+/// made it, so that what it remembers stays true.
+pub(super) fn shown(request: &Request, asked: &Result<Reply>) -> Vec<(Ino, LeaseKind)> {
+    let shared = |ino: Ino| (ino, LeaseKind::Shared);
+    let Ok(reply) = asked else {
+        // That a name is not there is worth remembering.
+        return match &request.body {
+            Op::Lookup { dir, .. } => vec![shared(*dir)],
+            _ => Vec::new(),
+        };
+    };
+    match (&request.body, reply) {
+        (Op::AskLease { ino, kind }, _) => vec![(*ino, *kind)],
+        (Op::Create { dir, kind, open, .. }, Reply::Entry { ino, .. }) => {
+            let own = if *open && *kind == FileType::File { LeaseKind::Exclusive } else { LeaseKind::Shared };
+            vec![shared(*dir), (*ino, own)]
+        }
+        (Op::Lookup { dir, .. }, Reply::Entry { ino, attr, .. }) => {
+            let target = attr.as_ref().map(|_| shared(*ino));
+            std::iter::once(shared(*dir)).chain(target).collect()
+        }
+        (Op::Link { dir, .. }, Reply::Entry { ino, .. }) => vec![shared(*dir), shared(*ino)],
+        (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![shared(*dir), shared(*ino)],
+        (Op::Rename { from_dir, to_dir, .. }, Reply::Renamed { moved, other }) => {
+            let dirs = if from_dir == to_dir { vec![*from_dir] } else { vec![*from_dir, *to_dir] };
+            dirs.into_iter().chain([*moved]).chain(*other).map(shared).collect()
+        }
+        (Op::Readdir { dir, .. }, Reply::Entries { entries, .. }) => {
+            let with_attrs = entries.iter().filter(|entry| entry.attr.is_some()).map(|entry| entry.ino);
+            std::iter::once(*dir).chain(with_attrs).map(shared).collect()
+        }
+        (
+            Op::GetAttr { ino }
+            | Op::SetAttr { ino, .. }
+            | Op::Open { ino, .. }
+            | Op::Write { ino, .. }
+            | Op::CommitWrite { ino, .. }
+            | Op::Layout { ino, .. }
+            | Op::Fallocate { ino, .. }
+            | Op::SetXattr { ino, .. }
+            | Op::RemoveXattr { ino, .. },
+            _,
+        ) => vec![shared(*ino)],
+        _ => Vec::new(),
+    }
+}

@@ -1,0 +1,78 @@
+//! Requests that wait until other clients have given back what is in their way.
+
+use std::collections::{HashMap, VecDeque};
+
+use braid_base::ids::{ClientId, FsId};
+use braid_base::limits::RECALLED_WAITS_MAX;
+use braid_base::msg::fs::Request;
+use braid_base::{Error, ErrorKind, Result};
+
+use super::needs::Need;
+use super::table::Key;
+use crate::event::Token;
+
+/// The queue.
+#[derive(Default)]
+pub(super) struct Waits {
+    queue: VecDeque<Wait>,
+    /// What those in the queue need: nobody else gets a lease on it meanwhile.
+    wanted: HashMap<Key, usize>,
+    /// Something was given back since the queue was looked through.
+    changed: bool,
+}
+
+struct Wait {
+    token: Token,
+    request: Request,
+    needs: Vec<Need>,
+}
+
+impl Waits {
+    /// Adds a request; the token of an earlier copy of it, which is answered no more. `Busy` if too many wait.
+    pub(super) fn add(&mut self, token: Token, request: &Request, needs: Vec<Need>) -> Result<Option<Token>> {
+        if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.request.op == request.op) {
+            return Ok(Some(std::mem::replace(&mut waiting.token, token)));
+        }
+        if self.queue.len() >= RECALLED_WAITS_MAX {
+            return Err(Error::new(ErrorKind::Busy, "too many requests wait for leases; try again"));
+        }
+        for need in &needs {
+            *self.wanted.entry((request.fs, need.ino)).or_default() += 1;
+        }
+        self.queue.push_back(Wait { token, request: request.clone(), needs });
+        Ok(None)
+    }
+
+    /// True if a request waits for this.
+    pub(super) fn wants(&self, key: Key) -> bool {
+        self.wanted.contains_key(&key)
+    }
+
+    /// Something was given back.
+    pub(super) fn look_again(&mut self) {
+        self.changed = true;
+    }
+
+    /// The first request that nothing is in the way of, as `is_free` says.
+    pub(super) fn next(&mut self, is_free: impl Fn(FsId, ClientId, &[Need]) -> bool) -> Option<(Token, Request)> {
+        if !self.changed {
+            return None;
+        }
+        let free = |wait: &Wait| is_free(wait.request.fs, wait.request.op.client, &wait.needs);
+        let Some(at) = self.queue.iter().position(free) else {
+            self.changed = false;
+            return None;
+        };
+        let Wait { token, request, needs } = self.queue.remove(at)?;
+        for need in &needs {
+            let key = (request.fs, need.ino);
+            if let Some(count) = self.wanted.get_mut(&key) {
+                *count -= 1;
+                if *count == 0 {
+                    self.wanted.remove(&key);
+                }
+            }
+        }
+        Some((token, request))
+    }
+}
