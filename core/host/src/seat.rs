@@ -104,6 +104,8 @@ pub struct SeatStat {
     pub applied: Index,
     /// Bytes of log segments on disk.
     pub log_bytes: u64,
+    /// Those of them that hold something that the view may lack after a crash.
+    pub replay_bytes: u64,
 }
 
 impl Seat {
@@ -223,7 +225,12 @@ impl Seat {
 
     /// Numbers for status.
     pub fn stat(&self) -> SeatStat {
-        SeatStat { last: self.journal.last(), applied: self.applied.index, log_bytes: self.journal.bytes_on_disk() }
+        SeatStat {
+            last: self.journal.last(),
+            applied: self.applied.index,
+            log_bytes: self.journal.bytes_on_disk(),
+            replay_bytes: self.journal.bytes_after(self.flushed),
+        }
     }
 
     /// The partition core, for status and settings.
@@ -342,6 +349,7 @@ impl Seat {
     fn trim(&mut self, out: &mut Vec<SeatEffect>) {
         let oldest = self.partition.oldest_stage();
         self.stage.keep_from(oldest.unwrap_or(self.partition.next_index()));
+        self.partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
         self.journal.trim(self.flushed, oldest, out);
         let pressure = self.journal.pressure(self.log_soft_bytes);
         self.partition.state_mut().want_stage_below(pressure);

@@ -98,6 +98,12 @@ impl Partition {
         self.state.oldest_stage()
     }
 
+    /// Log positions whose payload nothing refers to any more, since the last call; not all of them, and some before
+    /// that is committed.
+    pub fn take_unstaged(&mut self) -> Vec<Index> {
+        self.state.take_unstaged()
+    }
+
     /// Position of the next entry that this partition will propose.
     pub fn next_index(&self) -> Index {
         self.next

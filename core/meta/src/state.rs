@@ -69,4 +69,9 @@ impl State {
     pub fn oldest_stage(&self) -> Option<Index> {
         self.data.oldest_stage()
     }
+
+    /// Log positions whose payload is not referenced any more, since the last call.
+    pub fn take_unstaged(&mut self) -> Vec<Index> {
+        self.data.stage.take_gone()
+    }
 }

@@ -223,6 +223,11 @@ impl Journal {
         self.log.bytes_on_disk()
     }
 
+    /// Bytes of the segments that hold entries after `index`.
+    pub(super) fn bytes_after(&self, index: Index) -> u64 {
+        self.log.bytes_after(index)
+    }
+
     fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id

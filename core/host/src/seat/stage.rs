@@ -34,6 +34,13 @@ impl StageCache {
         (to <= payload.len()).then(|| payload.slice(from..to))
     }
 
+    /// Drops the payload of entry `at`: nobody refers to it any more.
+    pub(super) fn forget(&mut self, at: Index) {
+        if let Some(payload) = self.payloads.remove(&at) {
+            self.bytes -= payload.len();
+        }
+    }
+
     /// Drops everything older than `from`: nobody refers to it any more.
     pub(super) fn keep_from(&mut self, from: Index) {
         while let Some(entry) = self.payloads.first_entry() {
@@ -59,6 +66,10 @@ mod tests {
         assert_eq!(cache.get(Index(1), 0, 1), None, "the oldest went");
         assert_eq!(cache.get(Index(2), 2, 3).as_deref(), Some(&b"ijk"[..]));
         assert_eq!(cache.get(Index(2), 4, 3), None, "longer than the payload");
+        cache.put(Index(3), Bytes::from_static(b"mn"));
+        cache.forget(Index(3));
+        cache.forget(Index(1));
+        assert_eq!((cache.get(Index(3), 0, 1), cache.bytes), (None, 6));
         cache.keep_from(Index(3));
         assert_eq!((cache.get(Index(2), 0, 1), cache.bytes), (None, 0));
     }

@@ -46,6 +46,8 @@ pub(crate) struct Jobs {
     running: BTreeMap<u64, Job>,
     busy: BTreeSet<ChunkId>,
     wanted: BTreeSet<ChunkId>,
+    /// The last chunk that destage took of a file in its order: it goes on behind it.
+    swept: Option<ChunkId>,
     next: u64,
     retry_ms: u64,
     backoff_ms: u64,
@@ -72,14 +74,16 @@ pub(crate) struct Choice {
     pub class: PackClass,
     pub moves: Moves,
     pub chunks: Vec<ChunkId>,
+    /// Those of them that come in the order of their files.
+    pub sweep: BTreeSet<ChunkId>,
 }
 
 impl Jobs {
     /// None yet. Numbers of an earlier primary's moves are not used again.
     pub fn new(config: &Config) -> Self {
         let next = config.term.0 << 32;
-        let (running, busy, wanted) = Default::default();
-        Self { running, busy, wanted, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0 }
+        let (running, busy, wanted, swept) = Default::default();
+        Self { running, busy, wanted, swept, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0 }
     }
 
     /// True while a move works on the chunk.
@@ -121,41 +125,55 @@ fn choose(t: &mut Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     {
         return Ok(Some(choice));
     }
-    let chunks = staged(t, s);
+    let (chunks, sweep) = staged(t, s);
     if !chunks.is_empty() {
-        return Ok(Some(Choice { class: PackClass::Destage, moves: Moves::Stage, chunks }));
+        return Ok(Some(Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep }));
     }
     gc::choose(t, s)
 }
 
-/// Chunks whose staged bytes ought to move: of the files with the oldest first, each file in order.
-fn staged(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
+/// Chunks whose staged bytes ought to move, and which of them come in turn. First those with far too many slices. Then
+/// those of the files with the oldest, each file in order from where the last move of it ended: a move takes
+/// neighbours, all of what was gathered of each since the turn before. Last those with too many slices.
+fn staged(t: &Txn<'_>, s: &State) -> (Vec<ChunkId>, BTreeSet<ChunkId>) {
     let (stage, jobs, now) = (&s.data.stage, &s.data.jobs, t.now.mono_ms);
+    let (urgent, crowded) = stage.crowded(now);
     let mut chosen: Vec<ChunkId> = Vec::new();
-    let mut files: BTreeSet<FileId> = BTreeSet::new();
-    let mut bytes = 0;
-    let committed = s.data.committed;
-    if let Some(upto) = stage.due(now, committed) {
-        for oldest in stage.by_age(upto.min(committed)) {
-            if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
-                break;
-            }
-            if jobs.is_busy(oldest) || !files.insert(oldest.file) {
-                continue;
-            }
-            for (chunk, held) in stage.of_file(oldest.file, ALL).filter(|(chunk, _)| !jobs.is_busy(*chunk)) {
-                if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
-                    break;
-                }
-                chosen.push(chunk);
-                bytes += held;
-            }
-        }
-    }
-    let mut known: BTreeSet<ChunkId> = chosen.iter().copied().collect();
-    let more = stage.crowded(now).into_iter().chain(jobs.wanted.iter().copied());
+    let mut known: BTreeSet<ChunkId> = BTreeSet::new();
+    chosen.extend(urgent.into_iter().filter(|chunk| !jobs.is_busy(*chunk) && known.insert(*chunk)));
+    let sweep: BTreeSet<ChunkId> =
+        sweep(t, s).into_iter().filter(|chunk| known.insert(*chunk)).inspect(|chunk| chosen.push(*chunk)).collect();
+    let more = crowded.into_iter().chain(jobs.wanted.iter().copied());
     chosen.extend(more.filter(|chunk| !jobs.is_busy(*chunk) && known.insert(*chunk)));
     chosen.truncate(CANDIDATES_MAX);
+    (chosen, sweep)
+}
+
+/// The next chunks in turn, at least as many as one move takes, if something is due.
+fn sweep(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
+    let (stage, jobs, committed) = (&s.data.stage, &s.data.jobs, s.data.committed);
+    let mut chosen: Vec<ChunkId> = Vec::new();
+    let Some(upto) = stage.due(t.now.mono_ms, committed) else { return chosen };
+    let mut files: BTreeSet<FileId> = BTreeSet::new();
+    let mut bytes = 0;
+    for oldest in stage.by_age(upto.min(committed)) {
+        if jobs.is_busy(oldest) || !files.insert(oldest.file) {
+            continue;
+        }
+        let from = jobs.swept.filter(|swept| swept.file == oldest.file).map_or(Chunk(0), |swept| swept.chunk);
+        // Behind the last one up to the end, then from the start up to it.
+        let behind = stage.of_file(oldest.file, (from, ALL.1)).filter(|(chunk, _)| Some(*chunk) != jobs.swept);
+        let before = stage
+            .of_file(oldest.file, (ALL.0, from))
+            .filter(|(chunk, _)| chunk.chunk < from || Some(*chunk) == jobs.swept);
+        for (chunk, held) in behind.chain(before).filter(|(chunk, _)| !jobs.is_busy(*chunk)) {
+            if bytes >= JOB_BYTES_MAX as u64 || chosen.len() >= CANDIDATES_MAX {
+                return chosen;
+            }
+            chosen.push(chunk);
+            bytes += held;
+        }
+    }
     chosen
 }
 
@@ -165,6 +183,7 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     let mut cuts: BTreeMap<FileId, Cuts> = BTreeMap::new();
     let mut used = UsedChanges::default();
     let (mut blocks, mut meta, mut merged) = (0, 0, false);
+    let sweep = choice.sweep;
     for chunk in choice.chunks {
         s.data.jobs.wanted.remove(&chunk);
         let cuts = match cuts.entry(chunk.file) {
@@ -204,11 +223,17 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     let following = s.data.stage.bytes().min(JOB_BYTES_MAX as u64);
     let bytes = u64::from(blocks) * BLOCK as u64 + following;
     care::open_ahead(t, s, choice.class, bytes.min(2 * JOB_BYTES_MAX as u64));
-    Ok(launch(t, s, choice.class, gathered) || merged)
+    Ok(launch(t, s, choice.class, gathered, &sweep) || merged)
 }
 
 /// Lends ranges and asks the mover; takes only as many chunks as there is room for. False if there is none.
-fn launch(t: &mut Txn<'_>, s: &mut State, class: PackClass, mut chunks: Vec<Moving>) -> bool {
+fn launch(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    class: PackClass,
+    mut chunks: Vec<Moving>,
+    sweep: &BTreeSet<ChunkId>,
+) -> bool {
     let stripe = (STRIPE_BYTES / BLOCK) as u32;
     let need = |chunks: &[Moving]| chunks.iter().map(Moving::blocks).sum::<u32>();
     let mut ranges = s.data.packs.carve(class, need(&chunks), stripe);
@@ -223,6 +248,9 @@ fn launch(t: &mut Txn<'_>, s: &mut State, class: PackClass, mut chunks: Vec<Movi
         ranges = s.data.packs.carve(class, need(&chunks), stripe);
     }
     let filled = fill(&mut chunks, &ranges);
+    if let Some(last) = chunks.iter().rev().find(|moving| sweep.contains(&moving.chunk)) {
+        s.data.jobs.swept = Some(last.chunk);
+    }
     s.data.jobs.next += 1;
     let id = s.data.jobs.next;
     let (mut stripes, mut plans) = (Vec::new(), Vec::new());

@@ -15,7 +15,7 @@ pub(crate) const STAT_MS: u64 = 5_000;
 /// Drives are asked for shards that no pack has this often, milliseconds.
 pub(crate) const REPORT_MS: u64 = 600_000;
 /// Share of a drive's slots that only garbage collection takes, per cent.
-const GC_SLOTS_PERCENT: u32 = 5;
+const GC_SLOTS_PERCENT: u32 = 2;
 /// Questions that wait for an answer, at most; the oldest are given up.
 const CALLS_MAX: usize = 4_096;
 /// 2^64 divided by the golden ratio, odd: multiples of it fall evenly, whatever step the numbers take.

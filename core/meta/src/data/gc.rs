@@ -22,9 +22,12 @@ use crate::txn::Txn;
 
 /// A pack is worth emptying if at most this much of it is in use, per cent: when little is free.
 const WORTH_PERCENT: u64 = 85;
-/// The same while there is still much free. Every restart leaves packs behind that hold next to nothing: so many of
+/// The same while there is still much free, or while the partition is at work: what is in use now may soon be
+/// overwritten, and then need not be copied. Every restart leaves packs behind that hold next to nothing: so many of
 /// them must not gather that there is no slot left for the pack that would take them all in.
 const WORTH_EARLY_PERCENT: u64 = 25;
+/// The same when there is no slot left but those kept for this: any gain is one.
+const WORTH_LAST_PERCENT: u64 = 97;
 
 /// The collection under way.
 #[derive(Default)]
@@ -42,11 +45,7 @@ pub(crate) fn urgent(s: &State) -> bool {
 
 /// The next chunks to move out of the victim; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    let worth = match s.data.packs.drives.free_percent() {
-        Some(..GC_START_PERCENT) => Some(WORTH_PERCENT),
-        Some(..GC_EARLY_PERCENT) => Some(WORTH_EARLY_PERCENT),
-        _ => None,
-    };
+    let worth = worth(s, t.now.mono_ms);
     let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, .. }));
     if worth.is_none() || !s.data.gc.victim.as_ref().is_some_and(sealed) {
         s.data.gc = Gc { victim: worth.and_then(|worth| pick(&s.data.packs, worth)), next: None };
@@ -72,7 +71,25 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
         s.data.gc = Gc { victim, next };
     }
     let chunks: Vec<ChunkId> = chunks.into_iter().collect();
-    Ok((!chunks.is_empty()).then_some(Choice { class: PackClass::Gc, moves: Moves::Pack(victim), chunks }))
+    let (class, moves, sweep) = (PackClass::Gc, Moves::Pack(victim), BTreeSet::new());
+    Ok((!chunks.is_empty()).then_some(Choice { class, moves, chunks, sweep }))
+}
+
+/// How much of a pack may be in use for it to be collected now, per cent; `None`: nothing is.
+fn worth(s: &State, now_ms: u64) -> Option<u64> {
+    if !s.data.packs.drives.have_room(s.config.parity) {
+        return Some(WORTH_LAST_PERCENT);
+    }
+    match s.data.packs.drives.free_percent()? {
+        ..GC_URGENT_PERCENT => Some(WORTH_PERCENT),
+        // Nobody waits for it, so the less is free the more it may cost.
+        free @ ..GC_START_PERCENT if s.data.stage.is_calm(now_ms) => {
+            let (short, span) = (GC_START_PERCENT - free, GC_START_PERCENT - GC_URGENT_PERCENT);
+            Some(WORTH_EARLY_PERCENT + (WORTH_PERCENT - WORTH_EARLY_PERCENT) * short / span)
+        }
+        ..GC_EARLY_PERCENT => Some(WORTH_EARLY_PERCENT),
+        _ => None,
+    }
 }
 
 fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool> {

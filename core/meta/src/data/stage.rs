@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use braid_base::ids::{Chunk, Index, PartitionId};
+use braid_base::ids::{Chunk, FsId, Index, Ino, Layer, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::limits::{
-    CROWDED_MS, DESTAGE_AGE_MS, DESTAGE_START_BYTES, SLICE_COST_BYTES, SLICES_PER_CHUNK_MAX, SLICES_PER_CHUNK_URGENT,
-    STAGE_CAP_BYTES,
+    CALM_MS, CLEANUP_KEYS_MAX, CROWDED_MS, DESTAGE_AGE_BUSY, DESTAGE_AGE_MS, DESTAGE_START_BYTES, SLICE_COST_BYTES,
+    SLICES_PER_CHUNK_MAX, SLICES_PER_CHUNK_URGENT, STAGE_CAP_BYTES,
 };
 use braid_base::record::{Extent, Place, Record, SliceRec};
 use braid_base::{Error, ErrorKind, Result};
@@ -24,7 +24,8 @@ pub struct StageLimits {
     pub cap_bytes: u64,
     /// Bytes above which destage starts at once.
     pub start_bytes: u64,
-    /// Age in milliseconds above which a slice is destaged.
+    /// Age in milliseconds above which a slice is destaged, while nothing more is written; [`DESTAGE_AGE_BUSY`] times
+    /// that else.
     pub age_ms: u64,
 }
 
@@ -57,6 +58,8 @@ pub(crate) struct Stage {
     leaving: VecDeque<(Index, Index)>,
     /// First position written at some millisecond, ascending: tells ages.
     marks: VecDeque<(Index, u64)>,
+    /// Entries whose payload nothing refers to any more, since [`Stage::take_gone`].
+    gone: Vec<Index>,
     /// Destage everything older than this (the log wants to drop segments).
     pub below: Index,
     /// When to start and when to hold back.
@@ -73,6 +76,8 @@ fn staged_len(extent: &Extent) -> u64 {
 
 /// Least distance of two age marks, milliseconds.
 const MARK_MS: u64 = 100;
+/// Most entries remembered as gone: what is beyond is forgotten by age.
+const GONE_MAX: usize = 1 << 16;
 /// Most age marks: an hour and a half without any destage; what comes after counts as older than it is.
 const MARKS_MAX: usize = 1 << 16;
 
@@ -132,6 +137,9 @@ impl Stage {
         *count -= 1;
         if *count == 0 {
             self.live.remove(&(at, chunk));
+            if len > 0 && self.gone.len() < GONE_MAX && !self.refers_to(at) {
+                self.gone.push(at);
+            }
         }
         self.bytes -= len;
         self.slices -= 1;
@@ -150,6 +158,22 @@ impl Stage {
         while self.marks.get(1).is_some_and(|(at, _)| *at <= oldest) {
             self.marks.pop_front();
         }
+    }
+
+    fn refers_to(&self, at: Index) -> bool {
+        let from = (at, FileId { fs: FsId(0), ino: Ino(0), layer: Layer(0) }.chunk(Chunk(0)));
+        self.live.range(from..).next().is_some_and(|((next, _), _)| *next == at)
+    }
+
+    /// Entries whose payload nothing refers to any more, since the last call. Not committed yet, and perhaps not all:
+    /// good for a cache to know, not for the log.
+    pub fn take_gone(&mut self) -> Vec<Index> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// True if nothing was written lately.
+    pub fn is_calm(&self, now_ms: u64) -> bool {
+        self.marks.back().is_none_or(|(_, then)| now_ms >= then + CALM_MS)
     }
 
     fn oldest_live(&self) -> Option<Index> {
@@ -193,8 +217,9 @@ impl Stage {
         if self.cost() > self.limits.start_bytes {
             return Some(committed);
         }
-        let half = self.older_than(now_ms, self.limits.age_ms / 2);
-        let due = if self.older_than(now_ms, self.limits.age_ms) >= Some(oldest) { half } else { None };
+        let age_ms = self.limits.age_ms * if self.is_calm(now_ms) { 1 } else { DESTAGE_AGE_BUSY };
+        let half = self.older_than(now_ms, age_ms / 2);
+        let due = if self.older_than(now_ms, age_ms) >= Some(oldest) { half } else { None };
         let pressed = Some(Index(self.below.0.saturating_sub(1)));
         due.max(pressed).filter(|upto| *upto >= oldest)
     }
@@ -208,10 +233,17 @@ impl Stage {
         }
     }
 
-    /// Chunks that have had too many slices for too long.
-    pub fn crowded(&self, now_ms: u64) -> Vec<ChunkId> {
+    /// Chunks with far too many slices, and those that have had too many for too long.
+    pub fn crowded(&self, now_ms: u64) -> (Vec<ChunkId>, Vec<ChunkId>) {
         let urgent = |chunk| self.piles.get(chunk).is_some_and(|pile| pile.slices as usize > SLICES_PER_CHUNK_URGENT);
-        let due = self.crowded.iter().filter(|(chunk, since)| **since + CROWDED_MS <= now_ms || urgent(chunk));
-        due.map(|(chunk, _)| *chunk).take(braid_base::limits::CLEANUP_KEYS_MAX).collect()
+        let (mut first, mut last) = (Vec::new(), Vec::new());
+        for (chunk, since) in self.crowded.iter().take(CLEANUP_KEYS_MAX) {
+            if urgent(chunk) {
+                first.push(*chunk);
+            } else if since + CROWDED_MS <= now_ms {
+                last.push(*chunk);
+            }
+        }
+        (first, last)
     }
 }

@@ -187,6 +187,11 @@ impl LogWriter {
         self.segment_bytes * self.segments.len() as u64
     }
 
+    /// Bytes of the segments that hold records after `index`.
+    pub fn bytes_after(&self, index: Index) -> u64 {
+        self.segment_bytes * self.segments.iter().filter(|segment| segment.last > index).count() as u64
+    }
+
     /// Shows the records `from..=upto` in order until `visit` returns false. `Corrupt` if one is
     /// damaged, `NotFound` if one is gone. Stops at what [`LogWriter::mark_durable`] said.
     pub fn read(
