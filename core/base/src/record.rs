@@ -5,6 +5,8 @@ use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{DriveId, Epoch, Index, Ino, PackId};
 
+mod base;
+
 /// A value that knows its bytes.
 pub trait Record: Sized {
     /// The bytes to store.
@@ -195,33 +197,13 @@ fn extent(r: &mut Reader<'_>) -> Result<Extent> {
     Ok(Extent { off, len, place })
 }
 
-/// The merged content of a chunk as of log position `upto`: sorted, disjoint extents.
+/// The merged content of a chunk as of log position `upto`: sorted, disjoint extents, none of them in the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BaseRec {
     /// Slices and punches up to and including this position are merged in.
     pub upto: Index,
     /// Sorted by offset, disjoint.
     pub extents: Vec<Extent>,
-}
-
-impl Record for BaseRec {
-    fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::with_capacity(16 + 25 * self.extents.len());
-        w.put_u8(1).put_u64(self.upto.0).put_u32(self.extents.len() as u32);
-        for extent in &self.extents {
-            put_extent(&mut w, extent);
-        }
-        w.finish()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self> {
-        let r = &mut Reader::new(bytes);
-        r.version(1, "base")?;
-        let upto = Index(r.u64()?);
-        let count = r.u32()?;
-        let extents = (0..count).map(|_| extent(r)).collect::<Result<_>>()?;
-        Ok(Self { upto, extents })
-    }
 }
 
 /// One write into a chunk (its log position is in the key).
@@ -425,7 +407,8 @@ mod tests {
         let attr = Attr { mode: 0o644, nlink: 2, size: 5, mtime: Time { sec: -1, nsec: 999 }, ..Attr::default() };
         round_trip(&InodeRec { attr, parent: Ino(4), quota: 3, flags: 1, target: b"to".to_vec() });
         round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec(), crowded: true });
-        round_trip(&BaseRec { upto: Index(8), extents: vec![stage, flash] });
+        round_trip(&BaseRec { upto: Index(8), extents: vec![flash] });
+        round_trip(&SliceRec(stage));
         round_trip(&SliceRec(flash));
         round_trip(&PunchRec { from: 3, to: u64::MAX, owed: true });
         let place = Placement { data: 4, parity: 2, epoch: Epoch(1), drives: (0..6).map(DriveId).collect() };

@@ -117,9 +117,21 @@ fn records_of_data_are_as_drawn() {
     let fields = [n("off", 1u8), n("len", 3u8), n("index", AT.0), n("payload_off", 5u8)];
     let stage_bytes = bytes("extent-staged", &fields);
     same("slice", &[b("extent", &flash_bytes)], &SliceRec(flash));
-    let extents = [stage_bytes, flash_bytes].concat();
-    let base = BaseRec { upto: AT, extents: vec![stage, flash] };
-    same("base", &[n("upto", AT.0), n("count", 2u8), b("extents", &extents)], &base);
+    same("slice", &[b("extent", &stage_bytes)], &SliceRec(stage));
+    let listed = [n("pack", 77u8), n("sb", 64u8), n("ul", 32u8)];
+    let base = |unit: u8, extents: &[u8]| {
+        let mut fields = vec![n("upto", AT.0), n("stripes", 1u8)];
+        fields.extend(listed.clone());
+        fields.extend([n("unit", unit), n("count", 1u8), b("extents", extents)]);
+        fields
+    };
+    let extent = [n("off", 4096u16), n("len", 8192u16), n("stripe", 0u8), n("delta", 12u8)];
+    let extent = bytes("base-extent-bytes", &extent);
+    same("base", &base(0, &extent), &BaseRec { upto: AT, extents: vec![flash] });
+    let whole = Extent { place: Place::Flash { stripe, delta: 3 * 4096 }, ..flash };
+    let extent = [n("off", 1u8), n("more_blocks", 1u8), n("stripe", 0u8), n("delta", 3u8)];
+    let extent = bytes("base-extent-blocks", &extent);
+    same("base", &base(1, &extent), &BaseRec { upto: AT, extents: vec![whole] });
     let punch = PunchRec { from: 3, to: u64::MAX, owed: true };
     same("punch", &[n("from", 3u8), n("to", u64::MAX), n("owed", 1u8)], &punch);
     same("stripe", &[n("ul", 64u8), n("len", 1000u16)], &StripeRec { ul: 64, len: 1000 });

@@ -196,7 +196,7 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
             continue;
         }
         let ids = (chunk, upto, history.base_upto());
-        let moving = Moving::gather(ids, history.at(upto), choice.moves, &|pack| s.data.packs.place(pack))?;
+        let moving = Moving::gather(ids, history.at(upto), &choice.moves, &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
             let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);

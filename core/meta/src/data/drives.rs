@@ -114,6 +114,12 @@ impl Drives {
         (slots > 0).then(|| free * 100 / slots)
     }
 
+    /// How many packs of so many shards the free slots are good for, if the drives said how many there are.
+    pub fn free_packs(&self, shards: u8) -> usize {
+        let free: usize = self.stats.values().map(|stat| stat.free as usize).sum();
+        free / usize::from(shards).max(1)
+    }
+
     /// True if enough drives have slots for the narrowest pack that is not of garbage collection, whether they answer
     /// at the moment or not.
     pub fn have_room(&self, parity: u8) -> bool {

@@ -1,4 +1,4 @@
-//! Garbage collection by copying: picks the pack with the least in use and moves that elsewhere.
+//! Garbage collection by copying: picks the packs with the least in use and moves that elsewhere.
 //!
 //! The rest is done by others: the move is an ordinary one, the emptied pack is found by its count.
 
@@ -13,7 +13,7 @@ use braid_base::record::{PackClass, Place};
 use crate::data::care::hinted;
 use crate::data::chunk::ChunkId;
 use crate::data::destage::Choice;
-use crate::data::packs::{Life, Pack, Packs};
+use crate::data::packs::{Life, Pack};
 use crate::data::plan::Moves;
 use crate::data::remap;
 use crate::data::view::Cuts;
@@ -29,11 +29,19 @@ const WORTH_EARLY_PERCENT: u64 = 25;
 /// The same when there is no slot left but those kept for this: any gain is one.
 const WORTH_LAST_PERCENT: u64 = 97;
 
+/// Packs that are emptied together, at most. The base of a chunk is written once for what moves of it out of all.
+const VICTIMS_MAX: usize = 4;
+/// Packs that are emptied together are in use to about the same share, per cent.
+const VICTIMS_SPAN_PERCENT: u64 = 10;
+/// Chunks looked for at a time: more than one move takes.
+const CHUNKS_AT_ONCE: usize = 128;
+
 /// The collection under way.
 #[derive(Default)]
 pub(crate) struct Gc {
-    victim: Option<PackId>,
-    /// Hints before this one name chunks that no longer refer to the victim.
+    /// The packs that are emptied; the chunks of the first one are gone through.
+    victims: Vec<PackId>,
+    /// Hints before this one name chunks that no longer refer to the first victim.
     next: Option<Vec<u8>>,
 }
 
@@ -43,35 +51,48 @@ pub(crate) fn urgent(s: &State) -> bool {
     drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT) || !drives.have_room(s.config.parity)
 }
 
-/// The next chunks to move out of the victim; `None` if there is nothing to collect or all of it is on its way.
+/// The next chunks to move out of the victims; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    let worth = worth(s, t.now.mono_ms);
-    let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, .. }));
-    if worth.is_none() || !s.data.gc.victim.as_ref().is_some_and(sealed) {
-        s.data.gc = Gc { victim: worth.and_then(|worth| pick(&s.data.packs, worth)), next: None };
+    let Some(worth) = worth(s, t.now.mono_ms) else {
+        s.data.gc = Gc::default();
+        return Ok(None);
+    };
+    let table = &s.data.packs.table;
+    let sealed =
+        |id: &PackId| matches!(table.get(id), Some(Pack { life: Life::Sealed { .. }, rec, .. }) if rec.live_upper > 0);
+    let first = s.data.gc.victims.first().copied();
+    s.data.gc.victims.retain(sealed);
+    if s.data.gc.victims.is_empty() {
+        s.data.gc.victims = pick(s, worth);
     }
-    let Some(victim) = s.data.gc.victim else { return Ok(None) };
+    if s.data.gc.victims.first().copied() != first {
+        s.data.gc.next = None;
+    }
+    let Some(victim) = s.data.gc.victims.first().copied() else { return Ok(None) };
     let prefix = keys::hints(t.partition, victim);
     let from = s.data.gc.next.clone().unwrap_or_else(|| prefix.clone());
     let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
-    let mut chunks: BTreeSet<ChunkId> = BTreeSet::new();
-    let mut moving = false;
-    for chunk in hints.into_iter().map(|(_, file, chunk)| file.chunk(chunk)).collect::<BTreeSet<_>>() {
-        if refers(t, s, chunk, victim)? {
-            if s.data.jobs.is_busy(chunk) {
-                moving = true;
-            } else {
-                chunks.insert(chunk);
-            }
+    let (mut chunks, mut seen): (Vec<ChunkId>, BTreeSet<ChunkId>) = Default::default();
+    let mut first = None;
+    for (sb, file, chunk) in hints {
+        let id = file.chunk(chunk);
+        if !seen.insert(id) || !refers(t, s, id, victim)? {
+            continue;
+        }
+        first.get_or_insert_with(|| keys::hint(t.partition, victim, sb, file.fs, file.ino, chunk));
+        if !s.data.jobs.is_busy(id) {
+            chunks.push(id);
+        }
+        if chunks.len() == CHUNKS_AT_ONCE {
+            break;
         }
     }
-    if chunks.is_empty() && !moving {
-        // Nothing left here. After the last hint another victim is chosen; the count finds this one's end.
-        let victim = next.is_some().then_some(victim);
-        s.data.gc = Gc { victim, next };
+    if first.is_none() && next.is_none() {
+        // Nothing left here. The count finds this one's end.
+        s.data.gc.victims.remove(0);
     }
-    let chunks: Vec<ChunkId> = chunks.into_iter().collect();
-    let (class, moves, sweep) = (PackClass::Gc, Moves::Pack(victim), BTreeSet::new());
+    s.data.gc.next = first.or(next);
+    let (class, moves, sweep) = (PackClass::Gc, Moves::Packs(s.data.gc.victims.clone()), BTreeSet::new());
     Ok((!chunks.is_empty()).then_some(Choice { class, moves, chunks, sweep }))
 }
 
@@ -97,14 +118,22 @@ fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool
     Ok(history.pointers().any(|extent| matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == victim)))
 }
 
-/// The sealed pack with the least share in use, if it is at most `worth` per cent.
-fn pick(packs: &Packs, worth: u64) -> Option<PackId> {
+/// The sealed packs with the least share in use, if it is at most `worth` per cent: as many as there is room for what
+/// is copied before the first of them is empty.
+fn pick(s: &State, worth: u64) -> Vec<PackId> {
+    let packs = &s.data.packs;
     let share = |pack: &Pack| {
         let whole = u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks) * BLOCK as u64;
         pack.rec.live_upper * 100 / whole.max(1)
     };
-    let candidates = packs.table.iter().filter(|(_, pack)| {
-        matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0 && share(pack) <= worth
+    let candidates = packs.table.iter().filter_map(|(id, pack)| {
+        let sealed = matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0;
+        Some((share(pack), *id)).filter(|(share, _)| sealed && *share <= worth)
     });
-    candidates.min_by_key(|(_, pack)| share(pack)).map(|(id, _)| *id)
+    let mut found: Vec<(u64, PackId)> = candidates.collect();
+    found.sort_unstable();
+    let most = found.first().map_or(0, |(least, _)| least + VICTIMS_SPAN_PERCENT);
+    let room = packs.drives.free_packs(s.config.data + s.config.parity) / 2;
+    let count = room.clamp(1, VICTIMS_MAX);
+    found.into_iter().take_while(|(share, _)| *share <= most).take(count).map(|(_, id)| id).collect()
 }

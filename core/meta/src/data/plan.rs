@@ -23,19 +23,19 @@ const BLOCKS: usize = CHUNK as usize / BLOCK;
 pub(crate) const EXTENTS_MAX: usize = 4 * BLOCKS;
 
 /// What must move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Moves {
     /// All that is in the log only.
     Stage,
-    /// That, and all that is in this pack.
-    Pack(PackId),
+    /// That, and all that is in these packs.
+    Packs(Vec<PackId>),
 }
 
 impl Moves {
-    fn takes(self, place: &Place) -> bool {
+    fn takes(&self, place: &Place) -> bool {
         match place {
             Place::Stage { .. } => true,
-            Place::Flash { stripe, .. } => self == Self::Pack(stripe.pack),
+            Place::Flash { stripe, .. } => matches!(self, Self::Packs(packs) if packs.contains(&stripe.pack)),
         }
     }
 }
@@ -77,7 +77,7 @@ impl Moving {
     pub fn gather<'p>(
         (chunk, upto, base_upto): (ChunkId, Index, Option<Index>),
         view: View,
-        moves: Moves,
+        moves: &Moves,
         place: &impl Fn(PackId) -> Result<&'p Placement>,
     ) -> Result<Self> {
         let marked = mark(&view.extents, moves);
@@ -115,7 +115,7 @@ impl Moving {
 }
 
 /// Which blocks have a byte that must move.
-fn mark(extents: &[Extent], moves: Moves) -> Vec<bool> {
+fn mark(extents: &[Extent], moves: &Moves) -> Vec<bool> {
     let mut marked = vec![false; BLOCKS];
     let crumbled = extents.len() > EXTENTS_MAX;
     let mut pieces = vec![0u32; BLOCKS];
@@ -240,7 +240,7 @@ mod tests {
     fn blocks_move_whole_and_the_base_says_only_what_is_held() {
         let chunk = FileId::first(FsId(1), Ino(2)).chunk(Chunk(0));
         let view = View { extents: vec![stage(10, 20, 0), stage(40, 10, 100), stage(8192, 5000, 200)], owed: 0 };
-        let moving = Moving::gather((chunk, Index(9), None), view, Moves::Stage, &no_packs);
+        let moving = Moving::gather((chunk, Index(9), None), view, &Moves::Stage, &no_packs);
         let mut chunks = [moving.expect("no pack is looked up")];
         assert_eq!(chunks[0].blocks(), 3);
         let pack = PackId::new(PartitionId(0), 1);
