@@ -1,6 +1,6 @@
 //! Care of packs: opens them ahead of need, seals, checks and drops them. One bounded step at a time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{DriveId, Epoch, FsId, PackId, Term};
 use braid_base::keys::{self, prefix_end};
@@ -27,9 +27,17 @@ const DROP_AGAIN_MS: u64 = 10_000;
 /// Packs of one class that are open at once, unless they are tiny.
 const OPEN_MAX: usize = 4;
 
+/// Open packs of which nothing is in use are looked at this often, milliseconds.
+const IDLE_MS: u64 = 5_000;
+/// One that was written and now holds nothing is closed if nothing was lent from it between so many looks.
+const IDLE_EMPTIED: u32 = 2;
+/// The same for one that nobody ever wrote to: opening the next one takes a while.
+const IDLE_UNUSED: u32 = 24;
+
 /// One bounded step of care for every pack that needs it.
 pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     ask_drives(t, s);
+    close_idle(t, s);
     let needy: Vec<PackId> = s.data.packs.care.iter().copied().collect();
     for id in needy {
         if tend(t, s, id)? || t.is_full() {
@@ -37,6 +45,30 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Closes open packs that hold nothing and that nobody uses: an emptied file system gives all its slots back.
+fn close_idle(t: &Txn<'_>, s: &mut State) {
+    let packs = &mut s.data.packs;
+    if t.now.mono_ms < packs.idle_due_ms {
+        return;
+    }
+    packs.idle_due_ms = t.now.mono_ms + IDLE_MS;
+    let (mut idle, mut over) = (BTreeMap::new(), Vec::new());
+    for (id, pack) in &packs.table {
+        let Life::Lending { cursor } = pack.life else { continue };
+        if pack.lent > 0 || pack.rec.live_upper > 0 {
+            continue;
+        }
+        let looks = packs.idle.get(id).filter(|(then, _)| *then == cursor).map_or(0, |(_, looks)| looks + 1);
+        if looks >= if cursor > 0 { IDLE_EMPTIED } else { IDLE_UNUSED } {
+            over.push(*id);
+        } else {
+            idle.insert(*id, (cursor, looks));
+        }
+    }
+    packs.idle = idle;
+    over.into_iter().for_each(|id| packs.close(id, false));
 }
 
 /// Does what one pack needs; true if that was enough work for one step.

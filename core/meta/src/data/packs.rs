@@ -66,6 +66,10 @@ pub(crate) struct Packs {
     pub shard_blocks: u16,
     /// Number of the newest pack.
     pub newest: u64,
+    /// Open packs of which nothing is in use: how much of each was lent at the last look, and for how many looks.
+    pub idle: BTreeMap<PackId, (u16, u32)>,
+    /// When to look again.
+    pub idle_due_ms: u64,
 }
 
 /// Name of the counter in table Meta.
@@ -88,6 +92,8 @@ impl Packs {
             drives: Drives::new(config),
             shard_blocks: u16::try_from(config.shard_bytes / BLOCK as u64).unwrap_or(u16::MAX),
             newest,
+            idle: BTreeMap::new(),
+            idle_due_ms: 0,
         };
         let mut bad = None;
         let prefix = keys::table(p, Table::Pack);

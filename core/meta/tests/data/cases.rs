@@ -271,3 +271,39 @@ fn a_file_of_thousands_of_chunks_goes_in_bounded_entries() -> Outcome {
     assert_eq!((status.used_bytes, count(&world, Table::Base)), (0, 0));
     Ok(())
 }
+
+#[test]
+fn an_emptied_partition_keeps_no_pack_open() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 0, &vec![7; 100_000])?;
+    for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    let before = world.part.state().data_status();
+    assert!(before.open > 0 && before.live_bytes > 0, "{before:?}");
+    world
+        .sync(
+            Op::SetAttr { ino, set: SetAttr { size: Some(0), ..SetAttr::default() } },
+            Act::Truncate { ino, size: 0 },
+        )?
+        .map_err(|e| e.to_string())?;
+    for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    let emptied = world.part.state().data_status();
+    assert_eq!(
+        (emptied.live_bytes, count(&world, Table::Stripe), count(&world, Table::Hint)),
+        (0, 0, 0),
+        "{emptied:?}"
+    );
+    for _ in 0..120 {
+        pass(&mut world, 1_000)?;
+    }
+    assert_eq!((world.part.state().data_status().shards.len(), count(&world, Table::Pack)), (0, 0));
+    write(&mut world, ino, 0, b"and takes data again")?;
+    for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    assert_eq!(world.part.state().data_status().staged_bytes, 0);
+    world.check_all()
+}
