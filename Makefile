@@ -13,7 +13,11 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
-.PHONY: help setup build test test-long demo bench bench-quick soak fix clean
+.PHONY: help setup build install test test-long demo bench bench-quick soak fix clean
+
+# Where `make install` puts things; DESTDIR stands before all of it. mount(8) looks for helpers in /sbin only.
+PREFIX ?= /usr/local
+SBIN ?= /sbin
 
 help: ## this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +31,12 @@ build: setup ## compile; the binary is ./bin/braid
 	@mkdir -p bin
 	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid" bin/braid
 	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid-bench" bin/braid-bench
+
+install: build ## the binary, manual pages, and the helper of mount -t braid (PREFIX, SBIN, DESTDIR)
+	install -D -m 755 bin/braid "$(DESTDIR)$(PREFIX)/bin/braid"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBIN)"
+	bin/braid man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	ln -sfn "$(PREFIX)/bin/braid" "$(DESTDIR)$(SBIN)/mount.braid"
 
 test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, then real programs on a real mount
 	cargo xtask ci

@@ -69,13 +69,13 @@ cache_modes() {
   for mode in readcache forcedirect; do ! grep -qw "$mode" <<<"$help" || echo "$mode"; done
 }
 
-# Calls $1 MODE A B in each cache mode, with two mounts A and B of the file system; counts them in 'modes'.
+# Calls $1 MODE A B in each cache mode, with two mounts A and B of the file system, each a client in a process of its
+# own; counts them in 'modes'.
 in_cache_modes() {
   local mode options
   modes=0
   for mode in $(cache_modes); do
-    options=()
-    [[ $mode == writecache ]] || options=(-o "$mode")
+    options=(--own-process -o "$mode")
     mount_again "$mode-a" "${options[@]}"
     mount_again "$mode-b" "${options[@]}"
     "$1" "$mode" "$MOUNT.$mode-a" "$MOUNT.$mode-b"

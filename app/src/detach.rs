@@ -5,6 +5,7 @@
 //! 3. Its last line is `ready` or `failed`; then its stdout becomes the log too.
 //! 4. The parent prints what it heard and ends with the code. If the parent is gone, the child stops again.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write, stdout};
 use std::os::unix::process::CommandExt;
@@ -54,11 +55,16 @@ pub fn log_path(dir: &Path) -> PathBuf {
     dir.join("braid.log")
 }
 
-/// Starts the child with the arguments of this process and waits until it is ready.
-pub fn start(dir: &Path) -> Result<Ready, Failure> {
-    let log = log_path(dir);
+/// The words of this process for its child.
+pub fn own_words() -> Vec<OsString> {
+    let words = std::env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d");
+    words.chain([OsString::from(CHILD_OPTION)]).collect()
+}
+
+/// Starts the child with these words, [`CHILD_OPTION`] among them, its log at `log`, and waits until it is ready.
+pub fn start(log: &Path, words: &[OsString]) -> Result<Ready, Failure> {
     let failed = |what: &str, error: io::Error| Failure { code: FAILURE, message: format!("{what}: {error}") };
-    let mut child = spawn(&log).map_err(|error| failed(&log.display().to_string(), error))?;
+    let mut child = spawn(log, words).map_err(|error| failed(&log.display().to_string(), error))?;
     let progress = Progress::new("starting");
     let heard = child.stdout.take().map(|pipe| listen(pipe, &progress)).unwrap_or(Ok(None));
     drop(progress);
@@ -71,7 +77,7 @@ pub fn start(dir: &Path) -> Result<Ready, Failure> {
         }
         Some(Line::Step(_)) | None => {
             let status = child.wait().map_err(|error| failed("waiting for the new process", error))?;
-            let last = last_line(&log).map(|line| format!(": {line}")).unwrap_or_default();
+            let last = last_line(log).map(|line| format!(": {line}")).unwrap_or_default();
             Err(Failure {
                 code: FAILURE,
                 message: format!("braid ended while starting ({status}), see {}{last}", log.display()),
@@ -100,16 +106,14 @@ pub fn hang_up() {
     let _ = rustix::stdio::dup2_stdout(io::stderr());
 }
 
-fn spawn(log: &Path) -> io::Result<Child> {
+fn spawn(log: &Path, words: &[OsString]) -> io::Result<Child> {
     if fs::metadata(log).is_ok_and(|metadata| metadata.len() > LOG_BYTES_MAX) {
         fs::rename(log, log.with_extension("log.1"))?;
     }
     let log = OpenOptions::new().create(true).append(true).open(log)?;
-    let words = std::env::args_os().skip(1).filter(|word| word != "--detach" && word != "-d");
     Command::new("/proc/self/exe")
         .arg0("braid")
         .args(words)
-        .arg(CHILD_OPTION)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(log)

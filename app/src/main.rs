@@ -6,12 +6,15 @@
 //! Flow: [`cli`] reads the words, [`cmd`] holds one file per command, most of them one REST call by [`client`].
 //! Tests: `tests/` runs the binary against a made-up cluster; `sim` and the gate run the real one.
 
+mod attach;
 mod cli;
 mod client;
 mod cmd;
 mod detach;
 mod exit;
 mod measure;
+mod mount_helper;
+mod mount_options;
 mod mountpoint;
 mod node;
 mod out;
@@ -20,5 +23,5 @@ mod serve;
 mod whole;
 
 fn main() -> std::process::ExitCode {
-    cli::run()
+    mount_helper::run().unwrap_or_else(cli::run)
 }

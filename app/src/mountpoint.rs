@@ -79,6 +79,11 @@ pub fn check(path: &Path, dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// Whether a mount of Braid is on `path` (as [`settle`] gives it).
+pub fn is_mounted(path: &Path) -> Result<bool> {
+    Ok(list()?.into_iter().rev().find(|mount| mount.path == path).is_some_and(|mount| mount.is_ours()))
+}
+
 /// Takes away what a killed process of the cluster in `dir` left mounted. Returns the paths.
 pub fn sweep(dir: &Path) -> Result<Vec<PathBuf>> {
     let mounted: BTreeSet<PathBuf> =
@@ -121,16 +126,23 @@ pub fn detach(path: &Path) -> Result<()> {
     }
 }
 
-/// `path` without links and dots. The last component is not followed into: it may be a dead mount.
+/// `path` without links and dots. The last component is not followed into: it may be a dead mount. A mount of ours is
+/// not even looked at: its server may be away, and every look would wait for it.
 pub fn settle(path: &Path) -> Result<PathBuf> {
     let failed = |error: io::Error| Error::os(format_args!("mount point {}", path.display()), &error);
+    let plain = std::path::absolute(path).map_err(failed)?;
+    if let (Some(parent), Some(name)) = (plain.parent(), plain.file_name())
+        && let Ok(parent) = parent.canonicalize()
+        && is_mounted(&parent.join(name))?
+    {
+        return Ok(parent.join(name));
+    }
     if let Ok(settled) = path.canonicalize() {
         return Ok(settled);
     }
-    let whole = std::path::absolute(path).map_err(failed)?;
-    match (whole.parent(), whole.file_name()) {
+    match (plain.parent(), plain.file_name()) {
         (Some(parent), Some(name)) => Ok(parent.canonicalize().map_err(failed)?.join(name)),
-        _ => Ok(whole),
+        _ => Ok(plain),
     }
 }
 

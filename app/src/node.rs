@@ -5,7 +5,7 @@
 //! 3. A new cluster: drives are formatted, then recorded as active.
 //! 4. The host starts drives, view and partitions.
 
-mod control;
+pub mod control;
 mod drives;
 mod filesystems;
 mod views;
@@ -13,7 +13,6 @@ mod views;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use braid_admin::Control;
 use braid_base::Result;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::embedded::Embedded;
@@ -21,6 +20,9 @@ use braid_cluster::setup::{self, Known, Plan, Wish, World};
 use braid_host::run::{DriveSpec, Host, HostConfig};
 
 use control::Node;
+
+/// Bytes of one file system that programs wrote and that may wait in a client before writers do.
+pub const WRITE_BEHIND_BYTES: usize = 64 << 20;
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -39,7 +41,7 @@ pub type Say = Arc<dyn Fn(&str) + Send + Sync>;
 /// Creates the cluster in `options.dir` or continues it. Blocks until it serves; `say` hears each step.
 ///
 /// Runs inside the tokio runtime's blocking pool. A failure is one line; whatever was started has stopped then.
-pub fn start(options: Options, say: Say) -> Result<Arc<dyn Control>> {
+pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     say("looking at the drives");
     let path = options.dir.join("cluster.redb");
     if !path.exists() && !options.dir.join("cluster.redb.backup").exists() {

@@ -12,17 +12,20 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use braid_admin::{Access, Control, Server, registry};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::view::{FsSpec, MountSpec};
+use braid_wire::{Handler, Listener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::detach::Ready;
 use crate::mountpoint;
+use crate::node::control::socket;
 use crate::node::{self, Options, Say};
 
 /// The coordinator's file; a directory that has it holds a cluster.
@@ -115,6 +118,10 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     };
     let stop_asked = server.stop_asked();
     let access = Access::new(server.port())?;
+    let clients: Arc<dyn Handler> = control.clients(access.token.clone())?;
+    let socket = socket(&dir);
+    let doors = tokio::spawn(braid_wire::serve(Listener::unix(&socket)?, clients));
+    let control: Arc<dyn Control> = control;
     let (hush, hushed) = oneshot::channel::<()>();
     let until = async {
         // A sender that is gone means the same.
@@ -136,6 +143,9 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
         name = signals.next() => leave_at_once(&dir, name),
     };
     drop(hush);
+    doors.abort();
+    // It would be replaced by the next start; until then it says that there is none.
+    let _ = fs::remove_file(&socket);
     // What a client of REST may still be owed is worth no more than this.
     let _ = tokio::time::timeout(ANSWERS_MAX, rest).await;
     registry::leave(&dir);
@@ -206,7 +216,8 @@ fn check_directory(dir: &Path, mount: Option<&Path>) -> Result<()> {
     }
     let mount_name = mount.filter(|path| path.parent() == Some(dir)).and_then(Path::file_name);
     let own = |name: &str| {
-        ["braid.log", "braid.log.1", "mounts.json", "admin.json", "lost+found"].contains(&name)
+        ["braid.log", "braid.log.1", "mounts.json", "admin.json", "braid.sock", "mount.log", "lost+found"]
+            .contains(&name)
             || mount_name.is_some_and(|mount| mount == name)
     };
     match names.iter().find(|name| !own(name)) {
@@ -219,14 +230,16 @@ fn check_directory(dir: &Path, mount: Option<&Path>) -> Result<()> {
     }
 }
 
-struct Signals {
+/// The signals that mean the end.
+pub struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hangup: Signal,
 }
 
 impl Signals {
-    fn new() -> Result<Self> {
+    /// Listens from now on.
+    pub fn new() -> Result<Self> {
         let listen = |kind| signal(kind).map_err(|error| Error::os("listening for signals", &error));
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -236,7 +249,7 @@ impl Signals {
     }
 
     /// The name of the next signal that means the end.
-    async fn next(&mut self) -> &'static str {
+    pub async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",

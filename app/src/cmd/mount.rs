@@ -1,31 +1,160 @@
-//! `braid mount`: one more mount of the running cluster.
+//! `braid mount`: one more mount of the running cluster, in its process or in one of its own.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use braid_cluster::view::{MountSpec, MountView};
 use clap::Args;
+use serde_json::json;
 
+use crate::attach::{self, Order};
 use crate::client::Client;
-use crate::exit::Outcome;
+use crate::cmd::up::start_log;
+use crate::detach::{self, Line, Ready};
+use crate::exit::{Failure, Outcome};
+use crate::mount_options::MountOptions;
 use crate::whole::Whole;
 use crate::{mountpoint, out, progress};
 
 #[derive(Args, Debug)]
+#[command(after_help = OPTIONS)]
 pub struct Mount {
     /// Name of the file system
     fs: String,
     /// Empty directory to mount it on
     path: PathBuf,
+    /// Serve the mount from a process of its own and not from that of the cluster
+    #[arg(long)]
+    own_process: bool,
+    /// Stay in the foreground until it is unmounted (a process of its own)
+    #[arg(long)]
+    foreground: bool,
+    /// Options, separated by commas; see below (a process of its own)
+    #[arg(short, value_name = "OPTIONS", default_value = "")]
+    options: Vec<String>,
+    /// Pass over unknown options (internal)
+    #[arg(long, hide = true)]
+    sloppy: bool,
+    /// Source in the table of mounts (internal)
+    #[arg(long, hide = true)]
+    source: Option<String>,
+    /// Tell the parent process on stdout (internal)
+    #[arg(long, hide = true)]
+    announce: bool,
+}
+
+const OPTIONS: &str = "\
+Options (-o):
+  ro, rw                        refuse changes, or not
+  nosuid, nodev, noexec         as for every file system
+  noatime, relatime             move access times only when set, or by the usual rule
+  writecache                    reads and writes may be cached (default)
+  readcache                     writes are durable when they return
+  forcedirect                   nothing is cached
+  sync_on_close                 close returns when everything is durable
+  readahead_kb=N                the kernel reads ahead so much
+  dentry_max_age_positive=MS    names and attributes are believed so long (1000)
+  dentry_max_age_negative=MS    that a name is missing is believed so long (0)
+  qos_max_throughput_mbps=N     megabytes per second, read and written
+  qos_max_ops=N                 reads and writes per second
+Generic options of mount(8), such as _netdev, nofail and x-systemd.*, are passed over.
+The same as `mount -t braid CLUSTERDIR/FS PATH -o ...` and in /etc/fstab.";
+
+/// A mount in a process of its own.
+pub struct Wish {
+    /// The cluster's directory.
+    pub dir: PathBuf,
+    /// The file system.
+    pub filesystem: String,
+    /// Where; checked.
+    pub path: PathBuf,
+    /// How.
+    pub options: MountOptions,
+    /// The same as it was said.
+    pub words: String,
+    /// Unknown words were passed over.
+    pub sloppy: bool,
+    /// The source in the table of mounts, if not the usual one.
+    pub source: Option<String>,
 }
 
 pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
     let client = Client::find(whole.dir.as_deref())?;
     // The process has another working directory, so it gets the whole path.
     let path = mountpoint::check(&mount.path, &client.dir)?;
+    let words: Vec<&str> = mount.options.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
+    let words = words.join(",");
+    if mount.own_process || mount.foreground {
+        let options = MountOptions::parse(&words, mount.sloppy).map_err(Failure::usage)?;
+        let (dir, filesystem, sloppy) = (client.dir, mount.fs.clone(), mount.sloppy);
+        let wish = Wish { dir, filesystem, path, options, words, sloppy, source: mount.source.clone() };
+        return match (mount.announce, mount.foreground) {
+            (true, _) => as_child(wish),
+            (false, true) => in_foreground(whole, wish),
+            (false, false) => print(whole, &in_background(&wish)?),
+        };
+    }
+    if !words.is_empty() {
+        return Err(Failure::usage("-o: a mount in the cluster's process takes no options: say --own-process"));
+    }
     let spec = MountSpec { filesystem: mount.fs.clone(), path: path.to_string_lossy().into_owned() };
     let made: MountView = progress::during("mounting", || client.send("POST", "/mounts", &spec))?;
     if whole.json {
         return out::json(&made);
     }
     out::lines(&[format!("file system {} is mounted on {}", made.filesystem, made.path)])
+}
+
+/// Starts the process and waits until the mount answers.
+pub fn in_background(wish: &Wish) -> Result<Ready, Failure> {
+    let mut words: Vec<OsString> =
+        ["mount", "--own-process", detach::CHILD_OPTION, "--dir"].map(OsString::from).to_vec();
+    words.push(wish.dir.clone().into());
+    if !wish.words.is_empty() {
+        words.extend([OsString::from("-o"), wish.words.clone().into()]);
+    }
+    if wish.sloppy {
+        words.push("--sloppy".into());
+    }
+    if let Some(source) = &wish.source {
+        words.extend([OsString::from("--source"), source.into()]);
+    }
+    words.extend([OsString::from("--"), wish.filesystem.clone().into(), wish.path.clone().into()]);
+    detach::start(&attach::log_path(&wish.dir), &words)
+}
+
+fn as_child(wish: Wish) -> Outcome {
+    detach::leave_session();
+    start_log();
+    let ready = |ready: Ready| {
+        detach::tell(&Line::Ready(Box::new(ready)))?;
+        detach::hang_up();
+        Ok(())
+    };
+    let done = attach::run(&order(wish), ready);
+    if let Err(failure) = &done {
+        tracing::error!("{failure}");
+        // After `ready` this goes to the log, and before that to the parent; if that is gone, nobody asks.
+        let _ = detach::tell(&Line::Failed { code: failure.code, message: failure.message.clone() });
+    }
+    done.map_err(|failure| Failure { code: failure.code, message: String::new() })
+}
+
+fn in_foreground(whole: &Whole, wish: Wish) -> Outcome {
+    start_log();
+    attach::run(&order(wish), |ready| print(whole, &ready).map_err(|failure| std::io::Error::other(failure.message)))
+}
+
+fn order(wish: Wish) -> Order {
+    let Wish { dir, filesystem, path, options, source, .. } = wish;
+    Order { dir, filesystem, path, options, source }
+}
+
+fn print(whole: &Whole, ready: &Ready) -> Outcome {
+    let (filesystem, mount) =
+        (ready.filesystem.as_deref().unwrap_or_default(), ready.mount.clone().unwrap_or_default());
+    if whole.json {
+        return out::json(&json!({ "filesystem": filesystem, "path": mount, "pid": ready.pid }));
+    }
+    out::lines(&[format!("file system {filesystem} is mounted on {} by process {}", mount.display(), ready.pid)])
 }

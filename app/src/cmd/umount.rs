@@ -1,6 +1,6 @@
 //! `braid umount`: take a mount away, also a dead one whose process was killed.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use braid_admin::registry;
 use braid_cluster::view::MountView;
@@ -26,6 +26,7 @@ pub fn run(whole: &Whole, umount: &Umount) -> Outcome {
             let call = format!("/mounts?path={}", escape(&shown));
             progress::during("unmounting", || client.call("DELETE", &call))?;
         }
+        None if mountpoint::is_mounted(&path)? => alone(&path)?,
         None if braid_fuse::is_dead(&path) => mountpoint::detach(&path)?,
         None => {
             let message = format!("{shown} is no mount of a running cluster: `braid status` lists mounts");
@@ -33,6 +34,15 @@ pub fn run(whole: &Whole, umount: &Umount) -> Outcome {
         }
     }
     if whole.json { out::json(&json!({ "unmounted": shown })) } else { out::lines(&[format!("{shown} is unmounted")]) }
+}
+
+/// A mount that no running cluster knows: its cluster does not run, or its own process was killed. Whether it is dead is
+/// asked only if it does not go: while its server is away, the question waits for it.
+fn alone(path: &Path) -> Result<(), Failure> {
+    match braid_fuse::unmount(path) {
+        Err(_) if braid_fuse::is_dead(path) => Ok(mountpoint::detach(path)?),
+        done => Ok(done?),
+    }
 }
 
 /// The running cluster that has the mount: the one that was named, or any of this machine.

@@ -71,7 +71,7 @@ pub fn run(whole: &Whole, up: &Up) -> Outcome {
     if up.detach {
         // Most refusals come from here, straight and without a log.
         serve::check(&order)?;
-        return print(whole, &detach::start(&order.options.dir)?);
+        return print(whole, &detach::start(&detach::log_path(&order.options.dir), &detach::own_words())?);
     }
     foreground(whole, order)
 }
@@ -164,7 +164,7 @@ fn print(whole: &Whole, ready: &Ready) -> Outcome {
 }
 
 /// Log lines on stderr, at level info or as BRAID_LOG says; one kind of panic is reported as an error instead.
-fn start_log() {
+pub fn start_log() {
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // Set already means that a test did so.

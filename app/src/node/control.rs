@@ -1,24 +1,37 @@
 //! A running cluster, as the administrator's door sees it.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
+use braid_base::ids::Ino;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Drive, Filesystem};
 use braid_cluster::setup::Plan;
 use braid_cluster::view::{
-    Capacity, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView,
-    State, Status,
+    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec,
+    MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
-use braid_host::run::{Host, SeatReport};
+use braid_host::run::{Clients, Host, SeatReport};
+use braid_wire::Who;
 
 use super::filesystems::{self, Filesystems, Open};
 use super::views;
 use crate::mountpoint;
+
+/// How long a client may take to leave after its mount was taken away, milliseconds.
+const LEAVE_MAX_MS: u64 = 20_000;
+/// How often that is looked at.
+const LEAVE_LOOK: Duration = Duration::from_millis(20);
+
+/// Where the cluster in `dir` listens for clients in other processes.
+pub fn socket(dir: &Path) -> PathBuf {
+    dir.join("braid.sock")
+}
 
 /// The parts of this process.
 pub struct Node {
@@ -29,13 +42,34 @@ pub struct Node {
     capacity_bytes: u64,
     filesystems: Filesystems,
     started_ms: u64,
+    /// Clients in other processes, once they are served.
+    clients: OnceLock<Arc<Clients>>,
 }
 
 impl Node {
     /// A node of parts that run.
     pub fn new(dir: PathBuf, coordinator: Arc<dyn Coordinator>, host: Host, plan: Plan, capacity_bytes: u64) -> Self {
         let (host, filesystems) = (Mutex::new(Some(Arc::new(host))), Filesystems::default());
-        Self { dir, coordinator, host, plan, capacity_bytes, filesystems, started_ms: braid_io::clock::mono_ms() }
+        let (started_ms, clients) = (braid_io::clock::mono_ms(), OnceLock::new());
+        Self { dir, coordinator, host, plan, capacity_bytes, filesystems, started_ms, clients }
+    }
+
+    /// What serves clients in other processes that know `secret`. Called once.
+    pub fn clients(&self, secret: String) -> Result<Arc<Clients>> {
+        let clients = self.host()?.clients(self.plan.cluster.guid, secret);
+        Ok(Arc::clone(self.clients.get_or_init(|| clients)))
+    }
+
+    /// Those that have mounted something.
+    fn remote(&self) -> Vec<Who> {
+        self.clients.get().map(|clients| clients.list()).unwrap_or_default()
+    }
+
+    fn all_mounts(&self) -> Vec<MountView> {
+        let mut mounts = self.filesystems.mounts();
+        mounts.extend(self.remote().into_iter().map(views::mount));
+        mounts.sort_by(|a, b| a.path.cmp(&b.path));
+        mounts
     }
 
     fn host(&self) -> Result<Arc<Host>> {
@@ -96,13 +130,13 @@ impl Node {
             drives,
             partitions,
             filesystems: records_of::list(self.coordinator.as_ref())?.len() as u64,
-            mounts: self.filesystems.mounts(),
+            mounts: self.all_mounts(),
         })
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
         let record = records_of::find(self.coordinator.as_ref(), name)?.value;
-        if self.filesystems.is_mounted(record.id) {
+        if self.filesystems.is_mounted(record.id) || self.remote().iter().any(|who| who.fs == record.id) {
             let words = format!("file system {name} is mounted: unmount it first (`braid umount PATH`)");
             return Err(Error::new(ErrorKind::Refused, words));
         }
@@ -216,25 +250,43 @@ impl Control for Node {
     }
 
     fn mounts(&self) -> Answer<'_, Vec<MountView>> {
-        Box::pin(async { Ok(self.filesystems.mounts()) })
+        Box::pin(async { Ok(self.all_mounts()) })
     }
 
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
         Box::pin(async move {
-            let record = records_of::find(self.coordinator.as_ref(), &spec.filesystem)?.value;
-            if record.removing {
-                let words = format!("file system {} is being removed", record.name);
-                return Err(Error::new(ErrorKind::Refused, words));
-            }
-            let open = self.open(&record).await?;
+            let (record, open) = self.open_by_name(&spec.filesystem).await?;
             // Noted first: after a crash the next start takes a dead mount away.
             mountpoint::remember(&self.dir, Path::new(&spec.path))?;
             self.filesystems.mount(open, &record, spec.path).await
         })
     }
 
+    fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
+        Box::pin(async move {
+            let (record, _) = self.open_by_name(&spec.filesystem).await?;
+            Ok(ClientView {
+                client: self.coordinator.counter("client")?,
+                fs: record.id.0,
+                root: Ino::new(record.root_vp, 1).0,
+                total_bytes: record.total_bytes.map_or(self.capacity_bytes, |limit| limit.min(self.capacity_bytes)),
+                cluster: self.plan.cluster.guid.to_string(),
+                socket: socket(&self.dir).to_string_lossy().into_owned(),
+            })
+        })
+    }
+
     fn umount(&self, path: String) -> Answer<'_, ()> {
-        Box::pin(async move { self.filesystems.umount(&path).await })
+        Box::pin(async move {
+            match self.remote().into_iter().find(|who| who.point == path) {
+                Some(who) => {
+                    let task = tokio::task::spawn_blocking(move || braid_fuse::unmount(Path::new(&path)));
+                    task.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("unmounting: {error}")))??;
+                    self.has_left(&who).await
+                }
+                None => self.filesystems.umount(&path).await,
+            }
+        })
     }
 
     fn samples(&self) -> Answer<'_, Vec<Sample>> {
@@ -247,6 +299,31 @@ impl Control for Node {
 }
 
 impl Node {
+    /// A file system that may be mounted.
+    async fn open_by_name(&self, name: &str) -> Result<(Filesystem, Arc<Open>)> {
+        let record = records_of::find(self.coordinator.as_ref(), name)?.value;
+        if record.removing {
+            let words = format!("file system {} is being removed", record.name);
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        let open = self.open(&record).await?;
+        Ok((record, open))
+    }
+
+    /// Waits until a client whose mount is gone has written back what it holds, and has left.
+    async fn has_left(&self, who: &Who) -> Result<()> {
+        let until_ms = braid_io::clock::mono_ms() + LEAVE_MAX_MS;
+        while self.remote().iter().any(|other| other.client == who.client) {
+            if braid_io::clock::mono_ms() >= until_ms {
+                let (pid, path) = (who.pid, &who.point);
+                let words = format!("{path} is unmounted, but process {pid} still writes back what was written there");
+                return Err(Error::new(ErrorKind::TimedOut, words));
+            }
+            tokio::time::sleep(LEAVE_LOOK).await;
+        }
+        Ok(())
+    }
+
     fn group(&self, name: &str) -> Result<GroupView> {
         let found = groups::list(self.coordinator.as_ref())?.into_iter().find(|group| group.name == name);
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("group {name} was removed meanwhile")))

@@ -14,7 +14,7 @@ use braid_cluster::view::MountView;
 use braid_fuse::{Mount, Mounts, Options};
 use braid_host::run::Host;
 
-use super::views;
+use super::{WRITE_BEHIND_BYTES, views};
 
 /// Entries taken from a directory at a time while a file system is emptied.
 const ENTRIES: u32 = 1024;
@@ -75,7 +75,13 @@ impl Filesystems {
         let task = tokio::task::spawn_blocking(move || open.mounts.mount(Path::new(&point), &Options::new(name)));
         let mount = Arc::new(joined(task.await)?);
         let path = mount.point().display().to_string();
-        let view = MountView { filesystem: record.name.clone(), path, client, since_s: views::now_s() };
+        let view = MountView {
+            filesystem: record.name.clone(),
+            path,
+            client,
+            since_s: views::now_s(),
+            pid: std::process::id(),
+        };
         lock(&self.mounted).push(Mounted { mount, fs: record.id, view: view.clone() });
         Ok(view)
     }
@@ -145,9 +151,6 @@ impl Filesystems {
 fn joined<T>(done: std::result::Result<Result<T>, tokio::task::JoinError>) -> Result<T> {
     done.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, format!("the task died: {error}"))))
 }
-
-/// Bytes of one file system that programs wrote and that may wait in this process before writers do.
-const WRITE_BEHIND_BYTES: usize = 64 << 20;
 
 /// Removes everything below the root, depth first, without recursion: a tree may be deeper than a stack.
 pub async fn empty(fs: &Fs) -> Result<()> {

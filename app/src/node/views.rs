@@ -5,12 +5,19 @@ use braid_base::ids::DriveId;
 use braid_base::msg::drive::DriveStat;
 use braid_client::fs::Space;
 use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
-use braid_cluster::view::{DriveView, FilesystemView, PartitionView};
+use braid_cluster::view::{DriveView, FilesystemView, MountView, PartitionView};
 use braid_host::run::SeatReport;
+use braid_wire::Who;
 
 /// Seconds since 1970.
 pub fn now_s() -> u64 {
     u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0)
+}
+
+/// A mount that another process serves.
+pub fn mount(who: Who) -> MountView {
+    let (client, since_s, pid) = (who.client.0, who.since_s, who.pid);
+    MountView { filesystem: who.filesystem, path: who.point, client, since_s, pid }
 }
 
 /// A drive with what its thread says, if it has one; `lost` says why it has none.

@@ -28,6 +28,7 @@ mod layouts;
 pub mod leases;
 mod lent;
 pub mod mover;
+pub mod qos;
 pub mod reader;
 pub mod session;
 mod stripe;

@@ -147,6 +147,32 @@ views! {
         pub client: u64,
         /// Since when.
         pub since_s: u64,
+        /// The process that serves it; 0 if an older server did not say.
+        #[serde(default)]
+        pub pid: u32,
+    }
+
+    /// What a process that wants to mount by itself asks for.
+    #[serde(deny_unknown_fields)]
+    pub struct ClientSpec {
+        /// Name of the file system.
+        pub filesystem: String,
+    }
+
+    /// What such a process needs to know.
+    pub struct ClientView {
+        /// Its number as a client: new, and never used again.
+        pub client: u64,
+        /// Number of the file system.
+        pub fs: u32,
+        /// Number of its root directory.
+        pub root: u64,
+        /// Bytes that it may hold.
+        pub total_bytes: u64,
+        /// Identity of the cluster.
+        pub cluster: String,
+        /// The socket to speak to.
+        pub socket: String,
     }
 
     /// A file system to add.

@@ -2,6 +2,7 @@
 //!
 //! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
 
+mod clients;
 mod housekeeping;
 mod outside;
 mod seat_actor;
@@ -9,6 +10,7 @@ mod segments;
 mod setup;
 mod wire;
 
+pub use clients::Clients;
 pub use seat_actor::{SeatMsg, SeatReport};
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
 pub use wire::HostWire;

@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
 
@@ -82,6 +83,25 @@ impl AlignedBuf {
     pub unsafe fn set_len(&mut self, len: usize) {
         assert!(len <= self.capacity, "length {len} beyond capacity {}", self.capacity);
         self.len = len;
+    }
+
+    /// Reads at most `most` bytes from `fd` (a socket) behind what is there. 0: the other side has closed, or there
+    /// is no room.
+    pub fn read_from(&mut self, fd: BorrowedFd<'_>, most: usize) -> std::io::Result<usize> {
+        let room = self.spare();
+        let most = most.min(room.len());
+        let (read, _) = rustix::io::read(fd, &mut room[..most])?;
+        let read = read.len();
+        // SAFETY: the kernel has written `read` bytes behind the first `len`, inside the capacity.
+        unsafe { self.set_len(self.len + read) };
+        Ok(read)
+    }
+
+    /// Takes the first `count` bytes away; the others move to the front.
+    pub fn consume(&mut self, count: usize) {
+        self.copy_within(count.., 0);
+        // `copy_within` has checked that `count` is not beyond the length.
+        self.len -= count;
     }
 
     /// Hands the bytes on without a copy; the memory is recycled when the last clone is dropped.

@@ -5,7 +5,8 @@ use std::pin::Pin;
 
 use braid_base::Result;
 use braid_cluster::view::{
-    DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView, Status,
+    ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView,
+    PartitionView, Status,
 };
 
 /// The future of one answer.
@@ -51,6 +52,9 @@ pub trait Control: Send + Sync {
 
     /// Mounts a file system; the mount answers when this returns.
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView>;
+
+    /// Makes a number for a client in a process of its own, and says what that process needs to know.
+    fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView>;
 
     /// Takes the mount at `path` away. `Refused`, naming who holds it, while it is in use.
     fn umount(&self, path: String) -> Answer<'_, ()>;

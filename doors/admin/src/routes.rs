@@ -1,5 +1,6 @@
 //! The paths, one file per noun, and the document that describes them.
 
+mod clients;
 mod cluster;
 mod filesystems;
 mod groups;
@@ -54,6 +55,7 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(groups::list, groups::add))
         .routes(routes!(groups::update, groups::remove))
         .routes(routes!(mounts::list, mounts::add, mounts::remove))
+        .routes(routes!(clients::add))
         .routes(routes!(process::shutdown));
     let whole = OpenApiRouter::with_openapi(Document::openapi()).nest(ROOT, api).routes(routes!(process::metrics));
     let (router, document) = whole.split_for_parts();

@@ -161,6 +161,7 @@ fn the_document_describes_every_route() {
     names.dedup();
     assert_eq!(names.len(), all, "names of operations are unique: {names:?}");
     let expected = [
+        "/api/v1/clients",
         "/api/v1/drives",
         "/api/v1/filesystems",
         "/api/v1/filesystems/{name}",

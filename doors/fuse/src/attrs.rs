@@ -8,8 +8,6 @@ use braid_base::ids::Ino;
 use crate::wire::encode;
 use crate::wire::request::{Node, When};
 
-/// How long the kernel may believe a name or attributes, unless it is told to forget them before.
-pub(crate) const TTL: Duration = Duration::from_secs(1);
 /// Unit of `st_blksize` and `statfs`, bytes.
 pub(crate) const BLOCK_BYTES: u32 = 4096;
 

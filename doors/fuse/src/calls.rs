@@ -11,13 +11,15 @@ use braid_base::msg::fs::{Cred, DirEntry, FallocMode, LockKind, LockSpec, Rename
 use braid_base::{Error, ErrorKind};
 use braid_client::Fs;
 use braid_client::fs::{Create, Entry, Seek, Space};
+use braid_client::qos::Throttle;
 use braid_client::session::LockEnd;
 use bytes::Bytes;
 
-use crate::attrs::{Numbers, TTL};
+use crate::attrs::Numbers;
 use crate::errno::{of, of_inode};
 use crate::hub::{Hub, Notice};
 use crate::locks::Owners;
+use crate::options::{CacheMode, Options};
 use crate::remembered::Remembered;
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
@@ -34,6 +36,15 @@ pub(crate) struct Calls {
     remembered: Arc<Remembered>,
     owners: Owners,
     moves_atime: bool,
+    /// Flags of every open: `O_DIRECT` or nothing.
+    pub(crate) direct: i32,
+    /// How long the kernel may believe a name or attributes, unless it is told to forget them before.
+    positive_age: Duration,
+    /// How long it may believe that there is no such name, even if another client makes it meanwhile.
+    negative_age: Duration,
+    throttle: Option<Throttle>,
+    /// `close` waits until the file is durable.
+    pub(crate) sync_on_close: bool,
     pub(crate) writes: Arc<Writes>,
 }
 
@@ -70,11 +81,27 @@ impl Drop for WriteUnderWay<'_> {
 const CREATE_TURNS: usize = 8;
 
 impl Calls {
-    pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, moves_atime: bool) -> Self {
-        let (numbers, remembered) = (Numbers { root: fs.root() }, Arc::new(Remembered::new()));
+    pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, options: &Options) -> Self {
+        let numbers = Numbers { root: fs.root() };
+        let throttle = Throttle::new(Arc::clone(fs.session().wire()), options.limits);
+        let remembered = Arc::new(Remembered::new());
         let watcher: Weak<Remembered> = Arc::downgrade(&remembered);
         fs.watch(watcher);
-        Self { fs, numbers, hub, me, remembered, owners: Owners::default(), moves_atime, writes: Arc::default() }
+        Self {
+            fs,
+            numbers,
+            hub,
+            me,
+            remembered,
+            owners: Owners::default(),
+            moves_atime: options.atime && !options.read_only,
+            direct: if options.cache == CacheMode::Direct { libc::O_DIRECT } else { 0 },
+            positive_age: options.positive_age,
+            negative_age: options.negative_age,
+            throttle,
+            sync_on_close: options.sync_on_close,
+            writes: Arc::default(),
+        }
     }
 
     // What the kernel may believe.
@@ -85,12 +112,17 @@ impl Calls {
     }
 
     pub(crate) fn shown_attr(&self, dir: Ino, name: &[u8], attr: &Attr) -> Shown {
-        let name_ttl = if self.fs.is_certain_name(dir, name, attr.ino) { TTL } else { Duration::ZERO };
+        let name_ttl = if self.fs.is_certain_name(dir, name, attr.ino) { self.positive_age } else { Duration::ZERO };
         self.numbers.entry(attr, (name_ttl, self.attr_ttl(attr.ino)))
     }
 
+    /// That there is no such name, if the kernel may believe that at all.
+    pub(crate) fn shown_absence(&self) -> Option<Shown> {
+        (!self.negative_age.is_zero()).then(|| Shown::none(self.negative_age))
+    }
+
     pub(crate) fn attr_ttl(&self, ino: Ino) -> Duration {
-        if self.fs.is_certain(ino) { TTL } else { Duration::ZERO }
+        if self.fs.is_certain(ino) { self.positive_age } else { Duration::ZERO }
     }
 
     // Names.
@@ -260,6 +292,9 @@ impl Calls {
     }
 
     pub(crate) async fn read(&self, ino: Ino, off: u64, len: u64) -> Answer<Bytes> {
+        if let Some(throttle) = &self.throttle {
+            throttle.pass(len).await;
+        }
         self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))
     }
 
@@ -277,6 +312,9 @@ impl Calls {
     pub(crate) async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Answer<u32> {
         let _under_way = self.writes.begin();
         let len = data.len() as u64;
+        if let Some(throttle) = &self.throttle {
+            throttle.pass(len).await;
+        }
         let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
         if let Some(attr) = &done.attr {
             self.remembered.changed(attr);

@@ -4,7 +4,7 @@
 //! calls and their results to replies, and mounts and unmounts.
 //!
 //! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`],
-//! [`is_dead`].
+//! [`is_dead`], [`unmount`] (of a mount that another process serves).
 //!
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
@@ -29,9 +29,11 @@ mod hub;
 mod listing;
 mod locks;
 mod mount;
+mod options;
 mod remembered;
 mod table;
 mod task;
 mod wire;
 
-pub use mount::{Mount, Mounts, Options, is_dead};
+pub use mount::{Mount, Mounts, is_dead, unmount};
+pub use options::{CacheMode, Ignore, Options};

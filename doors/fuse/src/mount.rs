@@ -22,6 +22,7 @@ use crate::calls::{Calls, Writes};
 use crate::door::{Door, SETTINGS};
 use crate::holders;
 use crate::hub::{Hub, Member};
+use crate::options::Options;
 use crate::wire::session::Session;
 
 /// Type of our mounts in the mount table.
@@ -31,31 +32,6 @@ const THREADS_END: Duration = Duration::from_secs(5);
 /// How long written-back pages may be on their way, and how long none must come for them to be all.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(2);
 const WRITE_BACK_REST: Duration = Duration::from_millis(50);
-
-/// How to mount.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Name of the file system: the source in the mount table is `braid:<name>`.
-    pub name: String,
-    /// Refuse all changes.
-    pub read_only: bool,
-    /// Move access times by the rule of `relatime`; otherwise they move only when set.
-    pub atime: bool,
-    /// Accept a mount point with something in it, which the mount then hides.
-    pub over_content: bool,
-    /// Threads that take requests from the kernel; 0 chooses by the number of processors.
-    pub threads: usize,
-    /// Kernel readahead, KiB.
-    pub readahead_kib: u32,
-}
-
-impl Options {
-    /// The usual way to mount file system `name`.
-    pub fn new(name: impl Into<String>) -> Self {
-        let name = name.into();
-        Self { name, read_only: false, atime: true, over_content: false, threads: 0, readahead_kib: 1024 }
-    }
-}
 
 /// All mounts of one file system in this process. What one changes, the others see at once.
 pub struct Mounts {
@@ -94,7 +70,7 @@ impl Mounts {
         let point = check_point(point, options.over_content)?;
         let device = open_fuse()?;
         let me = self.next.fetch_add(1, Ordering::Relaxed);
-        let calls = Calls::new(self.fs.clone(), Arc::clone(&self.hub), me, options.atime && !options.read_only);
+        let calls = Calls::new(self.fs.clone(), Arc::clone(&self.hub), me, options);
         let door = Door { calls: Arc::new(calls), runtime: self.runtime.clone() };
         attach(&device, &point, options)?;
         // From here on every failure has to take the mount away again.
@@ -172,7 +148,7 @@ impl Mount {
             }
             // Someone else was faster.
             Err(Errno::INVAL) => Ok(()),
-            Err(Errno::BUSY) => Err(self.busy()),
+            Err(Errno::BUSY) => Err(busy(&self.point)),
             Err(error) => Err(Error::new(
                 ErrorKind::Refused,
                 format!("cannot unmount {}: {error}; are you root?", self.point.display()),
@@ -232,13 +208,6 @@ impl Mount {
         }
     }
 
-    fn busy(&self) -> Error {
-        let point = self.point.display();
-        let who = holders::describe(&self.point);
-        let who = if who.is_empty() { "a process that cannot be seen from here".to_owned() } else { who };
-        Error::new(ErrorKind::Refused, format!("{point} is in use by {who}; end that and try again"))
-    }
-
     fn wait_for_threads(&self) {
         let ended = self.ended.lock().expect("nothing panics while it waits for the threads");
         if ended.recv_timeout(THREADS_END).is_err() {
@@ -294,6 +263,27 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
     Ok(point)
 }
 
+fn busy(point: &Path) -> Error {
+    let who = holders::describe(point);
+    let who = if who.is_empty() { "a process that cannot be seen from here".to_owned() } else { who };
+    Error::new(ErrorKind::Refused, format!("{} is in use by {who}; end that and try again", point.display()))
+}
+
+/// Unmounts `point`, which another process of Braid serves. Errors: `Refused` while programs use it, with their names,
+/// and if it is no mount of Braid.
+pub fn unmount(point: &Path) -> Result<()> {
+    let refused = |text: String| Error::new(ErrorKind::Refused, format!("cannot unmount {}: {text}", point.display()));
+    match holders::mount_on(point) {
+        Some(line) if line.fstype == FSTYPE => {}
+        _ => return Err(refused("it is no mount of Braid".to_owned())),
+    }
+    match rustix::mount::unmount(point, UnmountFlags::empty()) {
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(Errno::BUSY) => Err(busy(point)),
+        Err(error) => Err(refused(format!("{error}; are you root?"))),
+    }
+}
+
 /// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,
 /// but never how full it is. Aborted: its process died while it was asked.
 pub fn is_dead(point: &Path) -> bool {
@@ -334,8 +324,12 @@ fn attach(device: &OwnedFd, point: &Path, options: &Options) -> Result<()> {
     let fd = device.as_raw_fd();
     let data = format!("fd={fd},rootmode=40000,user_id={uid},group_id={gid},allow_other,default_permissions");
     let data = CString::new(data).expect("numbers and words have no NUL");
-    let flags = if options.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-    let source = format!("braid:{}", options.name);
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NOSUID, options.ignore.suid);
+    flags.set(MountFlags::NODEV, options.ignore.dev);
+    flags.set(MountFlags::NOEXEC, options.ignore.exec);
+    let source = options.source.clone().unwrap_or_else(|| format!("braid:{}", options.name));
     rustix::mount::mount(source, point, FSTYPE, flags, Some(data.as_c_str()) as Option<&CStr>).map_err(|error| {
         let point = point.display();
         let text = match error {

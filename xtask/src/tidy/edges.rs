@@ -4,7 +4,7 @@ use super::Finding;
 use serde_json::Value;
 use std::path::Path;
 
-const CORE: &[&str] = &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "host"];
+const CORE: &[&str] = &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire", "host"];
 
 /// Crate, and the crates of the house it may name in its `Cargo.toml`.
 const ALLOWED: &[(&str, &[&str])] = &[
@@ -17,14 +17,18 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tier", &["base", "io"]),
     ("cluster", &["base", "io"]),
     ("client", &["base", "io", "erasure"]),
-    ("host", &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client"]),
+    ("wire", &["base", "io", "client"]),
+    ("host", &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire"]),
     ("fuse", &["base", "client"]),
     ("s3", &["base", "client"]),
     ("nfs", &["base", "client"]),
     ("smb", &["base", "client"]),
     ("csi", &["base", "client"]),
     ("admin", &["base", "cluster", "client"]),
-    ("braid", &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "host", "fuse", "admin"]),
+    (
+        "braid",
+        &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire", "host", "fuse", "admin"],
+    ),
     ("sim", CORE),
     ("xtask", &[]),
     ("bench", &[]),

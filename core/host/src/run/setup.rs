@@ -20,6 +20,7 @@ use braid_io::reactor::{self, Backend, Mailbox};
 use braid_meta::Config;
 use braid_replica::{Kv, RocksKv, RocksOptions};
 
+use super::clients::Clients;
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
@@ -127,6 +128,11 @@ impl Host {
     /// Where clients of this host leave work that goes on after their call returned.
     pub fn background(&self) -> Arc<dyn Background> {
         Arc::new(Runtime(self.switch.runtime.clone()))
+    }
+
+    /// What serves clients in other processes: those that name `cluster` and know `secret`.
+    pub fn clients(&self, cluster: Guid, secret: String) -> Arc<Clients> {
+        Clients::new(Arc::clone(&self.switch), self.partitions, cluster, secret)
     }
 
     /// Bytes that file system `fs` may hold from now on, in all partitions together; `None`: no bound of its own.

@@ -30,7 +30,7 @@ pub(super) struct Switch {
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) reader: OnceLock<Reader>,
-    /// Clients of this process that take pushes; one that is gone is forgotten at its next push.
+    /// Clients that take pushes, of this process or connected to it; one that is gone is forgotten at its next push.
     pub(super) clients: Mutex<HashMap<ClientId, Weak<dyn PushSink>>>,
 }
 
@@ -40,13 +40,19 @@ impl Switch {
         seat.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("partition {p} does not run yet")))
     }
 
-    fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
+    pub(super) fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
         self.seat(p)?.send(msg).map_err(|_| Error::new(ErrorKind::Stopped, format!("partition {p} has stopped")))
     }
 
     /// Passes a message on; lost if the other partition is not there (its sender repeats).
     pub(super) fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
         let _ = self.tell(to, SeatMsg::Peer(from, message));
+    }
+
+    /// From now on pushes to `client` go to `to`, as long as somebody holds that.
+    pub(super) fn listen(&self, client: ClientId, to: &Arc<dyn PushSink>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.insert(client, Arc::downgrade(to));
     }
 
     /// Hands a push to its client; lost if that does not live here (any more).
@@ -170,8 +176,7 @@ impl Wire for HostWire {
     }
 
     fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {
-        let mut clients = self.switch.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.insert(client, Arc::downgrade(&to));
+        self.switch.listen(client, &to);
         true
     }
 

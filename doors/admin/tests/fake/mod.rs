@@ -10,8 +10,8 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
-    Capacity, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView, PartitionView,
-    Status,
+    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec,
+    MountView, PartitionView, Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups};
 
@@ -174,9 +174,14 @@ impl Control for Fake {
         now(Ok(self.mounts_now()))
     }
 
+    fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
+        let (cluster, socket) = (spec.filesystem, "/braid.sock".to_owned());
+        now(Ok(ClientView { client: 5, fs: 1, root: 1, total_bytes: 1 << 30, cluster, socket }))
+    }
+
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
         now(filesystems::find(&self.coordinator, &spec.filesystem).map(|_| {
-            let view = MountView { filesystem: spec.filesystem, path: spec.path, client: 1, since_s: 0 };
+            let view = MountView { filesystem: spec.filesystem, path: spec.path, client: 1, since_s: 0, pid: 7 };
             self.mounts.lock().unwrap_or_else(PoisonError::into_inner).push(view.clone());
             view
         }))

@@ -16,7 +16,7 @@ const STEP_BYTES: u32 = 64 << 10;
 
 impl Door {
     pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
-        let ino = self.calls.numbers.inode(header.node);
+        let (ino, flags) = (self.calls.numbers.inode(header.node), flags | self.calls.direct);
         let work = |calls: Arc<Calls>| async move { calls.open(ino).await };
         // No state is kept per open file: all that a request needs comes with it.
         let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
@@ -43,6 +43,15 @@ impl Door {
 
     pub(super) fn flush(&self, header: &Header, owner: u64, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
+        if self.calls.sync_on_close {
+            return self.start_empty(reply, move |calls| async move {
+                let written = calls.fsync(ino).await;
+                if calls.leaves_locks(ino, owner) {
+                    calls.unlock_all(ino, owner, false).await?;
+                }
+                written
+            });
+        }
         let written = self.calls.written_well(ino);
         if !self.calls.leaves_locks(ino, owner) {
             return match written {

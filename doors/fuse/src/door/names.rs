@@ -21,8 +21,11 @@ impl Door {
     pub(super) fn lookup(&self, header: &Header, name: &[u8], reply: Reply) {
         let (dir, name) = (self.calls.numbers.inode(header.node), name.to_vec());
         self.start_entry(reply, |calls| async move {
-            let found = calls.lookup(dir, &name).await?;
-            Ok(calls.shown(dir, &name, &found))
+            match calls.lookup(dir, &name).await {
+                Ok(found) => Ok(calls.shown(dir, &name, &found)),
+                Err(Errno::ENOENT) => calls.shown_absence().ok_or(Errno::ENOENT),
+                Err(errno) => Err(errno),
+            }
         });
     }
 
@@ -53,7 +56,7 @@ impl Door {
     }
 
     pub(super) fn create(&self, header: &Header, name: &[u8], modes: (u32, u32), flags: i32, reply: Reply) {
-        let (cred, numbers) = (cred(header), self.calls.numbers);
+        let (cred, numbers, flags) = (cred(header), self.calls.numbers, flags | self.calls.direct);
         let (dir, name, modes) =
             (numbers.inode(header.node), name.to_vec(), (permissions(modes.0), permissions(modes.1)));
         let work = |calls: Arc<Calls>| async move {

@@ -6,7 +6,7 @@ use super::abi::{self, feature};
 use super::request::{Init, Node};
 
 /// Attributes of an inode. Times are seconds and nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attr {
     pub(crate) node: Node,
     pub(crate) size: u64,
@@ -31,6 +31,13 @@ pub(crate) struct Entry {
     pub(crate) generation: u64,
     pub(crate) name_ttl: Duration,
     pub(crate) attr_ttl: Duration,
+}
+
+impl Entry {
+    /// That there is no such name, which may be believed for `ttl`.
+    pub(crate) fn none(ttl: Duration) -> Self {
+        Self { attr: Attr::default(), generation: 0, name_ttl: ttl, attr_ttl: Duration::ZERO }
+    }
 }
 
 /// How full a file system is, in blocks of `block_bytes`.

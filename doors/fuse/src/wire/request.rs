@@ -3,7 +3,7 @@
 use super::abi::{self, IN_HEADER_BYTES, WRITE_IN_BYTES, op, set};
 
 /// The kernel's number of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node(pub(crate) u64);
 
 impl Node {

@@ -1,0 +1,258 @@
+//! Clients in other processes: their requests go to the same mailboxes as those of this process, what partitions push
+//! comes back the same way.
+//!
+//! A connection that ends ends nothing else: the client may be on its way back with all that it holds. One that was
+//! killed, or cut off for too long, is given up when its sessions expire, like any that falls silent; no earlier, because
+//! until then it may count on them. So every request that others could feel afterwards must name a session: what has
+//! none would be held for ever, and a copy that lay here unread could be carried out when its client is gone and
+//! forgotten. What names an ended session is refused by the partition.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use braid_base::ids::{ClientId, DriveId, Guid, PartitionId};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{Op, Request};
+use braid_base::msg::lease::{Answer, Push};
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::wire::PushSink;
+use braid_wire::{Handler, Hello, Pusher, ReplyTo, Who};
+
+use super::seat_actor::SeatMsg;
+use super::wire::Switch;
+
+/// The clients that are connected, and the way from them to the parts of this host.
+pub struct Clients {
+    switch: Arc<Switch>,
+    partitions: u16,
+    cluster: Guid,
+    secret: String,
+    here: Mutex<BTreeMap<ClientId, Connected>>,
+}
+
+/// A client while its first connection stands.
+struct Connected {
+    who: Who,
+    way: Arc<Way>,
+}
+
+/// The way back to a client; the switch knows it as long as [`Connected`] holds it.
+struct Way(Pusher);
+
+impl PushSink for Way {
+    fn pushed(&self, push: Push) {
+        // Lost with the connection: partitions repeat what matters.
+        let _ = self.0.push(&push);
+    }
+}
+
+impl Clients {
+    pub(super) fn new(switch: Arc<Switch>, partitions: u16, cluster: Guid, secret: String) -> Arc<Self> {
+        Arc::new(Self { switch, partitions, cluster, secret, here: Mutex::default() })
+    }
+
+    /// Who is connected, ordered by number.
+    pub fn list(&self) -> Vec<Who> {
+        self.here().values().map(|connected| connected.who.clone()).collect()
+    }
+
+    fn here(&self) -> MutexGuard<'_, BTreeMap<ClientId, Connected>> {
+        self.here.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Handler for Clients {
+    fn admit(&self, hello: &Hello) -> Result<u16> {
+        hello.check(self.cluster, &self.secret).map(|()| self.partitions)
+    }
+
+    fn joined(&self, who: &Who, push: Pusher) {
+        let way = Arc::new(Way(push));
+        let sink: Arc<dyn PushSink> = way.clone();
+        self.switch.listen(who.client, &sink);
+        self.here().insert(who.client, Connected { who: who.clone(), way });
+        tracing::info!("client {} (pid {}) has joined: {} on {}", who.client, who.pid, who.filesystem, who.point);
+    }
+
+    fn left(&self, who: &Who, push: &Pusher) {
+        let mut here = self.here();
+        // It may have joined anew before the end of its old connection was noticed.
+        if here.get(&who.client).is_some_and(|known| known.way.0.is_same(push)) {
+            here.remove(&who.client);
+            tracing::info!("client {} (pid {}) has left", who.client, who.pid);
+        }
+    }
+
+    fn partition(&self, from: ClientId, p: PartitionId, mut request: Request, answer: ReplyTo<Answer>) {
+        if request.op.client != from {
+            let words = format!("client {from} asks in the name of client {}", request.op.client);
+            return answer.send(&Error::new(ErrorKind::NotPermitted, words).into());
+        }
+        match &mut request.body {
+            // It does not live and die with this process, whatever it says.
+            Op::Hello { home, .. } => *home = None,
+            Op::EndSession => {}
+            body if request.session == 0 && !body.is_session() => {
+                let words = "begin a session first: over a socket every request names one";
+                return answer.send(&Error::new(ErrorKind::SessionLost, words).into());
+            }
+            _ => {}
+        }
+        // A message that cannot be sent drops the answer, which says so.
+        let _ = self.switch.tell(p, SeatMsg::Request(request, Box::new(move |result| answer.send(&result))));
+    }
+
+    fn drive(&self, _from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
+        if !matches!(op, DriveOp::Read { .. } | DriveOp::Put { .. } | DriveOp::Stat) {
+            let words = "clients read and write blocks; shards are made and dropped by partitions";
+            return answer.send(&Err(Error::new(ErrorKind::NotPermitted, words)));
+        }
+        match self.switch.drive(d) {
+            Ok(drive) => drive.call(op, move |result| answer.send(&result)),
+            Err(error) => answer.send(&Err(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::{Arc, Mutex, OnceLock, RwLock, mpsc};
+    use std::time::Duration;
+
+    use braid_base::ids::{ClientId, FsId, Guid, HostId, Ino, OpId, PartitionId, Term};
+    use braid_base::msg::fs::{Op, Reply, Request};
+    use braid_base::msg::lease::{Answer, Push, PushBody};
+    use braid_base::{ErrorKind, Result};
+    use braid_client::Wire;
+    use braid_client::wire::PushSink;
+    use braid_io::reactor::{self, Actor, IoDone, Token, Turn};
+    use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
+
+    use super::Clients;
+    use crate::run::seat_actor::SeatMsg;
+    use crate::run::wire::Switch;
+
+    const CLUSTER: Guid = Guid([5; 16]);
+
+    /// In place of a partition: passes on what it is asked, and says `Done`.
+    struct Desk(mpsc::Sender<Request>);
+
+    impl Actor for Desk {
+        type Msg = SeatMsg;
+
+        fn on_msg(&mut self, msg: SeatMsg, turn: &mut Turn) {
+            match msg {
+                SeatMsg::Request(request, answer) => {
+                    let _ = self.0.send(request);
+                    answer(Answer::plain(Term(4), Ok(Reply::Done)));
+                }
+                _ => turn.stop(),
+            }
+        }
+
+        fn on_io(&mut self, _token: Token, _result: Result<IoDone>, _turn: &mut Turn) {}
+    }
+
+    struct Told(tokio::sync::mpsc::UnboundedSender<Push>);
+
+    impl PushSink for Told {
+        fn pushed(&self, push: Push) {
+            let _ = self.0.send(push);
+        }
+    }
+
+    fn request(client: ClientId, session: u64, body: Op) -> Request {
+        let op = OpId { client, seq: 1 };
+        Request { op, session, done_upto: 0, fs: FsId(1), cred: Default::default(), early: true, body }
+    }
+
+    async fn connect(path: &Path, client: ClientId) -> RemoteWire {
+        let address = Address::Unix(path.to_owned());
+        let find: Find =
+            Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: "s".to_owned() }));
+        let who = Who { client, pid: 1, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 0 };
+        RemoteWire::connect(find, who).await.expect("it listens")
+    }
+
+    async fn until(what: impl Fn() -> bool) {
+        let mut tries = 0;
+        while !what() {
+            tries += 1;
+            assert!(tries < 5_000, "it does not come about");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+
+    fn switch(runtime: &tokio::runtime::Handle) -> (Arc<Switch>, mpsc::Receiver<Request>) {
+        let (tx, asked) = mpsc::channel();
+        let (desk, _thread) = reactor::spawn("desk", Desk(tx)).expect("a thread");
+        let switch = Switch {
+            seats: OnceLock::from(vec![desk]),
+            drives: RwLock::default(),
+            runtime: runtime.clone(),
+            reader: OnceLock::new(),
+            clients: Mutex::default(),
+        };
+        (Arc::new(switch), asked)
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn requests_reach_partitions_as_those_of_strangers_may() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("s");
+        let (switch, asked) = switch(&tokio::runtime::Handle::current());
+        let clients = Clients::new(switch, 1, CLUSTER, "s".to_owned());
+        tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients));
+        let (me, p) = (ClientId(7), PartitionId(0));
+        let wire = connect(&path, me).await;
+        let kind = |answer: Answer| answer.result.map(drop).map_err(|error| error.kind());
+
+        let ask = |session, body| wire.partition(p, request(me, session, body));
+        assert_eq!(kind(ask(0, Op::Open { ino: Ino(1), truncate: false }).await), Err(ErrorKind::SessionLost));
+        let other = wire.partition(p, request(ClientId(8), 3, Op::Statfs)).await;
+        assert_eq!(kind(other), Err(ErrorKind::NotPermitted));
+        assert!(asked.try_recv().is_err(), "neither gets through");
+
+        let hello = ask(1, Op::Hello { begin: true, home: Some(HostId(1)) }).await;
+        assert_eq!((hello.term, kind(hello)), (Term(4), Ok(())));
+        let heard = asked.try_recv().expect("it came");
+        assert!(matches!(heard.body, Op::Hello { begin: true, home: None }), "{heard:?}");
+        assert_eq!(kind(ask(1, Op::Open { ino: Ino(1), truncate: false }).await), Ok(()));
+        let heard = asked.try_recv().expect("it came");
+        assert!(heard.session == 1 && !heard.early, "{heard:?}");
+        assert_eq!(kind(ask(0, Op::EndSession).await), Ok(()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn pushes_find_a_client_that_came_back() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("s");
+        let (switch, _asked) = switch(&tokio::runtime::Handle::current());
+        let clients = Clients::new(Arc::clone(&switch), 1, CLUSTER, "s".to_owned());
+        let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
+        let (me, mut server) = (ClientId(7), serve());
+        let wire = connect(&path, me).await;
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let sink: Arc<dyn PushSink> = Arc::new(Told(told));
+        assert!(wire.listen(me, Arc::clone(&sink)));
+        let push = |n| Push { to: me, session: n, from: PartitionId(0), term: Term(1), body: PushBody::Reassert };
+        for round in 0..5 {
+            until(|| clients.list().iter().any(|who| who.client == me)).await;
+            switch.push(push(round));
+            assert_eq!(heard.recv().await, Some(push(round)));
+            server.abort();
+            until(|| clients.list().is_empty()).await;
+            switch.push(push(100));
+            server = serve();
+        }
+        until(|| !clients.list().is_empty()).await;
+        drop(wire);
+        until(|| clients.list().is_empty()).await;
+        switch.push(push(100));
+        assert!(heard.try_recv().is_err(), "what comes while it is away is lost");
+        let known: BTreeMap<_, _> = switch.clients.lock().expect("no panic").clone().into_iter().collect();
+        assert!(known.is_empty(), "a client that has gone is forgotten");
+    }
+}

@@ -1,0 +1,96 @@
+//! The handshake: who comes, and what it is told.
+
+use braid_base::ids::{ClientId, FsId, Guid};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::codec::{wire_enum, wire_struct};
+
+/// The first message on a connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// The cluster it means.
+    pub cluster: Guid,
+    /// The server's secret, which whoever may use the cluster can read. In clear: a network needs TLS below.
+    pub secret: String,
+    /// Who comes.
+    pub who: Who,
+    /// Which connection of the pool: 0 takes the unasked messages.
+    pub channel: u8,
+}
+
+/// A client, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Its identity.
+    pub client: ClientId,
+    /// Its process.
+    pub pid: u32,
+    /// The file system it has mounted.
+    pub fs: FsId,
+    /// Its name.
+    pub filesystem: String,
+    /// Where.
+    pub point: String,
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+}
+
+/// The answer to a [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Welcome {
+    /// Come in.
+    In {
+        /// Partitions of the cluster.
+        partitions: u16,
+    },
+    /// No.
+    No {
+        /// Why.
+        error: Error,
+    },
+}
+
+wire_struct!(Hello { cluster, secret, who, channel });
+wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
+wire_enum!(Welcome, "welcome" { 1 = In { partitions }, 2 = No { error } });
+
+impl Hello {
+    /// `Refused` or `NotPermitted` unless it means this `cluster` and knows the `secret`.
+    pub fn check(&self, cluster: Guid, secret: &str) -> Result<()> {
+        if self.cluster != cluster {
+            let words = format!("this is cluster {cluster}, not {}: see the address", self.cluster);
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        if !same(&self.secret, secret) {
+            let words = "the secret is not this server's: it is in admin.json of the cluster's directory";
+            return Err(Error::new(ErrorKind::NotPermitted, words));
+        }
+        Ok(())
+    }
+}
+
+/// Compares without telling by its time how much was right.
+fn same(given: &str, secret: &str) -> bool {
+    let differences = given.bytes().zip(secret.bytes()).fold(0, |acc, (a, b)| acc | (a ^ b));
+    given.len() == secret.len() && !secret.is_empty() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Hello, Who};
+    use braid_base::ErrorKind;
+    use braid_base::ids::{ClientId, FsId, Guid};
+
+    #[test]
+    fn only_who_knows_cluster_and_secret_comes_in() {
+        let who =
+            Who { client: ClientId(1), pid: 2, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 3 };
+        let hello = Hello { cluster: Guid([1; 16]), secret: "abc".into(), who, channel: 0 };
+        assert_eq!(hello.check(Guid([1; 16]), "abc"), Ok(()));
+        let kind = |cluster, secret| hello.check(Guid([cluster; 16]), secret).map_err(|e| e.kind()).err();
+        assert_eq!(kind(2, "abc"), Some(ErrorKind::Refused));
+        for secret in ["abd", "ab", "abcd", ""] {
+            assert_eq!(kind(1, secret), Some(ErrorKind::NotPermitted));
+        }
+    }
+}

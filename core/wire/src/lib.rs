@@ -1,0 +1,33 @@
+//! # braid-wire: messages over sockets
+//!
+//! Duty: carries the messages of `braid-base` between processes, over Unix sockets and TCP: bytes of each message, frames,
+//! connections that heal.
+//!
+//! Door: [`RemoteWire`] (the client's [`Wire`](braid_client::Wire) to a server in another process); [`serve`] with a
+//! [`Handler`] (the server's side); [`codec`] and [`frame`] (what is on the wire; `docs/formats.md` says it in words).
+//!
+//! Never: knows what a message means, beyond how many bytes its answer may take; repeats a request that changes
+//! something (the session does, under one operation number); trusts a byte; waits for ever.
+//!
+//! Flow: a client keeps four connections. A request gets a number, its frame goes to the queue of a connection, and
+//! the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.
+//! What waits in a queue leaves with one call of the kernel. A server reads no more of a connection while too much of it
+//! is under way.
+//!
+//! Tests: unit tests make every message from the tables of the codec; `tests/` run clients and servers over real sockets,
+//! with servers that stop, stay silent, or talk nonsense.
+
+pub mod codec;
+pub mod frame;
+mod hello;
+mod intake;
+mod limits;
+mod link;
+mod remote;
+mod serve;
+mod stream;
+
+pub use hello::{Hello, Who};
+pub use remote::{Find, RemoteWire, Target};
+pub use serve::{Handler, Pusher, Reply, ReplyTo, serve};
+pub use stream::{Address, Listener};

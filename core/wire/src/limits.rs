@@ -1,0 +1,46 @@
+//! The bounds of a connection.
+
+/// Connections of a client to one server: one for what is small, so that it does not wait behind bulk, the others for bulk.
+pub const CONNECTIONS: usize = 4;
+/// Messages with at least so many bytes of data, asked for or sent along, count as bulk.
+pub const BULK_MIN: usize = 32 << 10;
+/// Longest meta part: a layout of a whole GiB in its worst shape takes 9 MB.
+pub const META_MAX: usize = 16 << 20;
+/// Longest data part: far above a write (1 MiB), a shard's blocks and the staged bytes that come with a layout.
+pub const DATA_MAX: usize = 64 << 20;
+/// Longest frame before the handshake is done.
+pub const HELLO_MAX: usize = 8 << 10;
+/// Bytes handed to the kernel at once: they are still in the processor's cache when it copies them.
+pub const WRITE_AT_ONCE: usize = 256 << 10;
+/// Pieces handed to the kernel at once.
+pub const PIECES_AT_ONCE: usize = 64;
+/// Bytes read at once where no large message is awaited: many small messages, and not too much of a large one, which
+/// has to be copied to its own place.
+pub const READ_AT_ONCE: usize = 16 << 10;
+/// Bytes that wait to be sent on a connection of a client; who wants to send more waits.
+pub const QUEUE_MAX: usize = 16 << 20;
+/// Bytes of requests under way and of answers to them on a connection of the server; beyond, it reads no more.
+pub const SERVED_MAX: usize = 64 << 20;
+/// Bytes of unasked messages that a client may leave unread; beyond, its connection is closed.
+pub const PUSHED_MAX: usize = 8 << 20;
+/// Requests on a connection up to which each is sent by its own thread at once; more are worth collecting.
+pub const EAGER_MAX: usize = 2;
+/// Largest message that is sent by the thread that made it.
+pub const EAGER_BYTES_MAX: usize = 16 << 10;
+/// Time for a connection to stand and the handshake to be done, milliseconds.
+pub const HELLO_MS: u64 = 5_000;
+/// After this long without a word from the other side while something is awaited, a client asks whether it is there.
+pub const PING_MS: u64 = 5_000;
+/// After this long without a word in spite of that the connection is given up.
+pub const SILENCE_MS: u64 = 20_000;
+/// First pause before a connection is tried again, milliseconds; doubled each time.
+pub const BACKOFF_FIRST_MS: u64 = 10;
+/// Longest such pause.
+pub const BACKOFF_MAX_MS: u64 = 1_000;
+/// How long a question to a drive outlives broken connections: asking again does no harm, and reads have no other
+/// patience with a server that starts anew.
+pub const DRIVE_PATIENCE_MS: u64 = 25_000;
+
+const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
+const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS);
+const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

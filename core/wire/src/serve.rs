@@ -1,0 +1,361 @@
+//! The server's side: accepts connections, hands requests to a [`Handler`], sends its answers.
+//!
+//! A client whose connection broke connects anew and asks again what it has no answer for, while the first copies may still
+//! lie here unread. Two rules keep those from doing harm:
+//!
+//! 1. A connection is not read before the earlier one of the same client and channel was closed and read to the end of
+//!    what had arrived, or dropped: copies come before what was sent later, or never.
+//! 2. Across channels, and for what is in the mailboxes by then, partitions carry each operation number out once:
+//!    they keep every answer, refusals too, until the client has it (`meta/dedup`), and refuse what names a session that
+//!    has ended. They forget that only with their process, and no connection outlives it.
+
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_base::ids::{ClientId, DriveId, PartitionId};
+use braid_base::limits::{BLOCK, WRITE_MAX};
+use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::msg::fs::{Op, Request};
+use braid_base::msg::lease::{Answer, Push};
+use braid_base::{Error, ErrorKind, Result};
+use tokio::sync::{Notify, OwnedMutexGuard};
+use tokio::task::JoinSet;
+
+use crate::codec::{Encoded, Message};
+use crate::frame::{Frame, HEADER, Kind};
+use crate::hello::{Hello, Welcome, Who};
+use crate::intake::Intake;
+use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX};
+use crate::link::{Link, Parcel};
+use crate::stream::{Listener, Stream};
+
+/// What a server does with what comes. Called on threads of the runtime; must not block.
+pub trait Handler: Send + Sync + 'static {
+    /// Lets a connection in, or says why not. Returns the number of partitions.
+    fn admit(&self, hello: &Hello) -> Result<u16>;
+
+    /// A client's first connection stands, anew after a break. `push` reaches it while the connection stands.
+    fn joined(&self, who: &Who, push: Pusher);
+
+    /// A connection of [`Self::joined`] has ended.
+    fn left(&self, who: &Who, push: &Pusher);
+
+    /// A request to partition `p`.
+    fn partition(&self, from: ClientId, p: PartitionId, request: Request, answer: ReplyTo<Answer>);
+
+    /// A question to drive `d`.
+    fn drive(&self, from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>);
+}
+
+/// Where an answer goes. Dropped without one, it says `Stopped`.
+pub struct ReplyTo<M: Reply> {
+    to: Option<(Arc<Served>, u64, usize)>,
+    /// Blocks carry checksums of their own.
+    check_data: bool,
+    of: PhantomData<fn(M)>,
+}
+
+/// Sends unasked messages to one client.
+#[derive(Clone)]
+pub struct Pusher(Arc<Served>);
+
+/// A connection that is being served.
+struct Served {
+    link: Link,
+    /// Requests without an answer, and what they may cost in memory.
+    under_way: AtomicUsize,
+    cost: AtomicUsize,
+    answered: Notify,
+}
+
+/// The latest connection of each client and channel.
+type Lines = Arc<Mutex<HashMap<(ClientId, u8), Line>>>;
+
+struct Line {
+    latest: Arc<Served>,
+    /// Held by whoever reads.
+    reading: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// The right to read a connection, and its place among the lines.
+struct Reads {
+    lines: Lines,
+    key: (ClientId, u8),
+    served: Arc<Served>,
+    _reading: OwnedMutexGuard<()>,
+}
+
+/// Time to rest when the system gives no more connections.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// Serves connections until the future is dropped; then they are closed.
+pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
+    let (mut connections, lines) = (JoinSet::new(), Lines::default());
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(stream) => {
+                    connections.spawn(converse(stream, Arc::clone(&handler), Arc::clone(&lines)));
+                }
+                Err(error) => {
+                    tracing::warn!("no more connections for the moment: {error}");
+                    tokio::time::sleep(ACCEPT_REST).await;
+                }
+            },
+            Some(_) = connections.join_next() => {}
+        }
+    }
+}
+
+/// One connection, from handshake to end.
+async fn converse(stream: Stream, handler: Arc<dyn Handler>, lines: Lines) {
+    let served = Arc::new(Served {
+        link: Link::new(stream),
+        under_way: AtomicUsize::new(0),
+        cost: AtomicUsize::new(0),
+        answered: Notify::new(),
+    });
+    let _closing = Closing(Arc::clone(&served));
+    let writer = Arc::clone(&served);
+    tokio::spawn(async move { writer.link.write_on().await });
+    let mut intake = Intake::new();
+    let Some(hello) = greet(&served, &mut intake, &*handler).await else { return };
+    let _reads = Reads::after_earlier(lines, (hello.who.client, hello.channel), &served).await;
+    let push = Pusher(Arc::clone(&served));
+    let mut here = Here { handler: Arc::clone(&handler), who: hello.who.clone(), push, told: false };
+    if hello.channel == 0 {
+        here.told = true;
+        handler.joined(&here.who, here.push.clone());
+    }
+    let client = hello.who.client;
+    let why = loop {
+        match served.link.frame(&mut intake).await.and_then(|frame| served.take(client, frame, &*handler)) {
+            Ok(()) => served.room().await,
+            Err(error) => break error,
+        }
+    };
+    if why.kind() == ErrorKind::Corrupt {
+        tracing::warn!("a connection of client {client} (pid {}) is given up: {why}", here.who.pid);
+    }
+}
+
+impl Reads {
+    /// Ends the earlier connection of `key` and waits until nobody reads it any more.
+    async fn after_earlier(lines: Lines, key: (ClientId, u8), served: &Arc<Served>) -> Self {
+        let reading = {
+            let mut all = lock(&lines);
+            match all.get_mut(&key) {
+                Some(line) => {
+                    std::mem::replace(&mut line.latest, Arc::clone(served)).close();
+                    Arc::clone(&line.reading)
+                }
+                None => {
+                    let reading = Arc::default();
+                    all.insert(key, Line { latest: Arc::clone(served), reading: Arc::clone(&reading) });
+                    reading
+                }
+            }
+        };
+        let reading = reading.lock_owned().await;
+        Self { lines, key, served: Arc::clone(served), _reading: reading }
+    }
+}
+
+impl Drop for Reads {
+    fn drop(&mut self) {
+        let mut lines = lock(&self.lines);
+        // Somebody later needs the line to wait on.
+        if lines.get(&self.key).is_some_and(|line| Arc::ptr_eq(&line.latest, &self.served)) {
+            lines.remove(&self.key);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The handshake; `None` if the connection is not let in.
+async fn greet(served: &Arc<Served>, intake: &mut Intake, handler: &dyn Handler) -> Option<Hello> {
+    let frame = served.link.frame_within(intake, HELLO_MS).await.ok()?;
+    if frame.header.kind != Kind::Hello {
+        return None;
+    }
+    let hello = Hello::decode(&frame.meta, frame.data).ok()?;
+    let admitted = handler.admit(&hello);
+    let welcome = match &admitted {
+        Ok(partitions) => Welcome::In { partitions: *partitions },
+        Err(error) => Welcome::No { error: error.clone() },
+    };
+    served.send(Kind::Welcome, 0, welcome.encode(), true);
+    if let Err(error) = admitted {
+        tracing::warn!("process {} was turned away: {error}", hello.who.pid);
+        // The word must get out before the connection ends.
+        let _ = served.link.frame_within(intake, HELLO_MS).await;
+        return None;
+    }
+    intake.trust();
+    Some(hello)
+}
+
+impl Served {
+    fn take(self: &Arc<Self>, client: ClientId, frame: Frame, handler: &dyn Handler) -> Result<()> {
+        let (id, target, len) = (frame.header.id, frame.header.target, frame.header.frame_len());
+        let partition = || {
+            let wrong = |_| Error::new(ErrorKind::Corrupt, format!("there is no partition {target}"));
+            u16::try_from(target).map(PartitionId).map_err(wrong)
+        };
+        match frame.header.kind {
+            Kind::AskPartition => {
+                let request = Request::decode(&frame.meta, frame.data)?;
+                let answer = self.begin(id, len + answer_bytes(&request.body), true);
+                handler.partition(client, partition()?, request, answer);
+            }
+            Kind::AskDrive => {
+                let op = DriveOp::decode(&frame.meta, frame.data)?;
+                let answer = self.begin(id, len + drive_answer_bytes(&op), false);
+                handler.drive(client, DriveId(target), op, answer);
+            }
+            Kind::Ping => {
+                self.send(Kind::Pong, id, Encoded::default(), true);
+            }
+            other => return Err(Error::new(ErrorKind::Corrupt, format!("a client does not send {other:?}"))),
+        }
+        Ok(())
+    }
+
+    fn begin<M: Reply>(self: &Arc<Self>, id: u64, cost: usize, check_data: bool) -> ReplyTo<M> {
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.cost.fetch_add(cost, Ordering::Relaxed);
+        ReplyTo { to: Some((Arc::clone(self), id, cost)), check_data, of: PhantomData }
+    }
+
+    fn send(&self, kind: Kind, id: u64, message: Encoded, check_data: bool) -> bool {
+        let eager = self.under_way.load(Ordering::Relaxed) < EAGER_MAX;
+        self.link.send(Parcel { kind, id, target: 0, message, check_data }, eager)
+    }
+
+    /// Waits until what is under way and what waits to be sent leave room for more.
+    async fn room(&self) {
+        loop {
+            let told = self.answered.notified();
+            if self.cost.load(Ordering::Relaxed) < SERVED_MAX || self.link.is_closed() {
+                break;
+            }
+            told.await;
+        }
+        self.link.room(SERVED_MAX).await;
+    }
+
+    /// Ends the connection; its reader finds that out, whatever it waits for.
+    fn close(&self) {
+        self.link.close();
+        self.answered.notify_waiters();
+    }
+}
+
+impl<M: Reply> ReplyTo<M> {
+    /// Sends the answer. From any thread.
+    pub fn send(mut self, answer: &M) {
+        self.finish(answer);
+    }
+
+    fn finish(&mut self, answer: &M) {
+        let Some((served, id, cost)) = self.to.take() else { return };
+        served.under_way.fetch_sub(1, Ordering::Relaxed);
+        // A client that has gone needs no answer.
+        served.send(Kind::Answer, id, answer.encode(), self.check_data);
+        if served.cost.fetch_sub(cost, Ordering::Relaxed) >= SERVED_MAX {
+            served.answered.notify_waiters();
+        }
+    }
+}
+
+impl<M: Reply> Drop for ReplyTo<M> {
+    fn drop(&mut self) {
+        if self.to.is_some() {
+            self.finish(&M::of_error(Error::new(ErrorKind::Stopped, "the server stopped before it answered")));
+        }
+    }
+}
+
+/// What answers a request.
+pub trait Reply: Message {
+    /// That it failed.
+    fn of_error(error: Error) -> Self;
+}
+
+impl Reply for Answer {
+    fn of_error(error: Error) -> Self {
+        error.into()
+    }
+}
+
+impl Reply for DriveResult {
+    fn of_error(error: Error) -> Self {
+        Err(error)
+    }
+}
+
+impl Pusher {
+    /// Sends it, after everything sent on this connection before. False: the connection has ended, or the client reads
+    /// too slowly and was cut off; it will join again.
+    pub fn push(&self, push: &Push) -> bool {
+        if self.0.link.queued() > SERVED_MAX + PUSHED_MAX {
+            self.0.link.close();
+            return false;
+        }
+        let (target, message) = (u32::from(push.from.0), push.encode());
+        let parcel = Parcel { kind: Kind::Push, id: 0, target, message, check_data: true };
+        self.0.link.send(parcel, true)
+    }
+
+    /// Whether both reach the same connection.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// Closes a connection, however its task ends.
+struct Closing(Arc<Served>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.link.close();
+    }
+}
+
+/// Tells the handler of the end.
+struct Here {
+    handler: Arc<dyn Handler>,
+    who: Who,
+    push: Pusher,
+    told: bool,
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        if self.told {
+            self.handler.left(&self.who, &self.push);
+        }
+    }
+}
+
+/// What the answer may take, roughly: it counts as memory of the connection from the request on. Little of what may wait
+/// for leases of other clients: what gives leases back comes on the same connection and must not wait for that.
+fn answer_bytes(op: &Op) -> usize {
+    HEADER
+        + match op {
+            Op::ReadStage { len, .. } => (*len as usize).min(WRITE_MAX),
+            Op::Readdir { limit, .. } => (*limit as usize).saturating_mul(64).min(WRITE_MAX),
+            Op::Layout { .. } => 4096,
+            _ => 256,
+        }
+}
+
+fn drive_answer_bytes(op: &DriveOp) -> usize {
+    HEADER + if let DriveOp::Read { count, .. } = op { usize::from(*count) * BLOCK } else { 0 }
+}

@@ -1,0 +1,405 @@
+//! Clients and servers over real sockets, and what goes wrong between them.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use braid_base::ids::{ClientId, DriveId, FsId, Guid, Ino, OpId, PackId, PartitionId, Term};
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
+use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::lease::{Answer, Push, PushBody};
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::Wire;
+use braid_client::wire::PushSink;
+use braid_io::chance::Rng;
+use braid_wire::codec::{Encoded, Message};
+use braid_wire::frame::{HEADER, Header, Kind};
+use braid_wire::{Address, Find, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Target, Who, serve};
+use bytes::Bytes;
+use tokio::net::TcpListener;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
+
+const CLUSTER: Guid = Guid([3; 16]);
+const PARTITIONS: u16 = 7;
+
+/// Hands pushes on.
+struct Told(UnboundedSender<Push>);
+
+impl PushSink for Told {
+    fn pushed(&self, push: Push) {
+        let _ = self.0.send(push);
+    }
+}
+
+/// A server whose partitions answer `GetAttr` with the inode's number as bytes, and `ReadStage` with that many bytes.
+#[derive(Default)]
+struct Fake {
+    asked: AtomicUsize,
+    /// Requests are kept and not answered.
+    silent: AtomicBool,
+    kept: Mutex<Vec<ReplyTo<Answer>>>,
+    pushers: Mutex<BTreeMap<ClientId, Pusher>>,
+    /// Lets nobody in.
+    closed: AtomicBool,
+    /// Inodes of `Close` requests in the order they came; a server holds the first of them up until this is unlocked.
+    order: Mutex<Vec<u64>>,
+    gate: Mutex<()>,
+}
+
+impl Handler for Fake {
+    fn admit(&self, hello: &Hello) -> Result<u16> {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Refused, "closed today"));
+        }
+        hello.check(CLUSTER, "secret").map(|()| PARTITIONS)
+    }
+
+    fn joined(&self, who: &Who, push: Pusher) {
+        self.pushers.lock().expect("no panic").insert(who.client, push);
+    }
+
+    fn left(&self, who: &Who, push: &Pusher) {
+        let mut pushers = self.pushers.lock().expect("no panic");
+        if pushers.get(&who.client).is_some_and(|known| known.is_same(push)) {
+            pushers.remove(&who.client);
+        }
+    }
+
+    fn partition(&self, from: ClientId, p: PartitionId, request: Request, answer: ReplyTo<Answer>) {
+        assert_eq!((from, p), (request.op.client, PartitionId(5)));
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if self.silent.load(Ordering::Relaxed) {
+            return self.kept.lock().expect("no panic").push(answer);
+        }
+        match request.body {
+            Op::GetAttr { ino } => answer.send(&Reply::Value(ino.0.to_le_bytes().to_vec()).into()),
+            Op::ReadStage { len, .. } => answer.send(&Reply::Data(Bytes::from(vec![len as u8; len as usize])).into()),
+            Op::Write { parts, .. } => {
+                let sum: usize =
+                    parts.iter().map(|(_, bytes)| bytes.iter().map(|b| usize::from(*b)).sum::<usize>()).sum();
+                answer.send(&Reply::Value(sum.to_le_bytes().to_vec()).into());
+            }
+            Op::Statfs => drop(answer),
+            Op::Close { ino } => {
+                self.order.lock().expect("no panic").push(ino.0);
+                tokio::task::block_in_place(|| drop(self.gate.lock().expect("no panic")));
+            }
+            other => answer.send(&Error::new(ErrorKind::Unsupported, format!("{other:?}")).into()),
+        }
+    }
+
+    fn drive(&self, _from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
+        match op {
+            DriveOp::Read { count, .. } => {
+                let data = Bytes::from(vec![d.0 as u8; usize::from(count) * 4096]);
+                let crcs = braid_base::crc::block_crcs(&data);
+                // From a thread of its own, as a drive does.
+                std::thread::spawn(move || answer.send(&Ok(DriveReply::Data { data, crcs })));
+            }
+            _ => answer.send(&Ok(DriveReply::Done)),
+        }
+    }
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+fn listen(path: &Path, fake: &Arc<Fake>) -> AbortHandle {
+    let listener = Listener::unix(path).expect("a socket");
+    tokio::spawn(serve(listener, fake.clone())).abort_handle()
+}
+
+fn find(address: Address, secret: &'static str) -> Find {
+    Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned() }))
+}
+
+fn who() -> Who {
+    Who { client: ClientId(9), pid: 1, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 0 }
+}
+
+fn request(body: Op) -> Request {
+    Request {
+        op: OpId { client: ClientId(9), seq: 1 },
+        session: 0,
+        done_upto: 0,
+        fs: FsId(1),
+        cred: Default::default(),
+        early: false,
+        body,
+    }
+}
+
+async fn ask(wire: &RemoteWire, body: Op) -> Result<Reply> {
+    wire.partition(PartitionId(5), request(body)).await.result
+}
+
+async fn number(wire: &RemoteWire, n: u64) -> Result<u64> {
+    match ask(wire, Op::GetAttr { ino: Ino(n) }).await? {
+        Reply::Value(bytes) => Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes"))),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Asks all kinds of things at once and checks each answer.
+async fn exercise(wire: Arc<RemoteWire>) {
+    assert_eq!(wire.partitions(), PARTITIONS);
+    let mut all = Vec::new();
+    for n in 0..400_u64 {
+        let wire = Arc::clone(&wire);
+        all.push(tokio::spawn(async move {
+            let size = Rng::new(n).below(1 << 20) as u32;
+            match n % 5 {
+                0 => {
+                    let Ok(Reply::Data(data)) =
+                        ask(&wire, Op::ReadStage { at: Default::default(), poff: 0, len: size }).await
+                    else {
+                        panic!("no data")
+                    };
+                    assert!(data.len() == size as usize && data.iter().all(|b| *b == size as u8));
+                }
+                1 => {
+                    let parts = vec![(0, Bytes::from(vec![1; size as usize])), (9, Bytes::from(vec![2; 100]))];
+                    let body = Op::Write { ino: Ino(1), parts, append: false, kill_suid_sgid: false, at: None };
+                    let Ok(Reply::Value(sum)) = ask(&wire, body).await else { panic!("no sum") };
+                    assert_eq!(sum, (size as usize + 200).to_le_bytes());
+                }
+                2 => {
+                    let id = ShardId { pack: PackId(1), shard: 0 };
+                    let op = DriveOp::Read { id, block: 0, count: (size / 4096) as u16 };
+                    let Ok(DriveReply::Data { data, crcs }) = wire.drive(DriveId(3), op).await else {
+                        panic!("no blocks")
+                    };
+                    assert_eq!(crcs, braid_base::crc::block_crcs(&data));
+                    assert!(data.len() == (size as usize / 4096) * 4096 && data.iter().all(|b| *b == 3));
+                }
+                _ => assert_eq!(number(&wire, n).await, Ok(n)),
+            }
+        }));
+    }
+    for one in all {
+        one.await.expect("no panic");
+    }
+    let refused = ask(&wire, Op::EndSession).await.expect_err("not offered");
+    assert_eq!((refused.kind(), refused.message()), (ErrorKind::Unsupported, "EndSession"));
+    assert_eq!(
+        ask(&wire, Op::Statfs).await.map_err(|e| e.kind()).err(),
+        Some(ErrorKind::Stopped),
+        "dropped unanswered"
+    );
+}
+
+#[test]
+fn answers_find_who_asked_over_both_kinds_of_socket() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let long = dir.path().join("l".repeat(200));
+        std::fs::create_dir(&long).expect("mkdir");
+        let (path, fake) = (long.join("s"), Arc::new(Fake::default()));
+        listen(&path, &fake);
+        let unix = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        exercise(Arc::new(unix)).await;
+
+        let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let at = tcp.local_addr().expect("bound");
+        tokio::spawn(serve(Listener::Tcp(tcp), fake));
+        let wire = RemoteWire::connect(find(Address::Tcp(at), "secret"), who()).await.expect("connects");
+        exercise(Arc::new(wire)).await;
+    });
+}
+
+#[test]
+fn who_is_not_let_in_hears_why() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        listen(&path, &fake);
+        let refused = |secret| RemoteWire::connect(find(Address::Unix(path.clone()), secret), who());
+        let error = refused("guess").await.err().expect("a wrong secret");
+        assert_eq!(error.kind(), ErrorKind::NotPermitted);
+        fake.closed.store(true, Ordering::Relaxed);
+        assert_eq!(refused("secret").await.err().map(|e| e.message().to_owned()).as_deref(), Some("closed today"));
+        let nobody = RemoteWire::connect(find(Address::Unix(dir.path().join("none")), "secret"), who()).await;
+        assert_eq!(nobody.err().map(|e| e.kind()), Some(ErrorKind::NotFound));
+    });
+}
+
+#[test]
+fn a_server_that_goes_fails_what_is_outstanding_and_is_found_again() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        let first = listen(&path, &fake);
+        let wire =
+            Arc::new(RemoteWire::connect(find(Address::Unix(path.clone()), "secret"), who()).await.expect("connects"));
+        fake.silent.store(true, Ordering::Relaxed);
+        let waiting: Vec<_> = (0..50)
+            .map(|n| {
+                let wire = Arc::clone(&wire);
+                tokio::spawn(async move { number(&wire, n).await })
+            })
+            .collect();
+        while fake.asked.load(Ordering::Relaxed) < 50 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        first.abort();
+        for one in waiting {
+            let error = one.await.expect("no panic").expect_err("nobody answers");
+            assert!(error.kind().is_passing(), "{error:?}");
+        }
+        // Answers to a connection that has ended go nowhere.
+        for answer in fake.kept.lock().expect("no panic").drain(..) {
+            answer.send(&Reply::Done.into());
+        }
+        let away = number(&wire, 1).await.expect_err("no server");
+        assert!(away.kind().is_passing(), "{away:?}");
+        // A question to a drive outlives the break.
+        let drive = wire.drive(DriveId(1), DriveOp::Stat);
+        fake.silent.store(false, Ordering::Relaxed);
+        let second = async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            listen(&path, &fake)
+        };
+        let (answer, _) = tokio::join!(drive, second);
+        assert!(matches!(answer, Ok(DriveReply::Done)), "{answer:?}");
+        // The small connection comes back as well.
+        let mut tries = 0;
+        while number(&wire, 8).await != Ok(8) {
+            tries += 1;
+            assert!(tries < 500, "the server is not found again");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn a_given_up_request_is_forgotten_and_its_late_answer_hurts_nobody() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        listen(&path, &fake);
+        let wire = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        fake.silent.store(true, Ordering::Relaxed);
+        let late = tokio::time::timeout(Duration::from_millis(50), number(&wire, 1)).await;
+        assert!(late.is_err());
+        fake.silent.store(false, Ordering::Relaxed);
+        for answer in fake.kept.lock().expect("no panic").drain(..) {
+            answer.send(&Reply::Value(vec![0; 8]).into());
+        }
+        assert_eq!(number(&wire, 2).await, Ok(2));
+    });
+}
+
+#[test]
+fn unasked_messages_reach_the_client() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        listen(&path, &fake);
+        let wire = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
+        let sink: Arc<dyn PushSink> = Arc::new(Told(told));
+        assert!(wire.listen(ClientId(9), Arc::clone(&sink)));
+        assert!(!wire.listen(ClientId(8), Arc::clone(&sink)), "the server knows it as client 9");
+        let push = fake.pushers.lock().expect("no panic").get(&ClientId(9)).cloned().expect("it has joined");
+        let numbered =
+            |n| Push { to: ClientId(9), session: n, from: PartitionId(1), term: Term(2), body: PushBody::Reassert };
+        assert!((0..100).all(|n| push.push(&numbered(n))));
+        for n in 0..100 {
+            assert_eq!(heard.recv().await, Some(numbered(n)));
+        }
+        drop(wire);
+        while !fake.pushers.lock().expect("no panic").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert!(!push.push(&numbered(0)));
+    });
+}
+
+/// A client that does as it likes: greets as channel 0 of client 9, then closes inodes.
+fn raw_client(path: &Path, inos: impl Iterator<Item = u64>) -> UnixStream {
+    let hello = Hello { cluster: CLUSTER, secret: "secret".to_owned(), who: who(), channel: 0 };
+    let mut stream = UnixStream::connect(path).expect("connects");
+    stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+    let frame = |kind, id, target, message: &Encoded| {
+        let mut bytes = Header::of(kind, id, target, message, true).encode().to_vec();
+        bytes.extend_from_slice(&message.meta);
+        bytes
+    };
+    stream.write_all(&frame(Kind::Hello, 0, 0, &hello.encode())).expect("it listens");
+    let mut head = [0; HEADER];
+    stream.read_exact(&mut head).expect("a welcome");
+    let welcome = Header::decode(&head).expect("a header");
+    assert_eq!(welcome.kind, Kind::Welcome);
+    stream.read_exact(&mut vec![0; welcome.frame_len() - HEADER]).expect("all of it");
+    let all = inos.flat_map(|ino| frame(Kind::AskPartition, ino, 5, &request(Op::Close { ino: Ino(ino) }).encode()));
+    stream.write_all(&all.collect::<Vec<u8>>()).expect("it listens");
+    stream
+}
+
+#[test]
+fn what_lies_unread_in_an_old_connection_comes_before_the_new_one_or_never() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().expect("a runtime");
+    let dir = tempfile::tempdir().expect("dir");
+    let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+    runtime.block_on(async { listen(&path, &fake) });
+    let order = || fake.order.lock().expect("no panic").clone();
+    let rest = |ms| runtime.block_on(async move { tokio::time::sleep(Duration::from_millis(ms)).await });
+    let until = |what: &dyn Fn() -> bool| {
+        let mut tries = 0;
+        while !what() {
+            tries += 1;
+            assert!(tries < 5_000, "it does not come about: {:?}", order());
+            rest(1);
+        }
+    };
+    for round in 0..10 {
+        fake.order.lock().expect("no panic").clear();
+        let gate = fake.gate.lock().expect("no panic");
+        let old = raw_client(&path, 1..=500);
+        until(&|| order() == [1]);
+        if round % 2 == 0 {
+            drop(old);
+        }
+        let new = raw_client(&path, 1000..=1000);
+        rest(20);
+        assert_eq!(order(), [1], "the new one is read while the old one is");
+        drop(gate);
+        until(&|| order().last() == Some(&1000));
+        rest(20);
+        let all = order();
+        let old_ones = all.len() as u64 - 1;
+        assert_eq!(all, (1..=old_ones).chain([1000]).collect::<Vec<u64>>());
+        drop(new);
+        until(&|| fake.pushers.lock().expect("no panic").is_empty());
+    }
+}
+
+#[test]
+fn noise_on_the_socket_ends_that_connection_and_no_other() {
+    let runtime = runtime();
+    let dir = tempfile::tempdir().expect("dir");
+    let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+    let wire = runtime.block_on(async {
+        listen(&path, &fake);
+        RemoteWire::connect(find(Address::Unix(path.clone()), "secret"), who()).await.expect("connects")
+    });
+    let mut rng = Rng::new(1);
+    for _ in 0..20 {
+        let mut noise = UnixStream::connect(&path).expect("connects");
+        let bytes: Vec<u8> = (0..200).map(|_| rng.next_u64() as u8).collect();
+        let _ = noise.write_all(&bytes);
+        let mut answer = Vec::new();
+        // Closed by the server, at once or with what it had not read.
+        let _ = noise.read_to_end(&mut answer);
+        assert!(answer.is_empty());
+    }
+    assert_eq!(runtime.block_on(number(&wire, 3)), Ok(3));
+}
