@@ -42,9 +42,6 @@ pub trait Holder: Send + Sync {
 
 /// Who sends what the leases have to say: the client's session.
 pub(crate) trait Asker: Send + Sync {
-    /// The client.
-    fn client(&self) -> ClientId;
-
     /// A message about session `session` of partition `p`: heartbeats are sent once, others until they are answered.
     fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>>;
 }
@@ -77,16 +74,20 @@ impl Leases {
         self.holders.write().expect("nothing panics while it holds the list").push(holder);
     }
 
-    /// To be noted when a request to `p` is sent; it goes under `fixed` or else the session that there is.
-    pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>) -> Asked {
+    /// To be noted when a request to `p` is sent; it goes under `fixed` or else the session that there is. `None`: there
+    /// is none yet, and the request should wait for it, because what it opens or locks would belong to no session. Those
+    /// that end sessions need none.
+    pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>, body: &Op) -> Option<Asked> {
         let (current, stamp) = {
             let core = self.core();
             (core.session(p), core.asking())
         };
-        if current == 0 && self.todo().runs {
+        let needs_one = !body.is_session() && !matches!(body, Op::EndSession);
+        if current == 0 && needs_one && self.todo().runs {
             self.step(Event::Wanted(p));
+            return fixed.map(|session| Asked { session, stamp });
         }
-        Asked { session: fixed.unwrap_or(current), stamp }
+        Some(Asked { session: fixed.unwrap_or(current), stamp })
     }
 
     /// The attributes of an inode, if they are certain.
@@ -126,14 +127,16 @@ impl Leases {
         self.step(Event::Doubt);
     }
 
-    /// Keeps sessions alive and gives leases back, until `session` is gone. Run it as a task.
-    pub(crate) async fn run(self: Arc<Self>, session: Weak<dyn Asker>) {
+    /// Takes pushes to `client` from now on; false if the wire has none. Then there are no sessions.
+    pub(crate) fn listen(self: &Arc<Self>, client: ClientId) -> bool {
         let sink: Arc<dyn PushSink> = self.clone();
-        let Some(client) = session.upgrade().map(|session| session.client()) else { return };
-        if !self.wire.listen(client, sink) {
-            return;
-        }
-        self.todo().runs = true;
+        let listens = self.wire.listen(client, sink);
+        self.todo().runs = listens;
+        listens
+    }
+
+    /// Keeps sessions alive and gives leases back, until `session` is gone. Run it as a task, after [`Self::listen`].
+    pub(crate) async fn run(self: Arc<Self>, session: Weak<dyn Asker>) {
         let mut tasks: Vec<BoxFuture<()>> = Vec::new();
         loop {
             let mut pause = self.wire.sleep_ms(TICK_MS);

@@ -103,7 +103,12 @@ impl Session {
     pub fn keep_leases(self: &Arc<Self>, home: Option<HostId>) -> impl Future<Output = ()> + Send + 'static {
         let leases = self.leases.get_or_init(|| Leases::new(Arc::clone(&self.wire), self.client, home));
         let asker: Weak<dyn Asker> = Arc::downgrade(self) as Weak<dyn Asker>;
-        Arc::clone(leases).run(asker)
+        let (leases, listens) = (Arc::clone(leases), leases.listen(self.client));
+        async move {
+            if listens {
+                leases.run(asker).await;
+            }
+        }
     }
 
     /// The leases, if they were turned on.
@@ -195,12 +200,21 @@ impl Session {
 
     async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
         let Call { p, fs, cred, session: fixed } = call;
-        let mut doubt = Doubt { leases: self.leases().filter(|_| changes(&body)) };
+        let mut doubt = Doubt { leases: None };
         let give_up = self.wire.now_ms() + self.patience.deadline_ms.max(attempt_ms);
         let mut pause = BACKOFF_FIRST_MS;
         loop {
             let alone = Asked { session: fixed.unwrap_or(0), stamp: 0 };
-            let noted = self.leases().map_or(alone, |leases| leases.asking(p, fixed));
+            let Some(noted) = self.leases().map_or(Some(alone), |leases| leases.asking(p, fixed, &body)) else {
+                let left = give_up.saturating_sub(self.wire.now_ms());
+                if left == 0 {
+                    return Err(Error::new(ErrorKind::Io, format!("{p} began no session with this client in time")));
+                }
+                self.wire.sleep_ms(pause.min(left)).await;
+                pause = (pause * 2).min(BACKOFF_BUSY_MAX_MS);
+                continue;
+            };
+            doubt.leases = self.leases().filter(|_| changes(&body));
             let request = self.request(ticket, noted.session, fs, cred, &body);
             let left = give_up.saturating_sub(self.wire.now_ms());
             let mut asked = self.wire.partition(p, request);
@@ -275,10 +289,6 @@ impl Session {
 }
 
 impl Asker for Session {
-    fn client(&self) -> ClientId {
-        self.client
-    }
-
     fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>> {
         Box::pin(async move { self.ask_once(p, session, body).await })
     }

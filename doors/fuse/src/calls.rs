@@ -295,7 +295,14 @@ impl Calls {
         if let Some(throttle) = &self.throttle {
             throttle.pass(len).await;
         }
-        self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))
+        let was_certain = self.fs.is_certain(ino);
+        let read = self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))?;
+        if !(was_certain && self.fs.is_certain(ino)) {
+            // Nobody will say when these pages are out of date.
+            self.remembered.distrust(ino);
+            self.hub.tell_self(self.me, Notice::Pages { ino, from: off, to: off.saturating_add(len) });
+        }
+        Ok(read)
     }
 
     /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.

@@ -1,17 +1,17 @@
 //! Tells the mounts of one file system in this process what others changed, so that their kernel caches let go: other
 //! mounts of this process, and other clients, whose changes are announced by the recall of a lease.
 //!
-//! Each mount has a list of pending notices and one thread that gives them to the kernel. Who changed something is
-//! answered when the notices are given, so that nobody sees the old state after that. The kernel may make a notice wait
-//! until a request of that mount is answered (a name waits for the lock of its directory), so notices never come from
-//! a thread that answers requests, nobody waits for a notice about a directory that a request of that mount is in, and
-//! nobody waits for longer than [`GIVEN_MAX`]: what is left of a circle resolves itself then. Notices about one inode
-//! are merged, which bounds the list by the number of inodes that change at a time.
+//! Each mount has two lists of pending notices, about inodes and about names, and a thread for each that gives them to
+//! the kernel. Who changed something is answered when the notices are given, so that nobody sees the old state after
+//! that. The kernel may make a notice wait until a request of that mount is answered: pages wait for a read of them, and
+//! a name for the lock of its directory. So notices never come from a thread that answers requests. Reads wait for
+//! nobody; but nobody waits for a notice about a directory that a request of that mount is in, nor for names longer than
+//! [`NAMES_MAX`]: what is left of a circle resolves itself then. Notices about one inode are merged, which bounds the
+//! list by the number of inodes that change at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::ids::Ino;
@@ -25,13 +25,23 @@ use crate::wire::notify::Notifier;
 /// Most pending notices of a mount. What does not fit is dropped: names and attributes expire by themselves within
 /// a second, pages when the file is opened again.
 const PENDING_MAX: usize = 65_536;
-/// How long a change waits for the kernels of other mounts at most: a notice takes microseconds.
-const GIVEN_MAX: Duration = Duration::from_millis(20);
+/// How long a change waits for the kernels of other mounts at most. A notice takes microseconds, on a machine that has
+/// other work a few time slices.
+const PAGES_MAX: Duration = Duration::from_secs(2);
+/// The same for names.
+const NAMES_MAX: Duration = Duration::from_millis(100);
 
 /// The mounts of one file system.
 #[derive(Default)]
 pub(crate) struct Hub {
-    mounts: RwLock<Vec<(u64, Arc<Pending>)>>,
+    mounts: RwLock<Vec<Mine>>,
+}
+
+/// What waits to be given to one mount.
+struct Mine {
+    me: u64,
+    inodes: Arc<Pending>,
+    names: Arc<Pending>,
 }
 
 /// What the kernel should forget.
@@ -48,20 +58,20 @@ pub(crate) enum Notice {
 impl Hub {
     /// Tells all mounts but `me`; ready when their kernels have heard it, as far as that can be waited for.
     pub(crate) fn tell_others(&self, me: u64, notices: impl FnOnce() -> Vec<Notice>) -> Given {
-        let mut waits = Vec::new();
+        let mut given = Given::default();
         let mounts = self.mounts();
         if mounts.len() > 1 {
             let notices = notices();
-            for (_, pending) in mounts.iter().filter(|(id, _)| *id != me) {
-                waits.extend(pending.add_all(notices.iter().cloned()));
+            for mine in mounts.iter().filter(|mine| mine.me != me) {
+                mine.add(notices.iter().cloned(), &mut given);
             }
         }
-        Given(waits)
+        given
     }
 
     /// A request of mount `me` is in directory `dir` until the result is dropped: its kernel may hold the lock of it.
     pub(crate) fn enter(&self, me: u64, dir: Ino) -> Option<Within> {
-        let pending = self.mounts().iter().find(|(id, _)| *id == me).map(|(_, pending)| Arc::clone(pending))?;
+        let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.names))?;
         *pending.list().within.entry(dir).or_default() += 1;
         Some(Within { pending, dir })
     }
@@ -69,60 +79,101 @@ impl Hub {
     /// Tells mount `me` itself: something happened that its kernel could not know.
     pub(crate) fn tell_self(&self, me: u64, notice: Notice) {
         let mounts = self.mounts();
-        mounts.iter().filter(|(id, _)| *id == me).for_each(|(_, pending)| _ = pending.add_all([notice.clone()]));
+        for mine in mounts.iter().filter(|mine| mine.me == me) {
+            mine.add([notice.clone()], &mut Given::default());
+        }
     }
 
-    fn mounts(&self) -> RwLockReadGuard<'_, Vec<(u64, Arc<Pending>)>> {
+    fn mounts(&self) -> RwLockReadGuard<'_, Vec<Mine>> {
         self.mounts.read().expect("nothing panics while it holds the mounts")
     }
 
     /// Adds mount `me`, whose kernel is reached through `notifier`; the notices end when the result is dropped.
     pub(crate) fn join(self: &Arc<Self>, me: u64, numbers: Numbers, notifier: Notifier) -> io::Result<Member> {
-        let pending = Arc::new(Pending::default());
-        let mine = Arc::clone(&pending);
-        let thread = std::thread::Builder::new().name(format!("fuse-notice-{me}")).spawn(move || {
-            while let Some(notice) = mine.next() {
-                if let Err(error) = give(&notifier, numbers, &notice) {
-                    // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
-                    tracing::debug!(?notice, %error, "the kernel did not take a notice");
+        let start = |name: &str| {
+            let pending = Arc::new(Pending::default());
+            let (mine, notifier) = (Arc::clone(&pending), notifier.clone());
+            // The thread is not waited for: a notice in the kernel ends when the mount does, which may be later.
+            std::thread::Builder::new().name(format!("fuse-{name}-{me}")).spawn(move || {
+                while let Some(notice) = mine.next() {
+                    if let Err(error) = give(&notifier, numbers, &notice) {
+                        // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
+                        tracing::debug!(?notice, %error, "the kernel did not take a notice");
+                    }
+                    mine.done();
                 }
-                mine.done();
-            }
-        })?;
-        self.mounts.write().expect("nothing panics while it holds the mounts").push((me, Arc::clone(&pending)));
-        Ok(Member { hub: Arc::clone(self), me, pending, thread: Some(thread) })
+            })?;
+            Ok::<_, io::Error>(pending)
+        };
+        let (inodes, names) = (start("inodes")?, start("names")?);
+        self.mounts.write().expect("nothing panics while it holds the mounts").push(Mine { me, inodes, names });
+        Ok(Member { hub: Arc::clone(self), me })
+    }
+}
+
+impl Mine {
+    /// Adds notices; `given` waits for those that should be waited for.
+    fn add(&self, notices: impl IntoIterator<Item = Notice>, given: &mut Given) {
+        let (mut inodes, mut names) = (false, false);
+        for notice in notices {
+            let is_name = matches!(notice, Notice::Name { .. });
+            if is_name { &self.names } else { &self.inodes }.list().add(notice);
+            (inodes, names) = (inodes || !is_name, names || is_name);
+        }
+        if inodes {
+            self.inodes.more.notify_one();
+            given.inodes.extend(self.inodes.list().given());
+        }
+        if names {
+            self.names.more.notify_one();
+            given.names.extend(self.names.list().given());
+        }
     }
 }
 
 /// Another client changes something, or this one has lost its right to remember it.
 impl Watcher for Hub {
     fn forget(&self, ino: Ino, names: &[Vec<u8>]) {
-        for (_, pending) in self.mounts().iter() {
+        for mine in self.mounts().iter() {
             let names = names.iter().map(|name| Notice::Name { dir: ino, name: name.clone() });
-            pending.add_all(std::iter::once(Notice::Pages { ino, from: 0, to: u64::MAX }).chain(names));
+            let notices = std::iter::once(Notice::Pages { ino, from: 0, to: u64::MAX }).chain(names);
+            mine.add(notices, &mut Given::default());
         }
     }
 
     fn forgotten(&self) -> BoxFuture<()> {
-        let waits = self.mounts().iter().filter_map(|(_, pending)| pending.list().given()).collect();
-        Box::pin(Given(waits).wait())
+        let mut given = Given::default();
+        for mine in self.mounts().iter() {
+            given.inodes.extend(mine.inodes.list().given());
+            given.names.extend(mine.names.list().given());
+        }
+        Box::pin(given.wait())
     }
 }
 
 /// Notices that mounts were told.
-pub(crate) struct Given(Vec<oneshot::Receiver<()>>);
+#[derive(Default)]
+pub(crate) struct Given {
+    inodes: Vec<oneshot::Receiver<()>>,
+    names: Vec<oneshot::Receiver<()>>,
+}
 
 impl Given {
     /// Ready when their kernels have heard them, or do not listen for too long.
     pub(crate) async fn wait(self) {
-        if !self.0.is_empty() {
+        for (waits, most) in [(self.inodes, PAGES_MAX), (self.names, NAMES_MAX)] {
+            if waits.is_empty() {
+                continue;
+            }
             let all = async {
-                for wait in self.0 {
+                for wait in waits {
                     // A mount that goes away has no caches.
                     let _ = wait.await;
                 }
             };
-            let _ = tokio::time::timeout(GIVEN_MAX, all).await;
+            if tokio::time::timeout(most, all).await.is_err() {
+                tracing::debug!("a kernel takes its time with a notice");
+            }
         }
     }
 }
@@ -149,16 +200,15 @@ impl Drop for Within {
 pub(crate) struct Member {
     hub: Arc<Hub>,
     me: u64,
-    pending: Arc<Pending>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.hub.mounts.write().expect("nothing panics while it holds the mounts").retain(|(id, _)| *id != self.me);
-        self.pending.close();
-        // The thread is not waited for: a notice in the kernel ends when the mount does, which may be later.
-        self.thread.take();
+        let mut mounts = self.hub.mounts.write().expect("nothing panics while it holds the mounts");
+        for mine in mounts.extract_if(.., |mine| mine.me == self.me) {
+            mine.inodes.close();
+            mine.names.close();
+        }
     }
 }
 
@@ -190,6 +240,8 @@ struct List {
     /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
     inodes: HashMap<Ino, Option<(u64, u64)>>,
     order: VecDeque<Turn>,
+    /// The directory of the name that is being given.
+    giving: Option<Ino>,
     /// Turns so far, and those of them that are over.
     added: u64,
     over: u64,
@@ -237,10 +289,17 @@ impl List {
         self.added += 1;
     }
 
-    /// Tells when all turns so far are over; `None` if they are.
+    /// True if a pending name waits for a request of this mount.
+    fn is_blocked(&self) -> bool {
+        let within = |dir: &Ino| self.within.contains_key(dir);
+        let waits = |turn: &Turn| matches!(turn, Turn::Name { dir, .. } if within(dir));
+        !self.within.is_empty() && (self.giving.as_ref().is_some_and(within) || self.order.iter().any(waits))
+    }
+
+    /// Tells when all turns so far are over; `None` if they are, or if that should not be waited for.
     fn given(&mut self) -> Option<oneshot::Receiver<()>> {
         let upto = self.added;
-        if self.closed || self.over >= upto {
+        if self.closed || self.over >= upto || self.is_blocked() {
             return None;
         }
         let (tx, rx) = oneshot::channel();
@@ -250,18 +309,6 @@ impl List {
 }
 
 impl Pending {
-    /// Adds notices; tells when they are given, if that should be waited for.
-    fn add_all(&self, notices: impl IntoIterator<Item = Notice>) -> Option<oneshot::Receiver<()>> {
-        let mut list = self.list();
-        let mut blocked = false;
-        for notice in notices {
-            blocked |= matches!(&notice, Notice::Name { dir, .. } if list.within.contains_key(dir));
-            list.add(notice);
-        }
-        self.more.notify_one();
-        if blocked { None } else { list.given() }
-    }
-
     /// The next notice; waits for one. `None` after [`Self::close`].
     fn next(&self) -> Option<Notice> {
         let mut list = self.list();
@@ -270,7 +317,10 @@ impl Pending {
                 return None;
             }
             match list.order.pop_front() {
-                Some(Turn::Name { dir, name }) => return Some(Notice::Name { dir, name }),
+                Some(Turn::Name { dir, name }) => {
+                    list.giving = Some(dir);
+                    return Some(Notice::Name { dir, name });
+                }
                 Some(Turn::Inode(ino)) => {
                     return Some(match list.inodes.remove(&ino).flatten() {
                         Some((from, to)) => Notice::Pages { ino, from, to },
@@ -285,7 +335,7 @@ impl Pending {
     /// The notice that [`Self::next`] gave out is given.
     fn done(&self) {
         let mut list = self.list();
-        list.over += 1;
+        (list.over, list.giving) = (list.over + 1, None);
         while let Some((upto, _)) = list.waits.front()
             && *upto <= list.over
         {

@@ -219,7 +219,7 @@ impl Cache {
     }
 
     /// The oldest node, if there are too many entries.
-    pub(super) fn to_evict(&mut self) -> Option<Key> {
+    pub(super) fn oldest_over(&mut self) -> Option<Key> {
         if self.entries <= self.entries_max {
             return None;
         }
@@ -288,9 +288,9 @@ mod tests {
             assert!(cache.grant(P, FS, &grant(ino, ino, 1), 0));
         }
         cache.name(FS, Ino(3), b"a", Seen::Nothing, 1);
-        assert_eq!(cache.to_evict(), Some((FS, Ino(1))));
+        assert_eq!(cache.oldest_over(), Some((FS, Ino(1))));
         let gone = cache.remove((FS, Ino(1))).expect("it is there");
-        assert_eq!((gone.release.seq, cache.len(), cache.to_evict()), (1, 3, None));
+        assert_eq!((gone.release.seq, cache.len(), cache.oldest_over()), (1, 3, None));
         assert!(!cache.grant(P, FS, &grant(1, 1, 9), 0), "said before it was given back");
         assert!(cache.grant(P, FS, &grant(1, 4, 2), 0));
     }

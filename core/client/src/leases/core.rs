@@ -465,7 +465,7 @@ impl Core {
             self.drop_own((fs, ino), lost_a_name, out);
         }
         for _ in 0..EVICT_AT_ONCE {
-            let Some(key) = self.cache.to_evict() else { break };
+            let Some(key) = self.cache.oldest_over() else { break };
             self.leave(key, out);
         }
         self.give_back(p, RELEASES_AT_ONCE / 2, out);

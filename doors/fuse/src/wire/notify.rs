@@ -10,6 +10,7 @@ use super::request::Node;
 
 /// Tells the kernel of one mount what to forget. A notice can wait until the kernel has the reply to a request, so it
 /// must not come from a thread that answers requests.
+#[derive(Clone)]
 pub(crate) struct Notifier(pub(crate) Arc<Devices>);
 
 impl Notifier {
