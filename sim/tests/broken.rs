@@ -36,7 +36,7 @@ fn names_promises_end_by_time() {
 
 #[test]
 fn names_refusals_are_forgotten() {
-    caught(Broken::Names(Variant::Forgetful), 49);
+    caught(Broken::Names(Variant::Forgetful), 220);
 }
 
 #[test]
@@ -91,5 +91,5 @@ fn segments_go_before_the_view_is_durable() {
 
 #[test]
 fn what_a_killed_process_left_in_a_cache_is_not_made_durable() {
-    caught(Broken::Unsettled, 193);
+    caught(Broken::Unsettled, 257);
 }

@@ -101,16 +101,16 @@ fn worth(s: &State, now_ms: u64) -> Option<u64> {
     if !s.data.packs.drives.have_room(s.config.parity) {
         return Some(WORTH_LAST_PERCENT);
     }
-    match s.data.packs.drives.free_percent()? {
-        ..GC_URGENT_PERCENT => Some(WORTH_PERCENT),
-        // Nobody waits for it, so the less is free the more it may cost.
-        free @ ..GC_START_PERCENT if s.data.stage.is_calm(now_ms) => {
-            let (short, span) = (GC_START_PERCENT - free, GC_START_PERCENT - GC_URGENT_PERCENT);
-            Some(WORTH_EARLY_PERCENT + (WORTH_PERCENT - WORTH_EARLY_PERCENT) * short / span)
-        }
-        ..GC_EARLY_PERCENT => Some(WORTH_EARLY_PERCENT),
-        _ => None,
+    let free = s.data.packs.drives.free_percent()?;
+    if free < GC_URGENT_PERCENT {
+        return Some(WORTH_PERCENT);
     }
+    if free < GC_START_PERCENT && s.data.stage.is_calm(now_ms) {
+        // Nobody waits for it, so the less is free the more it may cost.
+        let (short, span) = (GC_START_PERCENT - free, GC_START_PERCENT - GC_URGENT_PERCENT);
+        return Some(WORTH_EARLY_PERCENT + (WORTH_PERCENT - WORTH_EARLY_PERCENT) * short / span);
+    }
+    (free < GC_EARLY_PERCENT).then_some(WORTH_EARLY_PERCENT)
 }
 
 fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool> {

@@ -247,3 +247,49 @@ impl Stage {
         (first, last)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use braid_base::ids::PackId;
+    use braid_base::record::StripeAt;
+
+    fn chunk(number: u32) -> ChunkId {
+        FileId::first(FsId(1), Ino(2)).chunk(Chunk(number))
+    }
+
+    fn staged(at: u64) -> Extent {
+        Extent { off: 0, len: 4096, place: Place::Stage { at: Index(at), poff: 0 } }
+    }
+
+    #[test]
+    fn staged_bytes_grow_older_while_more_are_written() {
+        let mut stage = Stage::default();
+        let second = |s: u64| s * 1_000;
+        for s in 0..=70 {
+            stage.add(chunk(0), Index(s + 1), &staged(s + 1), second(s));
+            let due = stage.due(second(s), Index(s + 1)).is_some();
+            assert_eq!(due, s >= DESTAGE_AGE_BUSY * DESTAGE_AGE_MS / 1_000, "after {s} s");
+        }
+        let mut stage = Stage::default();
+        stage.add(chunk(0), Index(1), &staged(1), 0);
+        stage.add(chunk(0), Index(2), &staged(2), second(9));
+        assert_eq!(stage.due(second(9) + CALM_MS - 1, Index(2)), None);
+        assert_eq!(stage.due(second(9) + CALM_MS, Index(2)), Some(Index(1)), "the young one waits");
+    }
+
+    #[test]
+    fn a_payload_is_gone_with_its_last_slice() {
+        let mut stage = Stage::default();
+        let stripe = StripeAt { pack: PackId::new(PartitionId(0), 1), sb: 0, ul: 1 };
+        let flash = Extent { off: 0, len: 4096, place: Place::Flash { stripe, delta: 0 } };
+        for (number, extent) in [(0, staged(5)), (1, staged(5)), (2, flash)] {
+            stage.add(chunk(number), Index(if number == 2 { 6 } else { 5 }), &extent, 0);
+        }
+        stage.remove(chunk(0), Index(5), &staged(5), Index(9));
+        stage.remove(chunk(2), Index(6), &flash, Index(9));
+        assert_eq!(stage.take_gone(), [], "one still refers to it, and of the other nothing was staged");
+        stage.remove(chunk(1), Index(5), &staged(5), Index(9));
+        assert_eq!((stage.take_gone(), stage.take_gone()), (vec![Index(5)], vec![]));
+    }
+}
