@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # What: one stream of random operations over two mounts of one file against one model, in each cache mode.
-# Not yet: green with the leases of two clients; until then what two mounts see of each other is in semantics.md
 # Needs: cluster
 # Seconds: 400 14400
 set -euo pipefail

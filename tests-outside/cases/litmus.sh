@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # What: two mounts of one file system, in each cache mode: what one does, the other sees, whole and in time.
-# Not yet: green with the leases of two clients; until then what two mounts see of each other is in semantics.md
 # Needs: cluster
 # Seconds: 300 1200
 set -euo pipefail

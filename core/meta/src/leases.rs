@@ -238,10 +238,14 @@ pub(crate) fn hide(t: &Txn<'_>, s: &mut State, fs: FsId, inos: impl Iterator<Ite
 }
 
 /// An inode changed in a way that nobody has to wait for, such as how much room it takes: whoever remembers it
-/// asks anew.
+/// should ask anew. Their kernels are not told: a notice could meet attributes on their way there, whose size is then
+/// thrown away with the rest.
 pub(crate) fn refresh(t: &Txn<'_>, s: &mut State, fs: FsId, ino: Ino) {
-    let recalled = s.leases.table.recall_shared((fs, ino), t.now.mono_ms);
-    s.leases.send_recalls((t.partition, s.config.term), recalled);
+    for client in s.leases.table.holders((fs, ino)) {
+        if let Some(session) = s.leases.sessions.number(client) {
+            s.leases.push((t.partition, s.config.term), client, session, PushBody::Refresh { fs, ino });
+        }
+    }
 }
 
 /// The leases that go with an answer. `asked` is the result of the request, evaluated just now.

@@ -77,6 +77,8 @@ impl Drop for WriteUnderWay<'_> {
     }
 }
 
+/// Milliseconds that a read waits until what it gave back has arrived and it can have a lease again.
+const HOLD_TURNS: usize = 20;
 /// Turns of a create and an open that keep crossing another client's remove and create of the same name.
 const CREATE_TURNS: usize = 8;
 
@@ -295,14 +297,36 @@ impl Calls {
         if let Some(throttle) = &self.throttle {
             throttle.pass(len).await;
         }
-        let was_certain = self.fs.is_certain(ino);
+        let holds = self.hold(ino).await;
         let read = self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))?;
-        if !(was_certain && self.fs.is_certain(ino)) {
-            // Nobody will say when these pages are out of date.
+        if !holds {
+            // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
+            // attributes that are on their way to it, the size of the file with them.)
             self.remembered.distrust(ino);
             self.hub.tell_self(self.me, Notice::Pages { ino, from: off, to: off.saturating_add(len) });
         }
         Ok(read)
+    }
+
+    /// Has a lease on `ino`, so that somebody says when its pages are out of date: those that the kernel waits for now are
+    /// locked, and a notice that follows gets to them. False if there is none at the moment; then a notice may be
+    /// waiting for the very read that asks.
+    async fn hold(&self, ino: Ino) -> bool {
+        for _ in 0..HOLD_TURNS {
+            if self.fs.is_certain(ino) {
+                return true;
+            }
+            // The answer brings a lease, if one can be had. A failure shows when the file is read.
+            let failed = self.fs.getattr(ino).await.is_err();
+            if self.fs.is_certain(ino) {
+                return true;
+            }
+            if failed || self.hub.is_pending(self.me, ino) {
+                return false;
+            }
+            self.fs.session().wire().sleep_ms(1).await;
+        }
+        false
     }
 
     /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.

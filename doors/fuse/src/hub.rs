@@ -76,6 +76,15 @@ impl Hub {
         Some(Within { pending, dir })
     }
 
+    /// True if a notice about `ino` has not been given to mount `me` yet.
+    pub(crate) fn is_pending(&self, me: u64, ino: Ino) -> bool {
+        let is_pending = |mine: &Mine| {
+            let list = mine.inodes.list();
+            list.giving == Some(ino) || list.inodes.contains_key(&ino)
+        };
+        self.mounts().iter().any(|mine| mine.me == me && is_pending(mine))
+    }
+
     /// Tells mount `me` itself: something happened that its kernel could not know.
     pub(crate) fn tell_self(&self, me: u64, notice: Notice) {
         let mounts = self.mounts();
@@ -240,7 +249,7 @@ struct List {
     /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
     inodes: HashMap<Ino, Option<(u64, u64)>>,
     order: VecDeque<Turn>,
-    /// The directory of the name that is being given.
+    /// The inode, or the directory of the name, that is being given.
     giving: Option<Ino>,
     /// Turns so far, and those of them that are over.
     added: u64,
@@ -322,6 +331,7 @@ impl Pending {
                     return Some(Notice::Name { dir, name });
                 }
                 Some(Turn::Inode(ino)) => {
+                    list.giving = Some(ino);
                     return Some(match list.inodes.remove(&ino).flatten() {
                         Some((from, to)) => Notice::Pages { ino, from, to },
                         None => Notice::Attr(ino),

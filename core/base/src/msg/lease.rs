@@ -108,6 +108,14 @@ pub enum PushBody {
     Evicted,
     /// The primary is new and asks for `Reassert`.
     Reassert,
+    /// The inode changed in a way that nobody has to wait for, such as how much room it takes: its attributes should be
+    /// asked for anew. Nothing is given back, and nothing comes of it if this is lost.
+    Refresh {
+        /// The file system.
+        fs: FsId,
+        /// The inode.
+        ino: Ino,
+    },
 }
 
 impl Answer {

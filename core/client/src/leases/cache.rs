@@ -176,6 +176,13 @@ impl Cache {
         self.nodes.get(&key).filter(|node| !node.stale).map(|node| &node.attr)
     }
 
+    /// The attributes are to be asked for anew.
+    pub(super) fn refresh(&mut self, key: Key) {
+        if let Some(node) = self.nodes.get_mut(&key) {
+            node.stale = true;
+        }
+    }
+
     /// A name of the inode went; true if it was the last one as far as is known, and its attributes are no longer used.
     pub(super) fn lose_name(&mut self, key: Key) -> bool {
         let Some(node) = self.nodes.get_mut(&key) else { return true };

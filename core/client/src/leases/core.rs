@@ -386,6 +386,7 @@ impl Core {
             PushBody::Recall { fs, ino, seq, keep } => self.recalled(p, (fs, ino), seq, keep, out),
             PushBody::Evicted => self.lose(p, out),
             PushBody::Reassert => self.say_hello(p, now, out),
+            PushBody::Refresh { fs, ino } => self.cache.refresh((fs, ino)),
         }
     }
 

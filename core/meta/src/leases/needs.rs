@@ -52,6 +52,8 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
         Op::GetAttr { ino } | Op::Layout { ino, .. } | Op::NextData { ino, .. } | Op::Sync { ino } => vec![look(*ino)],
         Op::Open { ino, truncate: false } => vec![look(*ino)],
         Op::AskLease { ino, kind: LeaseKind::Shared } => vec![look(*ino)],
+        // An access time that moves is nothing that anybody waits for: those who remember the old one ask again.
+        Op::SetAttr { set, .. } if set.access_only => Vec::new(),
         Op::SetAttr { ino, .. }
         | Op::Open { ino, truncate: true }
         | Op::Write { ino, .. }

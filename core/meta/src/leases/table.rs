@@ -160,17 +160,9 @@ impl Table {
         true
     }
 
-    /// Wants shared leases of all clients back, without anybody waiting for it.
-    pub(super) fn recall_shared(&mut self, key: Key, now: u64) -> Vec<Recalled> {
-        let mut out = Vec::new();
-        for held in self.held.get_mut(&key).into_iter().flatten() {
-            if held.kind == LeaseKind::Shared && held.recall.is_none() {
-                held.recall = Some(Recall { keep: None, since_ms: now, sent_ms: now });
-                self.recalling.insert((key, held.client));
-                out.push(Recalled { client: held.client, key, seq: held.seq, keep: None });
-            }
-        }
-        out
+    /// Who holds a lease on it.
+    pub(super) fn holders(&self, key: Key) -> Vec<ClientId> {
+        self.held.get(&key).into_iter().flatten().map(|held| held.client).collect()
     }
 
     /// The inode is gone: so are all leases on it.

@@ -9,6 +9,7 @@ use braid_base::record::InodeRec;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::data;
+use crate::leases;
 use crate::ops::acl::{self, Acl};
 use crate::ops::inode;
 use crate::state::State;
@@ -55,6 +56,9 @@ pub(super) fn set(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, set: &SetA
         follow_mode(t, fs, ino, &inode)?;
     }
     inode::store(t, fs, ino, &mut inode);
+    if set.access_only {
+        leases::refresh(t, s, fs, ino);
+    }
     Ok(Reply::Attr(inode.attr))
 }
 

@@ -10,4 +10,4 @@ wire_struct!(Answer { term, grants, result });
 wire_struct!(Release { fs, ino, seq, keep });
 wire_struct!(Holdings { opens, writes, locks });
 wire_struct!(Push { to, session, from, term, body });
-wire_enum!(PushBody, "unasked message" { 1 = Recall { fs, ino, seq, keep }, 2 = Evicted, 3 = Reassert });
+wire_enum!(PushBody, "unasked message" { 1 = Recall { fs, ino, seq, keep }, 2 = Evicted, 3 = Reassert, 4 = Refresh { fs, ino } });
