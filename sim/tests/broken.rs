@@ -36,7 +36,7 @@ fn names_promises_end_by_time() {
 
 #[test]
 fn names_refusals_are_forgotten() {
-    caught(Broken::Names(Variant::Forgetful), 220);
+    caught(Broken::Names(Variant::Forgetful), 700);
 }
 
 #[test]

@@ -154,6 +154,11 @@ impl Fs {
         self.lease(ino).is_some()
     }
 
+    /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.
+    pub fn may_be_certain(&self, ino: Ino) -> bool {
+        self.0.session.leases().is_none_or(|leases| leases.may_hold(ino))
+    }
+
     /// True if `name` stands for `ino` until watchers hear otherwise.
     pub fn is_certain_name(&self, dir: Ino, name: &[u8], ino: Ino) -> bool {
         self.0.session.leases().is_none_or(|leases| leases.name(self.0.fs, dir, name) == Some(Some(ino)))

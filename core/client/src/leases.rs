@@ -100,9 +100,10 @@ impl Leases {
         self.core().name(fs, dir, name, self.wire.now_ms())
     }
 
-    /// True if there is a session in the partition of `ino`: a lease can be had.
-    pub fn is_live(&self, ino: Ino) -> bool {
-        self.core().session(ino.partition(self.wire.partitions())) > 0
+    /// True if a lease on `ino` would count: there is a session, its partition was heard of lately, and no change is in
+    /// doubt.
+    pub fn may_hold(&self, ino: Ino) -> bool {
+        self.core().is_valid(ino.partition(self.wire.partitions()), self.wire.now_ms())
     }
 
     /// The lease on `ino` that counts now, and the session that it is of.

@@ -78,7 +78,7 @@ impl Drop for WriteUnderWay<'_> {
 }
 
 /// Milliseconds that a read waits until what it gave back has arrived and it can have a lease again.
-const HOLD_TURNS: usize = 20;
+const HOLD_TURNS: usize = 10;
 /// Turns of a create and an open that keep crossing another client's remove and create of the same name.
 const CREATE_TURNS: usize = 8;
 
@@ -297,7 +297,7 @@ impl Calls {
         if let Some(throttle) = &self.throttle {
             throttle.pass(len).await;
         }
-        let holds = self.hold(ino).await;
+        let holds = self.hold(ino).await?;
         let read = self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))?;
         if !holds {
             // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
@@ -311,22 +311,26 @@ impl Calls {
     /// Has a lease on `ino`, so that somebody says when its pages are out of date: those that the kernel waits for now are
     /// locked, and a notice that follows gets to them. False if there is none at the moment; then a notice may be
     /// waiting for the very read that asks.
-    async fn hold(&self, ino: Ino) -> bool {
+    async fn hold(&self, ino: Ino) -> Answer<bool> {
         for _ in 0..HOLD_TURNS {
             if self.fs.is_certain(ino) {
-                return true;
+                return Ok(true);
             }
-            // The answer brings a lease, if one can be had. A failure shows when the file is read.
-            let failed = self.fs.getattr(ino).await.is_err();
-            if self.fs.is_certain(ino) {
-                return true;
+            if !self.fs.may_be_certain(ino) || self.hub.is_pending(self.me, ino) {
+                return Ok(false);
             }
-            if failed || self.hub.is_pending(self.me, ino) {
-                return false;
+            // The answer brings a lease, if one can be had: not on what has no name any more.
+            match self.fs.getattr(ino).await {
+                Ok(attr) if attr.nlink == 0 => return Ok(self.fs.is_certain(ino)),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Io => return Err(self.failed("read", ino, &error)),
+                Err(_) => return Ok(false),
             }
-            self.fs.session().wire().sleep_ms(1).await;
+            if !self.fs.is_certain(ino) {
+                self.fs.session().wire().sleep_ms(1).await;
+            }
         }
-        false
+        Ok(false)
     }
 
     /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.
@@ -341,7 +345,7 @@ impl Calls {
     }
 
     pub(crate) async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Answer<u32> {
-        let _under_way = self.writes.begin();
+        let _under_way = (self.writes.begin(), self.hub.write(self.me, ino));
         let len = data.len() as u64;
         if let Some(throttle) = &self.throttle {
             throttle.pass(len).await;

@@ -3,11 +3,12 @@
 //!
 //! Each mount has two lists of pending notices, about inodes and about names, and a thread for each that gives them to
 //! the kernel. Who changed something is answered when the notices are given, so that nobody sees the old state after
-//! that. The kernel may make a notice wait until a request of that mount is answered: pages wait for a read of them, and
-//! a name for the lock of its directory. So notices never come from a thread that answers requests. Reads wait for
-//! nobody; but nobody waits for a notice about a directory that a request of that mount is in, nor for names longer than
-//! [`NAMES_MAX`]: what is left of a circle resolves itself then. Notices about one inode are merged, which bounds the
-//! list by the number of inodes that change at a time.
+//! that. The kernel may make a notice wait until a request of that mount is answered: pages wait for a read of them, or
+//! for a write that fills a part of one, and a name for the lock of its directory. So notices never come from a thread
+//! that answers requests. Reads wait for nobody. A write, or a request about a directory, may wait for the other mount in
+//! turn: a notice that waits for such a one is waited for [`BLOCKED_MAX`] only, and what is left of a circle resolves
+//! itself after [`NAMES_MAX`]. Notices about one inode are merged, which bounds the list by the number of inodes that
+//! change at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -30,6 +31,8 @@ const PENDING_MAX: usize = 65_536;
 const PAGES_MAX: Duration = Duration::from_secs(2);
 /// The same for names.
 const NAMES_MAX: Duration = Duration::from_millis(100);
+/// The same while a request of that mount may be what the notice waits for, and that request for others in turn.
+const BLOCKED_MAX: Duration = Duration::from_millis(5);
 
 /// The mounts of one file system.
 #[derive(Default)]
@@ -72,8 +75,13 @@ impl Hub {
     /// A request of mount `me` is in directory `dir` until the result is dropped: its kernel may hold the lock of it.
     pub(crate) fn enter(&self, me: u64, dir: Ino) -> Option<Within> {
         let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.names))?;
-        *pending.list().within.entry(dir).or_default() += 1;
-        Some(Within { pending, dir })
+        Some(Within::of(pending, dir))
+    }
+
+    /// The same for a write to `ino`: its kernel may hold the lock of a page that it wrote a part of.
+    pub(crate) fn write(&self, me: u64, ino: Ino) -> Option<Within> {
+        let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.inodes))?;
+        Some(Within::of(pending, ino))
     }
 
     /// True if a notice about `ino` has not been given to mount `me` yet.
@@ -131,11 +139,11 @@ impl Mine {
         }
         if inodes {
             self.inodes.more.notify_one();
-            given.inodes.extend(self.inodes.list().given());
+            given.add(&self.inodes, PAGES_MAX);
         }
         if names {
             self.names.more.notify_one();
-            given.names.extend(self.names.list().given());
+            given.add(&self.names, NAMES_MAX);
         }
     }
 }
@@ -153,8 +161,8 @@ impl Watcher for Hub {
     fn forgotten(&self) -> BoxFuture<()> {
         let mut given = Given::default();
         for mine in self.mounts().iter() {
-            given.inodes.extend(mine.inodes.list().given());
-            given.names.extend(mine.names.list().given());
+            given.add(&mine.inodes, PAGES_MAX);
+            given.add(&mine.names, NAMES_MAX);
         }
         Box::pin(given.wait())
     }
@@ -162,44 +170,46 @@ impl Watcher for Hub {
 
 /// Notices that mounts were told.
 #[derive(Default)]
-pub(crate) struct Given {
-    inodes: Vec<oneshot::Receiver<()>>,
-    names: Vec<oneshot::Receiver<()>>,
-}
+pub(crate) struct Given(Vec<(oneshot::Receiver<()>, Duration)>);
 
 impl Given {
+    fn add(&mut self, pending: &Pending, most: Duration) {
+        let mut list = pending.list();
+        let most = if list.is_blocked() { BLOCKED_MAX } else { most };
+        self.0.extend(list.given().map(|wait| (wait, most)));
+    }
+
     /// Ready when their kernels have heard them, or do not listen for too long.
     pub(crate) async fn wait(self) {
-        for (waits, most) in [(self.inodes, PAGES_MAX), (self.names, NAMES_MAX)] {
-            if waits.is_empty() {
-                continue;
-            }
-            let all = async {
-                for wait in waits {
-                    // A mount that goes away has no caches.
-                    let _ = wait.await;
-                }
-            };
-            if tokio::time::timeout(most, all).await.is_err() {
+        for (wait, most) in self.0 {
+            // A mount that goes away has no caches.
+            if tokio::time::timeout(most, wait).await.is_err() {
                 tracing::debug!("a kernel takes its time with a notice");
             }
         }
     }
 }
 
-/// A request is in a directory.
+/// A request is in a directory, or writes a file.
 pub(crate) struct Within {
     pending: Arc<Pending>,
-    dir: Ino,
+    ino: Ino,
+}
+
+impl Within {
+    fn of(pending: Arc<Pending>, ino: Ino) -> Self {
+        *pending.list().within.entry(ino).or_default() += 1;
+        Self { pending, ino }
+    }
 }
 
 impl Drop for Within {
     fn drop(&mut self) {
         let mut list = self.pending.list();
-        if let Some(count) = list.within.get_mut(&self.dir) {
+        if let Some(count) = list.within.get_mut(&self.ino) {
             *count -= 1;
             if *count == 0 {
-                list.within.remove(&self.dir);
+                list.within.remove(&self.ino);
             }
         }
     }
@@ -256,7 +266,7 @@ struct List {
     over: u64,
     /// Who waits until so many are over, in this order.
     waits: VecDeque<(u64, oneshot::Sender<()>)>,
-    /// Directories that requests of this mount are in, and how many.
+    /// Directories that requests of this mount are in, or files that they write, and how many.
     within: HashMap<Ino, usize>,
 }
 
@@ -298,17 +308,20 @@ impl List {
         self.added += 1;
     }
 
-    /// True if a pending name waits for a request of this mount.
+    /// True if a pending notice waits for a request of this mount.
     fn is_blocked(&self) -> bool {
-        let within = |dir: &Ino| self.within.contains_key(dir);
-        let waits = |turn: &Turn| matches!(turn, Turn::Name { dir, .. } if within(dir));
+        let within = |ino: &Ino| self.within.contains_key(ino);
+        let waits = |turn: &Turn| match turn {
+            Turn::Name { dir, .. } => within(dir),
+            Turn::Inode(ino) => within(ino),
+        };
         !self.within.is_empty() && (self.giving.as_ref().is_some_and(within) || self.order.iter().any(waits))
     }
 
-    /// Tells when all turns so far are over; `None` if they are, or if that should not be waited for.
+    /// Tells when all turns so far are over; `None` if they are.
     fn given(&mut self) -> Option<oneshot::Receiver<()>> {
         let upto = self.added;
-        if self.closed || self.over >= upto || self.is_blocked() {
+        if self.closed || self.over >= upto {
             return None;
         }
         let (tx, rx) = oneshot::channel();

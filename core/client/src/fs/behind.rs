@@ -103,9 +103,10 @@ impl Fs {
         }
     }
 
-    /// Takes a write, if it may be held back: `None` if it must be made now, over nothing that is still here.
-    pub(super) async fn write_behind(&self, ino: Ino, off: u64, data: &Bytes, kill: bool) -> Option<Written> {
-        let background = self.0.background.as_ref()?;
+    /// Takes a write, if it may be held back: `None` if it must be made now, over nothing that is still here. Errors:
+    /// `Io` if the partition gave no answer in time; nobody should wait once more then.
+    pub(super) async fn write_behind(&self, ino: Ino, off: u64, data: &Bytes, kill: bool) -> Result<Option<Written>> {
+        let Some(background) = &self.0.background else { return Ok(None) };
         let now = (self.0.reader.wire().now_ms(), background.wall());
         let (p, len) = (self.0.session.home(ino), data.len() as u64);
         let promise = |before: Option<u64>| {
@@ -122,12 +123,12 @@ impl Fs {
                         self.launch(self.0.behind.send_old(u64::MAX));
                         self.0.behind.room().await;
                     }
-                    return Some(Written { off, len, attr: None });
+                    return Ok(Some(Written { off, len, attr: None }));
                 }
                 Take::Overlaps => self.settle(ino).await,
-                Take::NoRoom if !asked && self.prepare(ino, len, now.0).await => asked = true,
+                Take::NoRoom if !asked && self.prepare(ino, len, now.0).await? => asked = true,
                 // Without room for sure the partition has to say whether there is some.
-                Take::NoRoom | Take::Alone => return None,
+                Take::NoRoom | Take::Alone => return Ok(None),
             }
         }
     }
@@ -138,19 +139,19 @@ impl Fs {
         self.lease(ino).filter(|(kind, _)| *kind == LeaseKind::Exclusive).map(|(_, session)| session)
     }
 
-    /// Has what it takes to hold a write of `len` bytes back: the lease, and room. False if it cannot be had now.
-    async fn prepare(&self, ino: Ino, len: u64, now_ms: u64) -> bool {
+    /// Has what it takes to hold a write of `len` bytes back: the lease, and room. False if it cannot be had now. Errors:
+    /// as of [`Self::write_behind`].
+    async fn prepare(&self, ino: Ino, len: u64, now_ms: u64) -> Result<bool> {
         if self.holds_back(ino).is_none() {
-            let is_live = self.0.session.leases().is_some_and(|leases| leases.is_live(ino));
-            if !is_live || self.0.behind.is_shared(ino, now_ms) {
-                return false;
+            if !self.may_be_certain(ino) || self.0.behind.is_shared(ino, now_ms) {
+                return Ok(false);
             }
             let asked = self.ask(Op::AskLease { ino, kind: LeaseKind::Exclusive }).await;
-            if asked.is_err() || self.holds_back(ino).is_none() {
-                return false;
+            if self.holds_back(ino).is_none() {
+                return answered(asked).map(|_| false);
             }
         }
-        self.0.lent.has(self.0.session.home(ino), len, now_ms) || self.borrow(ino, len, now_ms).await
+        Ok(self.0.lent.has(self.0.session.home(ino), len, now_ms) || self.borrow(ino, len, now_ms).await?)
     }
 
     /// What programs should see of what the partition said.
@@ -280,6 +281,15 @@ impl Fs {
             last = self.wrote("write", (ino, flight.session), body, len as u64).await?.attr;
         }
         Ok(last)
+    }
+}
+
+/// Whatever was answered; the error if nothing was.
+pub(super) fn answered<T>(asked: Result<T>) -> Result<Option<T>> {
+    match asked {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(_) => Ok(None),
     }
 }
 

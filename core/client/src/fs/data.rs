@@ -97,14 +97,15 @@ impl Fs {
             return Ok((off, Vec::new()));
         }
         let (first, last) = (off / CHUNK, (off.saturating_add(len) - 1) / CHUNK);
-        let asking = self.0.layouts.asking(ino);
+        // Under one lease from the question on: an answer that was given without may be older than the next lease.
+        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino));
         let layout = self.layout(ino, first * CHUNK, (last - first + 1) * CHUNK).await?;
         let end = off.saturating_add(len).min(layout.size);
         if off >= end {
             return Ok((layout.size, Vec::new()));
         }
         let chunks = by_chunk(&layout, first, (end - 1) / CHUNK - first + 1);
-        if self.lease(ino).is_some() {
+        if let Some(asking) = asking.filter(|_| self.lease(ino).is_some()) {
             self.0.layouts.keep(asking, layout.size, first, &chunks);
         }
         Ok((layout.size, chunks))
@@ -161,7 +162,7 @@ impl Fs {
     async fn write_part(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Result<Written> {
         if !append
             && !data.is_empty()
-            && let Some(done) = self.write_behind(ino, off, &data, kill).await
+            && let Some(done) = self.write_behind(ino, off, &data, kill).await?
         {
             return Ok(done);
         }

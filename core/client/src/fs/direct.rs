@@ -17,6 +17,7 @@ use braid_base::record::Placement;
 use braid_base::{ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 
+use super::behind::answered;
 use super::{Fs, Written};
 use crate::join::join_bounded;
 use crate::lent::Cut;
@@ -39,7 +40,11 @@ impl Fs {
         session: u64,
     ) -> Option<Result<Written>> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        let stripes = self.cut(ino, off, len, at.map_or(0, |_| len)).await?;
+        let stripes = match self.cut(ino, off, len, at.map_or(0, |_| len)).await {
+            Ok(stripes) => stripes?,
+            // A program should not wait once more. Bytes that were held back should, before they are lost.
+            Err(error) => return at.is_none().then_some(Err(error)),
+        };
         let (mut puts, mut left) = (Vec::with_capacity(stripes.len()), parts.iter().cloned().collect());
         for (laid, place) in &stripes {
             puts.push(self.put_stripe(laid, place, split_to(&mut left, laid.len as usize)));
@@ -61,34 +66,35 @@ impl Fs {
 
     /// Stripes for `len` bytes of `ino` from `off` on, of what was lent or is lent now; `promised` bytes of that were
     /// kept for them.
-    async fn cut(&self, ino: Ino, off: u64, len: u64, promised: u64) -> Option<Vec<(Laid, Placement)>> {
+    async fn cut(&self, ino: Ino, off: u64, len: u64, promised: u64) -> Result<Option<Vec<(Laid, Placement)>>> {
         let p = self.0.session.home(ino);
         let now_ms = self.0.reader.wire().now_ms();
         let avoid = |drive| self.0.reader.avoids(drive, now_ms);
         let at_hand = self.0.lent.cut(p, (off, len), promised, now_ms, &avoid);
         let cut = match at_hand {
-            Cut::TooLittle if self.borrow(ino, len, now_ms).await => self.0.lent.cut(p, (off, len), 0, now_ms, &avoid),
+            Cut::TooLittle if self.borrow(ino, len, now_ms).await? => self.0.lent.cut(p, (off, len), 0, now_ms, &avoid),
             cut => cut,
         };
         match cut {
-            Cut::Stripes(stripes) => Some(stripes),
+            Cut::Stripes(stripes) => Ok(Some(stripes)),
             Cut::Avoided | Cut::TooLittle => {
                 self.0.lent.waste(p, promised, now_ms);
-                None
+                Ok(None)
             }
         }
     }
 
     /// Has ranges lent for at least `len` bytes of `ino` and what may follow; false if there is no room at hand.
-    pub(super) async fn borrow(&self, ino: Ino, len: u64, now_ms: u64) -> bool {
+    /// Errors: `Io` if the partition gave no answer in time.
+    pub(super) async fn borrow(&self, ino: Ino, len: u64, now_ms: u64) -> Result<bool> {
         let p = self.0.session.home(ino);
         let bytes = self.0.lent.ask(p, len, now_ms);
-        match self.ask(Op::GetSpace { ino, bytes }).await {
-            Ok(Reply::Space(lent)) if !lent.is_empty() => {
+        match answered(self.ask(Op::GetSpace { ino, bytes }).await)? {
+            Some(Reply::Space(lent)) if !lent.is_empty() => {
                 self.0.lent.keep(p, lent, now_ms);
-                true
+                Ok(true)
             }
-            _ => false,
+            _ => Ok(false),
         }
     }
 

@@ -6,6 +6,7 @@ use braid_base::limits::SYMLINK_MAX;
 use braid_base::msg::fs::{Cred, Op, RenameMode, Reply};
 use braid_base::{Error, ErrorKind, Result};
 
+use super::behind::answered;
 use super::{Entry, Fs, check_name};
 use crate::session::unexpected;
 
@@ -49,7 +50,7 @@ impl Fs {
             Some(None) => return Err(ErrorKind::NotFound.into()),
             // The name is certain, its inode may have to be asked for.
             Some(Some(ino)) => {
-                if let Ok(attr) = self.getattr(ino).await {
+                if let Some(attr) = answered(self.getattr(ino).await)? {
                     return Ok(Entry { ino, attr });
                 }
             }

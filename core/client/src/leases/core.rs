@@ -185,7 +185,8 @@ impl Core {
         self.cache.len() == 0
     }
 
-    fn is_valid(&self, p: PartitionId, now: u64) -> bool {
+    /// True if leases of this partition count now.
+    pub fn is_valid(&self, p: PartitionId, now: u64) -> bool {
         let part = self.parts.get(usize::from(p.0));
         now >= self.doubt_until && part.is_some_and(|part| part.phase == Phase::Live && now < part.valid_until)
     }

@@ -66,7 +66,8 @@ impl Orphans {
     /// Nobody holds the inode open any more: if it is an orphan, it goes.
     pub fn closed(&mut self, fs: FsId, ino: Ino) {
         let file = FileId::first(fs, ino);
-        if self.all.contains(&file) {
+        // A fresh one waits for its time all the same: it can still be opened, and must be whole then.
+        if self.all.contains(&file) && !self.fresh.contains_key(&file) {
             self.ready.insert(file);
         }
     }
