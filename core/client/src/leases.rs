@@ -49,6 +49,7 @@ pub(crate) trait Asker: Send + Sync {
 /// Sessions and leases of one client.
 pub struct Leases {
     wire: Arc<dyn Wire>,
+    home: Option<HostId>,
     core: Mutex<Core>,
     /// What `run` has to do, and its waker.
     todo: Mutex<Todo>,
@@ -66,7 +67,7 @@ impl Leases {
     /// Those of `client`. `home`: the host in whose server process the client lives, if so.
     pub(crate) fn new(wire: Arc<dyn Wire>, client: ClientId, home: Option<HostId>) -> Arc<Self> {
         let core = Mutex::new(Core::new(client, wire.partitions(), home));
-        Arc::new(Self { wire, core, todo: Mutex::default(), holders: RwLock::default() })
+        Arc::new(Self { wire, core, home, todo: Mutex::default(), holders: RwLock::default() })
     }
 
     /// Adds someone to be told.
@@ -75,8 +76,9 @@ impl Leases {
     }
 
     /// To be noted when a request to `p` is sent; it goes under `fixed` or else the session that there is. `None`: there
-    /// is none yet, and the request should wait for it, because what it opens or locks would belong to no session. Those
-    /// that end sessions need none.
+    /// is none yet, and the request should wait for it, because what it opens or locks would belong to nobody when this
+    /// client is gone. One that lives in the server's process is gone only with that: it does not wait (a log without
+    /// room for the mark of a session may still be read). Requests that end sessions need none either.
     pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>, body: &Op) -> Option<Asked> {
         let (current, stamp) = {
             let core = self.core();
@@ -85,7 +87,8 @@ impl Leases {
         let needs_one = !body.is_session() && !matches!(body, Op::EndSession);
         if current == 0 && needs_one && self.todo().runs {
             self.step(Event::Wanted(p));
-            return fixed.map(|session| Asked { session, stamp });
+            let session = fixed.or(self.home.map(|_| 0))?;
+            return Some(Asked { session, stamp });
         }
         Some(Asked { session: fixed.unwrap_or(current), stamp })
     }

@@ -229,7 +229,10 @@ pub(super) fn hello(
     if !begin || sessions.ended.get(&client).is_some_and(|last| number <= *last) {
         return Err(lost(number));
     }
-    drop_client(t, s, client);
+    // What a client in this process opened and locked before its first session is the session's from here on.
+    if s.leases.sessions.live.contains_key(&client) || s.leases.sessions.awaited.contains_key(&client) {
+        drop_client(t, s, client);
+    }
     if s.leases.mutation != Some(LeaseMutation::NoMarker) {
         t.put(keys::active(t.partition, client), Mark { number, home }.encode());
     }
