@@ -7,6 +7,14 @@ since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 die() { echo "$*" >&2; exit 1; }
 # The first word in the short version, the second in the long one.
 pick() { if ((LONG)); then echo "$2"; else echo "$1"; fi; }
+# within SECONDS COMMAND...: it ends in that time, well or not.
+within() {
+  local limit=$1 code=0
+  shift
+  timeout --kill-after=1 "$limit" "$@" || code=$?
+  ((code != 124 && code != 137)) || die "no end within $limit s: $*"
+  return "$code"
+}
 # One field of a JSON text.
 field() { "$BENCH" field "$1"; }
 

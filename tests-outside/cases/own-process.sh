@@ -5,14 +5,6 @@
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
-within() {
-  local limit=$1 code=0
-  shift
-  timeout --kill-after=1 "$limit" "$@" || code=$?
-  ((code != 124 && code != 137)) || die "no end within $limit s: $*"
-  return "$code"
-}
-
 cluster_new own --drive-size 1GiB
 name=$("$BRAID" fs --json | field 0.name)
 far=$SCRATCH/own.far
@@ -21,6 +13,17 @@ mkdir "$far"
 # The process that serves the mount on $1.
 server_of() { status_json | python3 -c 'import json, sys
 print(next(m["pid"] for m in json.load(sys.stdin)["mounts"] if m["path"] == sys.argv[1]))' "$1"; }
+# Another process holds an fcntl lock on $far/$1 from here on; notes it as $holder.
+hold_lock() {
+  python3 -c '
+import fcntl, time, sys
+file = open(sys.argv[1], "r+b")
+fcntl.lockf(file, fcntl.LOCK_EX)
+open(sys.argv[2], "w").close()
+time.sleep(300)' "$far/$1" "$SCRATCH/own-$1" &
+  holder=$!
+  until [[ -e $SCRATCH/own-$1 ]]; do sleep 0.1; done
+}
 # Mounts on $far and notes the process.
 far_up() {
   within 30 "$BRAID" mount "$name" "$far" --own-process "$@" >/dev/null
@@ -80,14 +83,7 @@ wait_end "$FAR"
 far_up
 exec 8>"$far/locked"
 python3 -c 'import fcntl; fcntl.lockf(8, fcntl.LOCK_EX)'
-python3 -c '
-import fcntl, time, sys
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX)
-open(sys.argv[2], "w").close()
-time.sleep(300)' "$far/locked" "$SCRATCH/own-locked" &
-holder=$!
-until [[ -e $SCRATCH/own-locked ]]; do sleep 0.1; done
+hold_lock locked
 kill -KILL "$FAR"
 wait_end "$FAR"
 if within 10 cat "$far/random" >/dev/null 2>&1; then die "a mount without a process reads"; fi
@@ -120,14 +116,7 @@ wait "$writer"
 # 6. The server dies under it and comes back: what was acknowledged is there, the mount goes on, and its locks are held.
 exec 8>"$far/kept"
 flock 8
-python3 -c '
-import fcntl, time, sys
-file = open(sys.argv[1], "r+b")
-fcntl.lockf(file, fcntl.LOCK_EX)
-open(sys.argv[2], "w").close()
-time.sleep(300)' "$far/kept" "$SCRATCH/own-kept" &
-holder=$!
-until [[ -e $SCRATCH/own-kept ]]; do sleep 0.1; done
+hold_lock kept
 free_flock() { flock -n "$MOUNT/kept" true; }
 free_fcntl() { python3 -c '
 import fcntl, sys

@@ -6,14 +6,6 @@ set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
 cluster_new stop --drive-size 1GiB
-# within SECONDS COMMAND...: it ends in that time, well or not.
-within() {
-  local limit=$1 code=0
-  shift
-  timeout --kill-after=1 "$limit" "$@" || code=$?
-  ((code != 124 && code != 137)) || die "no end within $limit s: $*"
-  return "$code"
-}
 
 echo before >"$MOUNT/file"
 number=$(stat -c %i "$MOUNT/file")
