@@ -116,8 +116,12 @@ pub const SESSION_VALID_MS: u64 = 10_000;
 pub const SESSION_TTL_MS: u64 = 15_000;
 /// How often a client sends a heartbeat to each partition that it has a session in, milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
-/// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds.
-pub const RECALL_MS: u64 = 20_000;
+/// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds. With the time that
+/// its session then still lasts it is less than others wait before they give up (30 s).
+pub const RECALL_MS: u64 = 12_000;
+/// How long a request may wait for others without being asked again by its client, milliseconds: a client that still
+/// waits asks every ten seconds.
+pub const ASKED_AGAIN_MS: u64 = 15_000;
 /// Leases of one client in one partition; beyond, its answers come without.
 pub const LEASES_PER_CLIENT_MAX: usize = 1 << 18;
 /// Requests that wait for leases of others to come back; more are sent back as busy.

@@ -51,6 +51,8 @@ pub struct Leases {
     wire: Arc<dyn Wire>,
     home: Option<HostId>,
     core: Mutex<Core>,
+    /// Held from a step until what it says to forget is forgotten: no step of another thread may give that back before.
+    turn: Mutex<()>,
     /// What `run` has to do, and its waker.
     todo: Mutex<Todo>,
     holders: RwLock<Vec<Weak<dyn Holder>>>,
@@ -67,12 +69,14 @@ impl Leases {
     /// Those of `client`. `home`: the host in whose server process the client lives, if so.
     pub(crate) fn new(wire: Arc<dyn Wire>, client: ClientId, home: Option<HostId>) -> Arc<Self> {
         let core = Mutex::new(Core::new(client, wire.partitions(), home));
-        Arc::new(Self { wire, core, home, todo: Mutex::default(), holders: RwLock::default() })
+        Arc::new(Self { wire, core, turn: Mutex::default(), home, todo: Mutex::default(), holders: RwLock::default() })
     }
 
     /// Adds someone to be told.
     pub fn add_holder(&self, holder: Weak<dyn Holder>) {
-        self.holders.write().expect("nothing panics while it holds the list").push(holder);
+        let mut holders = self.holders.write().expect("nothing panics while it holds the list");
+        holders.retain(|holder| holder.strong_count() > 0);
+        holders.push(holder);
     }
 
     /// To be noted when a request to `p` is sent; it goes under `fixed` or else the session that there is. `None`: there
@@ -169,11 +173,11 @@ impl Leases {
 
     async fn carry_out(self: Arc<Self>, session: Weak<dyn Asker>, effect: Effect) {
         match effect {
-            Effect::Flush { fs, ino, keep } => {
+            Effect::Flush { fs, ino, keep, session } => {
                 for holder in self.holders() {
                     holder.flush(fs, ino, keep).await;
                 }
-                self.step(Event::Flushed { fs, ino });
+                self.step(Event::Flushed { fs, ino, session });
             }
             Effect::Ask { p, session: number, body } => {
                 let Some(session) = session.upgrade() else { return };
@@ -198,6 +202,7 @@ impl Leases {
 
     fn step(&self, event: Event<'_>) {
         let mut out = Vec::new();
+        let _turn = self.turn.lock().expect("nothing panics while it has its turn");
         self.core().step(self.wire.now_ms(), event, &mut out);
         if out.is_empty() {
             return;
@@ -236,5 +241,9 @@ impl Leases {
 impl PushSink for Leases {
     fn pushed(&self, push: Push) {
         self.step(Event::Pushed(push));
+    }
+
+    fn reconnected(&self) {
+        self.step(Event::Reconnected);
     }
 }

@@ -17,6 +17,9 @@ pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 pub trait PushSink: Send + Sync {
     /// A push arrived.
     fn pushed(&self, push: Push);
+
+    /// The way was cut for a while: pushes may have been lost.
+    fn reconnected(&self) {}
 }
 
 /// The way to partitions and drives, and the only source of time.

@@ -202,7 +202,7 @@ pub(crate) fn must_wait(t: &mut Txn<'_>, s: &mut State, token: Token, request: &
         let recalled = s.leases.table.recall((fs, need.ino), client, need.how, t.now.mono_ms);
         s.leases.send_recalls(place, recalled);
     }
-    let before = s.leases.waits.add(token, request, needs)?;
+    let before = s.leases.waits.add(token, request, needs, t.now.mono_ms)?;
     if let Some(before) = before {
         t.reply(before, Err(Error::new(ErrorKind::Busy, "the same request was asked again and waits")));
     }
@@ -313,6 +313,9 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     s.leases.urgent.retain(|_, until| now < *until);
     let recalled = s.leases.table.repeat(now, REPEAT_MS);
     s.leases.send_recalls(place, recalled);
+    for token in s.leases.waits.forsaken(now) {
+        t.reply(token, Err(Error::new(ErrorKind::Busy, "a request that nobody asks for any more")));
+    }
     for client in s.leases.table.overdue(now, RECALL_MS) {
         s.leases.sessions.refuse(client);
     }

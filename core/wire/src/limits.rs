@@ -1,5 +1,7 @@
 //! The bounds of a connection.
 
+use braid_base::limits::SESSION_TTL_MS;
+
 /// Connections of a client to one server: one for what is small, so that it does not wait behind bulk, the others for bulk.
 pub const CONNECTIONS: usize = 4;
 /// Messages with at least so many bytes of data, asked for or sent along, count as bulk.
@@ -31,8 +33,9 @@ pub const EAGER_BYTES_MAX: usize = 16 << 10;
 pub const HELLO_MS: u64 = 5_000;
 /// After this long without a word from the other side while something is awaited, a client asks whether it is there.
 pub const PING_MS: u64 = 5_000;
-/// After this long without a word in spite of that the connection is given up.
-pub const SILENCE_MS: u64 = 20_000;
+/// After this long without a word in spite of that the connection is given up: soon enough for a new one to extend the
+/// session before it ends.
+pub const SILENCE_MS: u64 = 10_000;
 /// First pause before a connection is tried again, milliseconds; doubled each time.
 pub const BACKOFF_FIRST_MS: u64 = 10;
 /// Longest such pause.
@@ -42,5 +45,5 @@ pub const BACKOFF_MAX_MS: u64 = 1_000;
 pub const DRIVE_PATIENCE_MS: u64 = 25_000;
 
 const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
-const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS);
+const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS && SILENCE_MS < SESSION_TTL_MS);
 const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

@@ -196,6 +196,7 @@ impl Pool {
     async fn keep(&self, slot: usize, mut first: Option<(Arc<Conn>, Intake)>) {
         let mut pause = BACKOFF_FIRST_MS;
         loop {
+            let again = first.is_none();
             let opened = match first.take() {
                 Some(first) => Ok(first),
                 None => self.open(slot).await.map(|(conn, intake, _)| (conn, intake)),
@@ -204,6 +205,9 @@ impl Pool {
                 Ok((conn, mut intake)) => {
                     pause = BACKOFF_FIRST_MS;
                     self.set(slot, Some(Arc::clone(&conn)));
+                    if let (true, Some(sink)) = (again && slot == 0, self.sink()) {
+                        sink.reconnected();
+                    }
                     let why = self.read(&conn, &mut intake).await;
                     self.lose(slot);
                     why
@@ -286,11 +290,14 @@ impl Pool {
     }
 
     fn pushed(&self, push: Push) {
-        let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade);
-        match sink {
+        match self.sink() {
             Some(sink) => sink.pushed(push),
             None => tracing::debug!("an unasked message that nobody waits for is dropped"),
         }
+    }
+
+    fn sink(&self) -> Option<Arc<dyn PushSink>> {
+        self.sink.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade)
     }
 }
 

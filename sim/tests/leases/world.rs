@@ -375,11 +375,11 @@ impl World {
                     let seq = self.clients[c].seq;
                     self.post(c, seq, p, session, body);
                 }
-                Said::Flush { ino, .. } => match self.clients[c].dirty.get(&ino).copied() {
+                Said::Flush { ino, session, .. } => match self.clients[c].dirty.get(&ino).copied() {
                     Some(dirty) if !dirty.lost => self.begin(c, Client::flush(ino), Some(dirty.session), true),
                     _ => {
                         self.clients[c].dirty.remove(&ino);
-                        self.tell(c, &Heard::Flushed { fs: FS, ino });
+                        self.tell(c, &Heard::Flushed { fs: FS, ino, session });
                     }
                 },
                 Said::Lost { p } => {
@@ -475,7 +475,7 @@ impl World {
             (_, Err(error)) if error.kind() == ErrorKind::Stale => {}
             (dirty, other) => self.fail(format!("client {c}: flush of {ino} {dirty:?}: {other:?}")),
         }
-        self.tell(c, &Heard::Flushed { fs: FS, ino });
+        self.tell(c, &Heard::Flushed { fs: FS, ino, session: pending.fixed.unwrap_or(0) });
     }
 
     // The checks.

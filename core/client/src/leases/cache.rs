@@ -149,6 +149,15 @@ impl Cache {
         true
     }
 
+    /// What to give back of a grant that was not taken: nobody would ever miss it, and the partition counts it.
+    pub(super) fn refuse(&mut self, p: PartitionId, fs: FsId, grant: &Grant) -> Option<Release> {
+        if self.nodes.contains_key(&(fs, grant.ino)) || grant.seq <= self.floor(p, grant.ino) {
+            return None;
+        }
+        self.raise(p, grant.ino, grant.seq);
+        Some(Release { fs, ino: grant.ino, seq: grant.seq, keep: None })
+    }
+
     /// Remembers what `name` stood for when its directory was at `version`.
     pub(super) fn name(&mut self, fs: FsId, dir: Ino, name: &[u8], seen: Seen, version: u64) {
         let Some(node) = self.nodes.get_mut(&(fs, dir)) else { return };
@@ -181,6 +190,13 @@ impl Cache {
         if let Some(node) = self.nodes.get_mut(&key) {
             node.stale = true;
         }
+    }
+
+    /// All attributes are to be asked for anew.
+    pub(super) fn refresh_all(&mut self) {
+        self.clock += 1;
+        self.marks.fill(self.clock);
+        self.nodes.values_mut().for_each(|node| node.stale = true);
     }
 
     /// A name of the inode went; true if it was the last one as far as is known, and its attributes are no longer used.

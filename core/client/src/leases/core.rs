@@ -59,8 +59,10 @@ pub enum Event<'a> {
     Reasserted { p: PartitionId, session: u64, sent_ms: u64, answer: &'a Answer },
     /// A partition pushed something.
     Pushed(Push),
-    /// What was held back under this lease is written (or given up).
-    Flushed { fs: FsId, ino: Ino },
+    /// What was held back under this lease is written (or given up): the answer to the [`Effect::Flush`] of that session.
+    Flushed { fs: FsId, ino: Ino, session: u64 },
+    /// Pushes may have been lost: the way to the server was cut for a while.
+    Reconnected,
     /// The answer to a request of file system `fs`.
     Answered { p: PartitionId, asked: Asked, fs: FsId, op: &'a Op, answer: &'a Answer },
     /// A request may or may not take effect, now or later: nobody knows.
@@ -75,7 +77,7 @@ pub enum Effect {
     Ask { p: PartitionId, session: u64, body: Op },
     /// Write what is held back of this inode, and hold nothing more back; then say [`Event::Flushed`]. With `keep`
     /// what was read may still be remembered.
-    Flush { fs: FsId, ino: Ino, keep: Option<LeaseKind> },
+    Flush { fs: FsId, ino: Ino, keep: Option<LeaseKind>, session: u64 },
     /// Forget what was read of this inode, in the kernel too; of a directory, these names.
     Forget { fs: FsId, ino: Ino, names: Vec<Vec<u8>> },
     /// Everything that was held back of inodes of this partition is lost.
@@ -98,6 +100,8 @@ struct Part {
     /// When to send the next heartbeat.
     hello_ms: u64,
     wanted: bool,
+    /// The session was not extended in time, and what others may have changed since was forgotten.
+    overdue: bool,
     releases: Vec<Release>,
 }
 
@@ -123,6 +127,7 @@ impl Core {
             valid_until: 0,
             hello_ms: 0,
             wanted: false,
+            overdue: false,
             releases: Vec::new(),
         };
         let parts = (0..partitions).map(|_| idle()).collect();
@@ -201,11 +206,18 @@ impl Core {
                 if self.is_of(p, session) && answer.term == self.part(p).term && answer.result.is_ok() {
                     let part = self.part(p);
                     part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
+                    part.overdue = false;
                 }
                 self.lost_if(p, session, answer, out);
             }
             Event::Pushed(push) => self.pushed(&push, now, out),
-            Event::Flushed { fs, ino } => self.flushed((fs, ino), out),
+            Event::Flushed { fs, ino, session } => {
+                // Of an earlier session there is nothing left to give back: a lease of today is another one.
+                if self.is_of(ino.partition(self.parts.len() as u16), session) {
+                    self.flushed((fs, ino), out);
+                }
+            }
+            Event::Reconnected => self.cache.refresh_all(),
             Event::Answered { p, asked, fs, op, answer } => {
                 if usize::from(p.0) < self.parts.len() {
                     self.answered(p, asked, fs, op, answer, now, out);
@@ -239,9 +251,23 @@ impl Core {
             } else if part.phase != Phase::Idle && now >= part.hello_ms {
                 self.say_hello(p, now, out);
             }
+            self.overdue(p, now, out);
             self.give_back(p, 1, out);
         }
         self.cache.tidy();
+    }
+
+    /// A session that was not extended in time may have ended without a word: kernels forget what they were shown.
+    fn overdue(&mut self, p: PartitionId, now: u64, out: &mut Vec<Effect>) {
+        let part = self.part(p);
+        if part.phase != Phase::Live || part.overdue || now < part.valid_until {
+            return;
+        }
+        part.overdue = true;
+        self.forget_shared(p, out);
+        for (fs, ino) in self.cache.keys_of(p) {
+            out.push(Effect::Forget { fs, ino, names: Vec::new() });
+        }
     }
 
     fn wanted(&mut self, p: PartitionId, now: u64, out: &mut Vec<Effect>) {
@@ -274,7 +300,7 @@ impl Core {
         let part = self.part(p);
         match &answer.result {
             Ok(Reply::Session { reassert: false }) => {
-                part.phase = Phase::Live;
+                (part.phase, part.overdue) = (Phase::Live, false);
                 part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
                 part.hello_ms = sent_ms + HEARTBEAT_MS;
             }
@@ -349,12 +375,13 @@ impl Core {
     fn leave(&mut self, key: Key, out: &mut Vec<Effect>) {
         let Some(node) = self.cache.node_mut(key) else { return };
         if node.kind == LeaseKind::Exclusive {
-            let seq = node.seq;
+            let (seq, p) = (node.seq, node.partition);
             match &mut node.leaving {
                 Some((_, keep)) => *keep = None,
                 None => {
                     node.leaving = Some((seq, None));
-                    out.push(Effect::Flush { fs: key.0, ino: key.1, keep: None });
+                    let session = self.part(p).session;
+                    out.push(Effect::Flush { fs: key.0, ino: key.1, keep: None, session });
                 }
             }
             return;
@@ -387,7 +414,11 @@ impl Core {
             PushBody::Recall { fs, ino, seq, keep } => self.recalled(p, (fs, ino), seq, keep, out),
             PushBody::Evicted => self.lose(p, out),
             PushBody::Reassert => self.say_hello(p, now, out),
-            PushBody::Refresh { fs, ino } => self.cache.refresh((fs, ino)),
+            PushBody::Refresh { fs, ino } => {
+                // It may overtake an answer that was given before the change.
+                self.cache.outdate(ino);
+                self.cache.refresh((fs, ino));
+            }
         }
     }
 
@@ -409,7 +440,7 @@ impl Core {
         }
         node.leaving = Some((seq, keep));
         if node.kind == LeaseKind::Exclusive {
-            return out.push(Effect::Flush { fs: key.0, ino: key.1, keep });
+            return out.push(Effect::Flush { fs: key.0, ino: key.1, keep, session });
         }
         self.flushed(key, out);
     }
@@ -454,10 +485,12 @@ impl Core {
         let of_session = is_current || (self.mutation == Some(CoreMutation::StaleSession) && session > 0);
         let of_term = answer.term == self.part(p).term || self.mutation == Some(CoreMutation::StaleTerm);
         let mut taken = BTreeSet::new();
-        if of_session && of_term && now >= self.doubt_until {
+        if of_session && of_term {
             for grant in &answer.grants {
-                if self.cache.grant(p, fs, grant, asked.stamp) {
+                if now >= self.doubt_until && self.cache.grant(p, fs, grant, asked.stamp) {
                     taken.insert(grant.ino);
+                } else if let Some(release) = self.cache.refuse(p, fs, grant) {
+                    self.part(p).releases.push(release);
                 }
             }
             self.learn_names(fs, op, answer, &taken);
@@ -556,14 +589,29 @@ impl Core {
         }
     }
 
-    /// The locks of a file are what its lock calls, in order, make of them; calls that a later one covers go.
+    /// A lock call replaces what its owner held in that range; what touches and is of one kind is one lock.
     fn locked(&mut self, key: Key, lock: LockSpec) {
-        let lock = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
+        let mut lock = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
         let list = self.locks.entry(key).or_default();
-        let same = |old: &LockSpec| old.owner == lock.owner && old.flock == lock.flock;
-        list.retain(|old| !(same(old) && lock.start <= old.start && old.end <= lock.end));
-        let touches = list.iter().any(|old| same(old) && old.start <= lock.end && lock.start <= old.end);
-        if lock.kind != LockKind::Unlock || touches {
+        for old in std::mem::take(list) {
+            let is_own = old.owner == lock.owner && old.flock == lock.flock;
+            let touches = old.start <= lock.end.saturating_add(1) && lock.start <= old.end.saturating_add(1);
+            if is_own && touches && old.kind == lock.kind {
+                (lock.start, lock.end) = (lock.start.min(old.start), lock.end.max(old.end));
+                continue;
+            }
+            if !is_own || old.end < lock.start || lock.end < old.start {
+                list.push(old);
+                continue;
+            }
+            if old.start < lock.start {
+                list.push(LockSpec { end: lock.start - 1, ..old });
+            }
+            if old.end > lock.end {
+                list.push(LockSpec { start: lock.end + 1, ..old });
+            }
+        }
+        if lock.kind != LockKind::Unlock {
             list.push(lock);
         }
         if list.is_empty() {
@@ -596,5 +644,32 @@ fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
             _,
         ) => vec![*ino],
         _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
+        let mut core = Core::new(ClientId(1), 1, None);
+        for (kind, start, end) in calls {
+            let lock = LockSpec { owner: 7, pid: 1, start: *start, end: *end, kind: *kind, flock: false };
+            core.locked((FsId(1), Ino(2)), lock);
+        }
+        let mut held: Vec<_> =
+            core.locks.into_values().flatten().map(|lock| (lock.kind, lock.start, lock.end)).collect();
+        held.sort_by_key(|lock| lock.1);
+        held
+    }
+
+    #[test]
+    fn locks_to_assert_are_what_is_held_and_not_what_was_asked() {
+        use LockKind::{Read, Unlock, Write};
+        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19)]), [(Write, 0, 9), (Write, 20, 99)]);
+        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19), (Write, 10, 19)]), [(Write, 0, 99)]);
+        assert_eq!(held(&[(Write, 0, 99), (Read, 50, 120)]), [(Write, 0, 49), (Read, 50, 120)]);
+        assert_eq!(held(&[(Write, 5, u64::MAX), (Write, 0, 4)]), [(Write, 0, u64::MAX)]);
+        assert_eq!(held(&[(Write, 5, 9), (Unlock, 0, u64::MAX)]), []);
     }
 }

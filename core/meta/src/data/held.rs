@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use braid_base::limits::{HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
+use braid_base::limits::{ASKED_AGAIN_MS, HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::{Error, ErrorKind, Result};
 
@@ -18,9 +18,16 @@ use crate::txn::Txn;
 /// The queue.
 #[derive(Default)]
 pub(crate) struct Held {
-    queue: VecDeque<(Token, Request, u64)>,
+    queue: VecDeque<Wait>,
     /// Whose turn it is: the request that runs now was let out of the queue.
     turn: Option<Token>,
+}
+
+struct Wait {
+    token: Token,
+    request: Request,
+    since_ms: u64,
+    asked_ms: u64,
 }
 
 impl Held {
@@ -45,28 +52,30 @@ pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Reque
     if held.turn == Some(token) || (!full && held.queue.is_empty()) {
         return Ok(false);
     }
-    if let Some((waiting, ..)) = held.queue.iter_mut().find(|(_, waiting, _)| waiting.op == request.op) {
+    let now = t.now.mono_ms;
+    if let Some(waiting) = held.queue.iter_mut().find(|waiting| waiting.request.op == request.op) {
         // Its client asks again, and listens to the newest question only: the place and the time in the queue stay.
-        let before = std::mem::replace(waiting, token);
+        let before = std::mem::replace(&mut waiting.token, token);
+        waiting.asked_ms = now;
         t.reply(before, Err(Error::new(ErrorKind::Busy, "the same write was asked again and waits")));
         return Ok(true);
     }
     if held.queue.len() >= HELD_MAX {
         return Err(Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"));
     }
-    held.queue.push_back((token, request.clone(), t.now.mono_ms));
+    held.queue.push_back(Wait { token, request: request.clone(), since_ms: now, asked_ms: now });
     Ok(true)
 }
 
 /// The next write that there is room for.
 pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
     let held = &mut s.data.held;
-    let (_, request, _) = held.queue.front()?;
+    let Wait { request, .. } = held.queue.front()?;
     // An empty stage takes any one write: the caps may be small.
     if s.data.stage.cost() > 0 && s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes {
         return None;
     }
-    let (token, request, _) = held.queue.pop_front()?;
+    let Wait { token, request, .. } = held.queue.pop_front()?;
     held.turn = Some(token);
     Some((token, request))
 }
@@ -77,15 +86,23 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
         return;
     }
     let (now, idle_since) = (t.now.mono_ms, s.data.jobs.progress_ms);
+    // Nobody waits for these any more: they must not be carried out long after a program was told that they failed.
+    s.data.held.queue.retain(|wait| {
+        let forsaken = now >= wait.asked_ms + ASKED_AGAIN_MS;
+        if forsaken {
+            t.reply(wait.token, Err(Error::new(ErrorKind::Busy, "a write that nobody asks for any more")));
+        }
+        !forsaken
+    });
     let (wait_ms, kind, why) = if destage::may_move(s, now) {
         (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
     } else {
         (HELD_FULL_MS_MAX, ErrorKind::NoSpace, "the write stage is full and there is no room to move it to")
     };
     let held = &mut s.data.held;
-    while let Some((.., since)) = held.queue.front()
-        && now >= idle_since.max(*since) + wait_ms
-        && let Some((token, request, _)) = held.queue.pop_front()
+    while let Some(Wait { since_ms, .. }) = held.queue.front()
+        && now >= idle_since.max(*since_ms) + wait_ms
+        && let Some(Wait { token, request, .. }) = held.queue.pop_front()
     {
         t.answer(token, request.op, Err(Error::new(kind, why)));
     }

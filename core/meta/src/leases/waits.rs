@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use braid_base::ids::{ClientId, FsId};
-use braid_base::limits::RECALLED_WAITS_MAX;
+use braid_base::limits::{ASKED_AGAIN_MS, RECALLED_WAITS_MAX};
 use braid_base::msg::fs::Request;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -25,12 +25,14 @@ struct Wait {
     token: Token,
     request: Request,
     needs: Vec<Need>,
+    asked_ms: u64,
 }
 
 impl Waits {
     /// Adds a request; the token of an earlier copy of it, which is answered no more. `Busy` if too many wait.
-    pub(super) fn add(&mut self, token: Token, request: &Request, needs: Vec<Need>) -> Result<Option<Token>> {
+    pub(super) fn add(&mut self, token: Token, request: &Request, needs: Vec<Need>, now: u64) -> Result<Option<Token>> {
         if let Some(waiting) = self.queue.iter_mut().find(|waiting| waiting.request.op == request.op) {
+            waiting.asked_ms = now;
             return Ok(Some(std::mem::replace(&mut waiting.token, token)));
         }
         if self.queue.len() >= RECALLED_WAITS_MAX {
@@ -39,7 +41,7 @@ impl Waits {
         for need in &needs {
             *self.wanted.entry((request.fs, need.ino)).or_default() += 1;
         }
-        self.queue.push_back(Wait { token, request: request.clone(), needs });
+        self.queue.push_back(Wait { token, request: request.clone(), needs, asked_ms: now });
         Ok(None)
     }
 
@@ -63,9 +65,27 @@ impl Waits {
             self.changed = false;
             return None;
         };
-        let Wait { token, request, needs } = self.queue.remove(at)?;
-        for need in &needs {
-            let key = (request.fs, need.ino);
+        let Wait { token, request, needs, .. } = self.queue.remove(at)?;
+        self.unwant(request.fs, &needs);
+        Some((token, request))
+    }
+
+    /// Requests whose clients have stopped to ask for them: they must not be carried out long after a program was told
+    /// that they failed.
+    pub(super) fn forsaken(&mut self, now: u64) -> Vec<Token> {
+        let is_forsaken = |wait: &Wait| now >= wait.asked_ms + ASKED_AGAIN_MS;
+        if !self.queue.iter().any(is_forsaken) {
+            return Vec::new();
+        }
+        let (gone, kept): (Vec<Wait>, _) = std::mem::take(&mut self.queue).into_iter().partition(is_forsaken);
+        self.queue = kept.into();
+        gone.iter().for_each(|wait| self.unwant(wait.request.fs, &wait.needs));
+        gone.into_iter().map(|wait| wait.token).collect()
+    }
+
+    fn unwant(&mut self, fs: FsId, needs: &[Need]) {
+        for need in needs {
+            let key = (fs, need.ino);
             if let Some(count) = self.wanted.get_mut(&key) {
                 *count -= 1;
                 if *count == 0 {
@@ -73,6 +93,5 @@ impl Waits {
                 }
             }
         }
-        Some((token, request))
     }
 }

@@ -3,7 +3,7 @@
 use braid_base::attr::SetAttr;
 use braid_base::ids::{Chunk, Index, Ino};
 use braid_base::keys::{self, Table};
-use braid_base::limits::{CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
+use braid_base::limits::{ASKED_AGAIN_MS, CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
 use braid_base::msg::fs::{FallocMode, Op, Reply};
 use braid_base::record::{BaseRec, Record};
 use braid_base::{ErrorKind, ids::Layer};
@@ -166,11 +166,13 @@ fn without_drives_held_writes_end_and_deletes_go_on() -> Outcome {
     let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
     world.part.state_mut().set_drives(Vec::new());
     write(&mut world, ino, 0, &[1; 19_000])?;
-    let (op, act) = write_op(ino, 50_000, &[2; 4_000]);
-    let (_, token) = world.request(op, act)?;
+    let (body, act) = write_op(ino, 50_000, &[2; 4_000]);
+    let (op, _) = world.request(body.clone(), act)?;
     pass(&mut world, 1_000)?;
     assert_eq!(world.part.state().data_status().held, 1);
-    pass(&mut world, HELD_FULL_MS_MAX)?;
+    pass(&mut world, HELD_FULL_MS_MAX / 2)?;
+    let token = world.again(op, body)?;
+    pass(&mut world, HELD_FULL_MS_MAX / 2)?;
     let reply = world.replies.remove(&token);
     assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::NoSpace), "{reply:?}");
     // A delete makes room by itself: what it removes need not go to flash.
@@ -188,17 +190,34 @@ fn without_drives_held_writes_end_and_deletes_go_on() -> Outcome {
 fn while_drives_do_not_answer_held_writes_wait_longer_and_the_lack_is_not_called_one_of_space() -> Outcome {
     let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
     write(&mut world, ino, 0, &[1; 19_000])?;
-    let (op, act) = write_op(ino, 50_000, &[2; 4_000]);
-    let (_, token) = world.request(op, act)?;
-    for (wait_ms, waits) in [(1_000, true), (HELD_FULL_MS_MAX, true), (HELD_MS_MAX, false)] {
-        world.now_ms += wait_ms;
+    let (body, act) = write_op(ino, 50_000, &[2; 4_000]);
+    let (op, mut token) = world.request(body.clone(), act)?;
+    for waited_ms in (0..HELD_MS_MAX).step_by(10_000) {
+        assert_eq!(world.part.state().data_status().held, 1, "after {waited_ms} ms");
+        token = world.again(op, body.clone())?;
+        world.now_ms += 10_000;
         world.feed(Event::Tick)?;
         world.commit(usize::MAX)?;
-        assert_eq!(world.part.state().data_status().held == 1, waits, "after {wait_ms} ms more");
     }
     let reply = world.replies.remove(&token);
     assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::Io), "{reply:?}");
     Ok(())
+}
+
+#[test]
+fn a_held_write_that_nobody_asks_for_any_more_is_never_made() -> Outcome {
+    let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
+    world.part.state_mut().set_drives(Vec::new());
+    write(&mut world, ino, 0, &[1; 19_000])?;
+    let (body, act) = write_op(ino, 50_000, &[2; 4_000]);
+    let (_, token) = world.request(body, act)?;
+    pass(&mut world, ASKED_AGAIN_MS)?;
+    let reply = world.replies.remove(&token);
+    assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::Busy), "{reply:?}");
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 0 })?.map_err(|e| e.to_string())?;
+    pass(&mut world, 1_000)?;
+    world.read(ino)
 }
 
 #[test]

@@ -24,6 +24,15 @@ impl World {
         Ok((op, token))
     }
 
+    /// Asks the same once more: its client still waits.
+    pub fn again(&mut self, op: OpId, body: Op) -> Result<Token, String> {
+        self.seq += 1;
+        let token = Token(self.seq);
+        let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
+        self.feed(Event::Request(token, request))?;
+        Ok(token)
+    }
+
     /// Asks and waits for the answer.
     pub fn sync(&mut self, body: Op, act: Act) -> Result<FsResult, String> {
         let (_, token) = self.request(body, act)?;
