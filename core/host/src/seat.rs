@@ -1,7 +1,8 @@
 //! One partition at work: the partition core, its replica and its log as one pure state machine.
 //!
 //! 1. A request is evaluated by the partition; its entry goes to the replica, which appends it to the log.
-//! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit).
+//! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit). While nobody waits for the log
+//!    it lets entries gather for [`LINGER_MS`]: a write of each would cost more than all else that is done for it.
 //! 3. [`SeatEvent::LogWritten`] makes them durable, so committed; their batches go to the key-value view.
 //! 4. The partition hears of the commit and releases the replies.
 
@@ -70,6 +71,15 @@ pub trait Outside: LogReader {
 /// Memory of a seat for rows of the view that are used often, bytes.
 const VIEW_CACHE_BYTES: usize = 16 << 20;
 
+/// How long entries gather that nobody waits for, milliseconds: what was not synced may be lost with the process
+/// anyway.
+const LINGER_MS: u64 = 2;
+/// Staged bytes that are written without that.
+const LINGER_BYTES: usize = 1 << 20;
+/// Entries do not gather within this time after somebody waited for the log, milliseconds: who syncs once will again, and
+/// finds its write under way.
+const AWAITED_MS: u64 = 100;
+
 /// One partition at work.
 pub struct Seat {
     partition: Partition,
@@ -84,6 +94,10 @@ pub struct Seat {
     /// Durably applied: what the view holds even after a crash.
     flushed: Index,
     log_soft_bytes: u64,
+    /// When somebody last waited for the log.
+    awaited_ms: u64,
+    /// When what gathers is written.
+    due_ms: Option<u64>,
     effects: Vec<Effect>,
     failed: Option<Error>,
     full: Option<Full>,
@@ -137,6 +151,8 @@ impl Seat {
             applied,
             flushed: flushed.index,
             log_soft_bytes: config.log_soft_bytes,
+            awaited_ms: 0,
+            due_ms: None,
             effects: Vec::new(),
             failed: None,
             full: None,
@@ -169,7 +185,7 @@ impl Seat {
             SeatEvent::LogWritten(id, Ok(())) => {
                 if let Some(ticket) = self.journal.written(id) {
                     // First the next group, then what follows from this one: the disk works meanwhile.
-                    self.journal.flush(out);
+                    self.write_log(now, out);
                     self.replicate(now, ReplicaEvent::LogDurable { ticket }, out);
                 }
             }
@@ -194,11 +210,32 @@ impl Seat {
         }
     }
 
-    /// Group commit: everything appended since the last call becomes one write, unless one is still under way.
-    pub fn batch_end(&mut self, out: &mut Vec<SeatEffect>) {
-        if self.failed.is_none() {
-            self.journal.flush(out);
+    /// Group commit: everything appended since the last write becomes one, unless one is still under way. Returns when to
+    /// call again, if entries gather: milliseconds as in `now`.
+    pub fn batch_end(&mut self, now: Now, out: &mut Vec<SeatEffect>) -> Option<u64> {
+        if self.failed.is_some() {
+            return None;
         }
+        self.write_log(now, out);
+        self.due_ms
+    }
+
+    fn write_log(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        let Some(bytes) = self.journal.writable() else {
+            self.due_ms = None;
+            return;
+        };
+        if self.partition.is_awaited() {
+            self.awaited_ms = now.mono_ms;
+        }
+        if bytes < LINGER_BYTES && now.mono_ms >= self.awaited_ms + AWAITED_MS {
+            let due_ms = *self.due_ms.get_or_insert(now.mono_ms + LINGER_MS);
+            if now.mono_ms < due_ms {
+                return;
+            }
+        }
+        self.due_ms = None;
+        self.journal.flush(out);
     }
 
     /// The last entry of the log, if the seat may be closed in order now: all of it is durable and nothing is on its

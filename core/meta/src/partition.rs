@@ -104,6 +104,11 @@ impl Partition {
         self.state.take_unstaged()
     }
 
+    /// True if a client or another partition waits until an entry is durable.
+    pub fn is_awaited(&self) -> bool {
+        self.waiting.values().flatten().any(|effect| matches!(effect, Effect::Reply(..) | Effect::Peer(..)))
+    }
+
     /// Position of the next entry that this partition will propose.
     pub fn next_index(&self) -> Index {
         self.next

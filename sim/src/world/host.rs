@@ -503,13 +503,18 @@ impl World {
     }
 
     pub(super) fn batch_end(&mut self, p: PartitionId, life: u64) {
-        if self.hosts[self.homes[&p] as usize].life != life {
+        let host = self.homes[&p];
+        if self.hosts[host as usize].life != life {
             return;
         }
+        let now = self.host_now(host);
         let (_, Some(node)) = self.seat(p) else { return };
         node.batch_due = false;
         let mut out = Vec::new();
-        node.seat.batch_end(&mut out);
+        if let Some(due_ms) = node.seat.batch_end(now, &mut out) {
+            let at = self.soon(1_000 * due_ms.saturating_sub(now.mono_ms));
+            self.queue.put(at, Event::BatchEnd { p, life });
+        }
         self.carry_out(p, out);
     }
 

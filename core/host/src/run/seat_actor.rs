@@ -103,6 +103,8 @@ pub(super) struct SeatActor {
     out: Vec<SeatEffect>,
     failed: Option<Error>,
     parked: Option<Parked>,
+    /// When to look at background work next.
+    tick_ms: u64,
 }
 
 /// The first write of a segment for which the disk of the log has no room. Nothing else is written meanwhile: a
@@ -130,6 +132,7 @@ impl SeatActor {
         let seat = Seat::open(start.config, start.kv, &mut store, turn.now().mono_ms)?;
         let switch = start.switch;
         turn.set_timer(TICK_MS);
+        let tick_ms = turn.now().mono_ms + TICK_MS;
         Ok(Self {
             id,
             seat,
@@ -144,13 +147,13 @@ impl SeatActor {
             out: Vec::new(),
             failed: None,
             parked: None,
+            tick_ms,
         })
     }
 
     fn step(&mut self, event: SeatEvent, turn: &mut Turn) {
-        let now = Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall };
         let mut out = std::mem::take(&mut self.out);
-        self.seat.step(now, event, &mut out);
+        self.seat.step(now(turn), event, &mut out);
         self.carry_out(&mut out, turn);
         self.out = out;
     }
@@ -246,6 +249,10 @@ impl SeatActor {
     }
 }
 
+fn now(turn: &Turn) -> Now {
+    Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall }
+}
+
 fn bytes_of(done: IoDone) -> Result<Bytes> {
     match done {
         IoDone::Read(bytes) => Ok(bytes),
@@ -293,23 +300,28 @@ impl Actor for SeatActor {
 
     fn on_batch(&mut self, turn: &mut Turn) {
         let mut out = std::mem::take(&mut self.out);
-        self.seat.batch_end(&mut out);
+        let due_ms = self.seat.batch_end(now(turn), &mut out);
         self.carry_out(&mut out, turn);
         self.out = out;
+        let next_ms = due_ms.map_or(self.tick_ms, |due_ms| due_ms.min(self.tick_ms));
+        turn.set_timer(next_ms.saturating_sub(turn.now().mono_ms));
         if self.stopping {
             self.close(turn);
         }
     }
 
     fn on_timer(&mut self, turn: &mut Turn) {
+        let now_ms = turn.now().mono_ms;
+        if now_ms < self.tick_ms {
+            return; // what gathers for the log is written at the end of this round
+        }
+        self.tick_ms = now_ms + TICK_MS;
         if !self.stopping {
-            let now_ms = turn.now().mono_ms;
             if let Some(parked) = self.parked.as_ref().filter(|parked| now_ms >= parked.next_ms) {
                 let (id, segment, data) = (parked.id, parked.segment, parked.data.clone());
                 self.write(id, segment, 0, data, turn);
             }
             self.step(SeatEvent::Tick, turn);
         }
-        turn.set_timer(TICK_MS);
     }
 }

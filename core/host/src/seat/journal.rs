@@ -33,6 +33,8 @@ struct Reading {
 pub(super) struct Journal {
     log: LogWriter,
     appended: Vec<Arc<Record>>,
+    /// Bytes of staged payload in `appended`.
+    appended_bytes: usize,
     /// The replica's ticket of the newest record in `appended`.
     ticket: u64,
     queue: VecDeque<Write>,
@@ -59,6 +61,7 @@ impl Journal {
         let journal = Self {
             log: recovered.into_writer(segment_bytes),
             appended: Vec::new(),
+            appended_bytes: 0,
             ticket: 0,
             queue: VecDeque::new(),
             writing: None,
@@ -102,7 +105,14 @@ impl Journal {
     /// Adds records to the next group; `ticket` is the replica's name for the moment they are durable.
     pub(super) fn append(&mut self, ticket: u64, records: Vec<Arc<Record>>) {
         self.ticket = ticket;
+        self.appended_bytes += records.iter().map(|record| record.entry.payload().len()).sum::<usize>();
         self.appended.extend(records);
+    }
+
+    /// Bytes of staged payload that could be written now; `None` if there is nothing to write, or a write is under way.
+    pub(super) fn writable(&self) -> Option<usize> {
+        let any = !self.appended.is_empty() || !self.queue.is_empty();
+        (any && self.writing.is_none()).then_some(self.appended_bytes)
     }
 
     /// Starts a write if none is under way and something waits.
@@ -114,6 +124,7 @@ impl Journal {
             self.queue.extend(self.log.append(&self.appended));
             self.group = (self.ticket, self.log.last().1);
             self.appended.clear();
+            self.appended_bytes = 0;
         }
         if let Some(write) = self.queue.pop_front() {
             let id = self.id();
