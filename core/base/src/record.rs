@@ -28,6 +28,19 @@ pub struct InodeRec {
     pub flags: u32,
     /// Symlinks: the target.
     pub target: Vec<u8>,
+    /// Room that is kept for a file beside what it holds; part of what it uses.
+    pub reserved: Reserved,
+}
+
+/// Bytes of a file that are still to be written and for which room is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reserved {
+    /// They lie from here...
+    pub from: u64,
+    /// ...to here (exclusive).
+    pub to: u64,
+    /// How many they are; 0: none.
+    pub bytes: u64,
 }
 
 impl InodeRec {
@@ -39,6 +52,8 @@ impl InodeRec {
     pub const DATA: u32 = 4;
     /// An extended attribute was set once.
     pub const XATTR: u32 = 8;
+    /// On disk only: `reserved` follows the target.
+    pub const RESERVED: u32 = 16;
 }
 
 fn put_time(w: &mut Writer, time: Time) {
@@ -64,8 +79,12 @@ impl Record for InodeRec {
         for t in [a.atime, a.mtime, a.ctime, a.btime] {
             put_time(&mut w, t);
         }
-        w.put_u32(a.generation).put_u64(a.change).put_u64(self.parent.0).put_u64(self.quota).put_u32(self.flags);
-        w.put_bytes(&self.target);
+        w.put_u32(a.generation).put_u64(a.change).put_u64(self.parent.0).put_u64(self.quota);
+        let Reserved { from, to, bytes } = self.reserved;
+        w.put_u32(self.flags | if bytes > 0 { Self::RESERVED } else { 0 }).put_bytes(&self.target);
+        if bytes > 0 {
+            w.put_u64(from).put_u64(to).put_u64(bytes);
+        }
         w.finish()
     }
 
@@ -89,7 +108,12 @@ impl Record for InodeRec {
             generation: r.u32()?,
             change: r.u64()?,
         };
-        Ok(Self { attr, parent: Ino(r.u64()?), quota: r.u64()?, flags: r.u32()?, target: r.bytes()?.to_vec() })
+        let (parent, quota, flags, target) = (Ino(r.u64()?), r.u64()?, r.u32()?, r.bytes()?.to_vec());
+        let reserved = match flags & Self::RESERVED {
+            0 => Reserved::default(),
+            _ => Reserved { from: r.u64()?, to: r.u64()?, bytes: r.u64()? },
+        };
+        Ok(Self { attr, parent, quota, flags: flags & !Self::RESERVED, target, reserved })
     }
 }
 
@@ -405,7 +429,11 @@ mod tests {
         let flash = Extent { off: 4096, len: 8192, place: Place::Flash { stripe, delta: 12 } };
         let stage = Extent { off: 1, len: 3, place: Place::Stage { at: Index(9), poff: 5 } };
         let attr = Attr { mode: 0o644, nlink: 2, size: 5, mtime: Time { sec: -1, nsec: 999 }, ..Attr::default() };
-        round_trip(&InodeRec { attr, parent: Ino(4), quota: 3, flags: 1, target: b"to".to_vec() });
+        let reserved = Reserved { from: 10, to: 30, bytes: 15 };
+        for reserved in [Reserved::default(), reserved] {
+            let attr = attr.clone();
+            round_trip(&InodeRec { attr, parent: Ino(4), quota: 3, flags: 1, target: b"to".to_vec(), reserved });
+        }
         round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec(), crowded: true });
         round_trip(&BaseRec { upto: Index(8), extents: vec![flash] });
         round_trip(&SliceRec(stage));

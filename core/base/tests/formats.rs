@@ -6,8 +6,8 @@ use braid_base::attr::{Attr, FileType, Time};
 use braid_base::ids::{Chunk, ClientId, DriveId, Epoch, FsId, Index, Ino, Layer, OpId, PackId, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::record::{
-    BaseRec, DentryRec, Extent, InodeRec, PackClass, PackRec, PackState, Place, Placement, PunchRec, Record, SliceRec,
-    StripeAt, StripeRec, UsageRec,
+    BaseRec, DentryRec, Extent, InodeRec, PackClass, PackRec, PackState, Place, Placement, PunchRec, Record, Reserved,
+    SliceRec, StripeAt, StripeRec, UsageRec,
 };
 use layout::{Value, b, bytes, n};
 
@@ -92,7 +92,15 @@ fn inodes_and_entries_are_as_drawn() {
     fields.extend([n("generation", 12u8), n("change", 13u8), n("parent", 14u8), n("quota", 15u8), n("flags", 10u8)]);
     fields.push(b("target", b"to"));
     let flags = InodeRec::DYING | InodeRec::XATTR;
-    same("inode", &fields, &InodeRec { attr, parent: Ino(14), quota: 15, flags, target: b"to".to_vec() });
+    let target = b"to".to_vec();
+    let mut inode = InodeRec { attr, parent: Ino(14), quota: 15, flags, target, reserved: Reserved::default() };
+    same("inode", &fields, &inode);
+    inode.reserved = Reserved { from: 16, to: 19, bytes: 2 };
+    let flags_at = fields.len() - 2;
+    fields[flags_at] = n("flags", 26u8);
+    let mut drawn = bytes("inode", &fields);
+    drawn.extend(bytes("inode-reserved", &[n("from", 16u8), n("to", 19u8), n("bytes", 2u8)]));
+    assert_eq!(drawn, inode.encode());
     assert_eq!((InodeRec::PENDING, InodeRec::DYING, InodeRec::DATA, InodeRec::XATTR), (1, 2, 4, 8));
     let kinds = [FileType::File, FileType::Directory, FileType::Symlink, FileType::Fifo, FileType::CharDevice];
     assert_eq!(kinds.map(|kind| kind as u8), [1, 2, 3, 4, 5]);

@@ -18,6 +18,7 @@ pub(crate) mod chunk;
 pub(crate) mod cover;
 pub(crate) mod cut;
 pub(crate) mod remap;
+pub(crate) mod reserve;
 pub(crate) mod space;
 pub(crate) mod view;
 

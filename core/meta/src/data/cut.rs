@@ -19,8 +19,8 @@ use braid_replica::kv::Kv;
 use crate::data::chunk::{FileId, chunk_at};
 use crate::data::plan::EXTENTS_MAX;
 use crate::data::remap::{self, UsedChanges};
-use crate::data::space;
 use crate::data::view::{Cells, Cuts, View};
+use crate::data::{reserve, space};
 use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
@@ -113,6 +113,9 @@ pub(crate) fn truncate(
     if size > FILE_MAX {
         return Err(ErrorKind::FileTooBig.into());
     }
+    if size <= inode.attr.size {
+        reserve::release(t, s, FileId::first(fs, ino), inode, (size, u64::MAX))?;
+    }
     if size < inode.attr.size {
         cut(t, s, FileId::first(fs, ino), inode, size, u64::MAX)?;
     }
@@ -134,22 +137,11 @@ pub(crate) fn cut(
     if inode.flags & InodeRec::DATA == 0 || from >= to {
         return Ok(());
     }
-    let older = remap::cuts(t, s, file)?;
-    let last = chunk_at(to.min(FILE_MAX).saturating_sub(1));
-    let chunks = remap::with_records(t, s, file, (chunk_at(from), last), CUT_CHUNKS_MAX + 1)?;
-    let (hidden, owed) = if chunks.len() <= CUT_CHUNKS_MAX {
-        let mut hidden = 0;
-        for chunk in chunks.into_iter().map(|chunk| file.chunk(chunk)) {
-            let view = remap::history(t, s, chunk, &older)?.now();
-            let (from, to) = chunk.clip(from, to).unwrap_or_default();
-            hidden += Cells::new(&view.extents).cut(from, to);
-        }
-        (hidden, false)
-    } else if from == 0 && to == u64::MAX && older.0.is_empty() {
-        (inode.attr.used, false)
-    } else {
+    let (hidden, owed) = match count(t, s, file, from, to)? {
+        Some(hidden) => (hidden, false),
+        None if from == 0 && to == u64::MAX && remap::cuts(t, s, file)?.0.is_empty() => (inode.attr.used, false),
         // Too many to count now: whoever merges the cut into a chunk subtracts what it hid there.
-        (0, true)
+        None => (0, true),
     };
     if hidden == 0 && !owed {
         return Ok(());
@@ -159,6 +151,23 @@ pub(crate) fn cut(
     s.data.cutting.add(file, t.index, t.now.mono_ms);
     s.data.cover.forget_file(file);
     Ok(())
+}
+
+/// Bytes that the file holds in `[from, to)`; `None` if they lie in too many chunks to count them now.
+pub(crate) fn count(t: &Txn<'_>, s: &State, file: FileId, from: u64, to: u64) -> Result<Option<u64>> {
+    let cuts = remap::cuts(t, s, file)?;
+    let last = chunk_at(to.min(FILE_MAX).saturating_sub(1));
+    let chunks = remap::with_records(t, s, file, (chunk_at(from), last), CUT_CHUNKS_MAX + 1)?;
+    if chunks.len() > CUT_CHUNKS_MAX {
+        return Ok(None);
+    }
+    let mut held = 0;
+    for chunk in chunks.into_iter().map(|chunk| file.chunk(chunk)) {
+        let view = remap::history(t, s, chunk, &cuts)?.now();
+        let (from, to) = chunk.clip(from, to).unwrap_or_default();
+        held += Cells::new(&view.extents).cut(from, to);
+    }
+    Ok(Some(held))
 }
 
 /// One bounded step of cleanup.

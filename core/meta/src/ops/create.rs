@@ -146,7 +146,8 @@ fn fresh(t: &Txn<'_>, request: &Request, parent: &InodeRec) -> Result<Fresh> {
         ..born(t.now.wall)
     };
     let flags = if xattrs.is_empty() { 0 } else { InodeRec::XATTR };
-    let inode = InodeRec { attr, quota: parent.quota, target: target.clone(), flags, parent: Ino(0) };
+    let inode =
+        InodeRec { attr, quota: parent.quota, target: target.clone(), flags, parent: Ino(0), ..InodeRec::default() };
     Ok(Fresh { inode, xattrs })
 }
 

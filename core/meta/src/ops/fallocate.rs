@@ -5,7 +5,7 @@ use braid_base::msg::fs::{FallocMode, Op, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::data::chunk::FileId;
-use crate::data::cut;
+use crate::data::{cut, reserve};
 use crate::ops::inode;
 use crate::ops::write::load_file;
 use crate::state::State;
@@ -13,7 +13,7 @@ use crate::txn::Txn;
 
 /// `Op::Fallocate`.
 ///
-/// Allocate is a check of the space there is, not a promise: bytes are placed when they are written.
+/// Allocate and zero keep room for what is not held in the range ([`reserve`]); bytes are placed when they are written.
 pub(crate) fn fallocate(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
     let Op::Fallocate { ino, off, len, mode, keep_size } = &request.body else {
         return Err(ErrorKind::Invalid.into());
@@ -25,12 +25,19 @@ pub(crate) fn fallocate(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Re
         return Err(Error::new(ErrorKind::Invalid, "fallocate: expected a length above 0"));
     }
     let end = off.checked_add(*len).filter(|end| *end <= FILE_MAX).ok_or(ErrorKind::FileTooBig)?;
+    let id = FileId::first(fs, ino);
     match mode {
-        FallocMode::Allocate => {
-            // What the file holds already may lie in the range: it is not asked for twice.
-            s.data.space.check(fs, len.saturating_sub(file.attr.used), s.config.capacity_bytes)?;
+        FallocMode::Allocate => reserve::keep(t, s, id, &mut file, off, end)?,
+        FallocMode::Punch | FallocMode::Zero => {
+            if *mode == FallocMode::Zero {
+                reserve::keep(t, s, id, &mut file, off, end)?;
+            }
+            reserve::release(t, s, id, &mut file, (off, end))?;
+            cut::cut(t, s, id, &mut file, off, end)?;
+            if *mode == FallocMode::Zero {
+                reserve::keep_hidden(t, s, fs, &mut file, (off, end))?;
+            }
         }
-        FallocMode::Punch | FallocMode::Zero => cut::cut(t, s, FileId::first(fs, ino), &mut file, off, end)?,
     }
     if *mode != FallocMode::Punch && !keep_size {
         file.attr.size = file.attr.size.max(end);

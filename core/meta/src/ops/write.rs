@@ -9,13 +9,13 @@ use braid_base::ids::{ClientId, FsId, Ino};
 use braid_base::keys;
 use braid_base::limits::{FILE_MAX, WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::{Laid, Op, Reply, Request};
-use braid_base::record::{Extent, InodeRec, Place, SliceRec, StripeAt, StripeRec};
+use braid_base::record::{Extent, InodeRec, Place, Reserved, SliceRec, StripeAt, StripeRec};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use crate::data::chunk::{ChunkId, FileId, pieces};
 use crate::data::cover::Ranges;
-use crate::data::{Mutation, grants, held, remap, space};
+use crate::data::{Mutation, grants, held, remap, reserve, space};
 use crate::event::Token;
 use crate::ops::{Verdict, inode};
 use crate::state::State;
@@ -127,7 +127,8 @@ fn put(
     promised_to: Option<ClientId>,
 ) -> Result<Reply> {
     let id = FileId::first(fs, ino);
-    let (fresh, covers) = fresh_bytes(t, s, id, file.attr.size, &parts)?;
+    let (added, covers) = fresh_bytes(t, s, id, &file, &parts)?;
+    let fresh = added.all - reserve::take(&mut file, added.reserved);
     let lent = s.data.grants.outstanding(promised_to);
     s.data.space.check(fs, fresh, s.config.capacity_bytes.saturating_sub(lent))?;
 
@@ -173,26 +174,41 @@ fn placed(parts: &[(u64, Bytes)], end: Option<u64>) -> Result<Vec<Part>> {
     Ok(placed)
 }
 
+/// What a write adds to what a file holds, bytes.
+#[derive(Default)]
+struct Added {
+    all: u64,
+    /// Where room is kept for them.
+    reserved: u64,
+}
+
 /// How many bytes of the parts the file does not hold yet, and what the touched chunks hold afterwards.
 fn fresh_bytes(
     t: &Txn<'_>,
     s: &State,
-    file: FileId,
-    size: u64,
+    id: FileId,
+    file: &InodeRec,
     parts: &[Part],
-) -> Result<(u64, BTreeMap<ChunkId, Ranges>)> {
-    let (mut covers, mut fresh) = (BTreeMap::new(), 0);
+) -> Result<(Added, BTreeMap<ChunkId, Ranges>)> {
+    let (mut covers, mut added) = (BTreeMap::new(), Added::default());
+    let Reserved { from, to, bytes } = file.reserved;
     for part in parts {
         for (chunk, within, len) in pieces(part.off, u64::from(part.len)) {
-            let chunk = file.chunk(chunk);
-            let cover = match covers.entry(chunk) {
+            let chunk = id.chunk(chunk);
+            let cover: &mut Ranges = match covers.entry(chunk) {
                 Entry::Occupied(known) => known.into_mut(),
-                Entry::Vacant(place) => place.insert(held_of(t, s, chunk, size)?),
+                Entry::Vacant(place) => place.insert(held_of(t, s, chunk, file.attr.size)?),
             };
-            fresh += cover.add(within, within + len);
+            if bytes > 0
+                && let Some((from, to)) = chunk.clip(from, to)
+            {
+                added.reserved += cover.add(within.max(from), (within + len).min(to));
+            }
+            added.all += cover.add(within, within + len);
         }
     }
-    Ok((fresh, covers))
+    added.all += added.reserved;
+    Ok((added, covers))
 }
 
 /// What a chunk holds before the write.

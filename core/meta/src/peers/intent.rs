@@ -162,7 +162,7 @@ fn make_dir(t: &mut Txn<'_>, fs: FsId, dir: &mut NewDir) -> Result<Attr> {
     dir.attr.ino = dir.ino;
     let flags = InodeRec::PENDING | if dir.xattrs.is_empty() { 0 } else { InodeRec::XATTR };
     let attr = dir.attr.clone();
-    let mut inode = InodeRec { attr, parent: dir.parent, quota: dir.quota, flags, target: Vec::new() };
+    let mut inode = InodeRec { attr, parent: dir.parent, quota: dir.quota, flags, ..InodeRec::default() };
     create::put_xattrs(t, fs, dir.ino, &dir.xattrs);
     inode::store(t, fs, dir.ino, &mut inode);
     Ok(inode.attr)

@@ -205,6 +205,48 @@ fn while_drives_do_not_answer_held_writes_wait_longer_and_the_lack_is_not_called
 }
 
 #[test]
+fn what_is_allocated_is_kept_for_its_file() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    world.part.state_mut().set_capacity(90_000);
+    let used = |world: &World| world.part.state().data_status().used_bytes;
+    let allocate = |world: &mut World, off: u64, len: u64| {
+        let op = Op::Fallocate { ino, off, len, mode: FallocMode::Allocate, keep_size: true };
+        world.sync(op, Act::Other)?.map_err(|e| e.to_string()).map(drop)
+    };
+    write(&mut world, ino, 10_000, &[1; 10_000])?;
+    for _ in 0..2 {
+        allocate(&mut world, 0, 60_000)?;
+        assert_eq!(used(&world), 60_000, "what is held or kept already is not asked for twice");
+    }
+    assert_eq!(refused(&mut world, write_op(ino, 100_000, &[2; 30_001]).0)?, ErrorKind::NoSpace);
+    allocate(&mut world, 60_000, 30_000)?;
+    assert_eq!(refused(&mut world, write_op(ino, 100_000, &[2; 1]).0)?, ErrorKind::NoSpace);
+    write(&mut world, ino, 5_000, &[3; 80_000])?;
+    assert_eq!(used(&world), 90_000);
+    let punch = Op::Fallocate { ino, off: 80_000, len: 10_000, mode: FallocMode::Punch, keep_size: true };
+    let act = Act::Hole { ino, from: 80_000, to: 90_000, extend: false };
+    world.sync(punch, act)?.map_err(|e| e.to_string())?;
+    assert_eq!(used(&world), 80_000, "5,000 that were written, 5,000 that were kept");
+    let zero = Op::Fallocate { ino, off: 70_000, len: 20_000, mode: FallocMode::Zero, keep_size: true };
+    let act = Act::Hole { ino, from: 70_000, to: 90_000, extend: false };
+    world.sync(zero, act)?.map_err(|e| e.to_string())?;
+    assert_eq!(used(&world), 90_000);
+    world.restart()?;
+    write(&mut world, ino, 0, &[4; 5_000])?;
+    write(&mut world, ino, 70_000, &[5; 20_000])?;
+    assert_eq!(used(&world), 90_000);
+    let set = SetAttr { size: Some(0), ..SetAttr::default() };
+    world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 0 })?.map_err(|e| e.to_string())?;
+    allocate(&mut world, 0, 50_000)?;
+    world.calm()?;
+    assert_eq!(used(&world), 50_000);
+    world.unlink_file(ino)?;
+    world.calm()?;
+    assert_eq!(used(&world), 0);
+    Ok(())
+}
+
+#[test]
 fn a_held_write_that_nobody_asks_for_any_more_is_never_made() -> Outcome {
     let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
     world.part.state_mut().set_drives(Vec::new());

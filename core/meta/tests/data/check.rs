@@ -234,7 +234,7 @@ impl World {
             *held.entry(key.1).or_default() += bytes + owed;
         }
         for (ino, inode) in tables.inodes.iter().filter(|(ino, _)| !tables.orphans.contains(ino)) {
-            let held = held.get(ino).copied().unwrap_or(0);
+            let held = held.get(ino).copied().unwrap_or(0) + inode.reserved.bytes;
             if inode.attr.used != held {
                 return Err(format!("{ino} holds {held} bytes, its inode says {}", inode.attr.used));
             }
