@@ -26,7 +26,7 @@ posix_fadvise = 1
 copy_file_range = 2
 END
 
-seeds=$(pick 3 10) operations=$(pick 10000 100000)
+seeds=$(pick 3 10) operations=${FSX_OPERATIONS:-$(pick 10000 100000)}
 # Several at a time: each waits for one operation after the other.
 seq "$seeds" | xargs -P 5 -I '{}' \
   "$BRAID_TOOLS/bin/fsx" -q -f "$SCRATCH/fsx.toml" -S '{}' -N "$operations" -P "$SCRATCH" "$DIR/file-{}"
