@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What: pjdfstest and fsx through mounts in processes of their own, in each cache mode.
 # Needs: cluster
-# Seconds: 400 14400
+# Seconds: 600 14400
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 
@@ -12,7 +12,7 @@ for mode in $(cache_modes); do
   for name in pjdfstest fsx; do
     DIR=$MOUNT.$mode/$name
     mkdir "$DIR"
-    DIR=$DIR MOUNT=$MOUNT.$mode FSX_OPERATIONS=$(pick 3000 100000) bash "$(dirname "$0")/$name.sh" >"$SCRATCH/modes-out" 2>&1 ||
+    DIR=$DIR MOUNT=$MOUNT.$mode FSX_OPERATIONS=$(pick 2000 100000) bash "$(dirname "$0")/$name.sh" >"$SCRATCH/modes-out" 2>&1 ||
       {
         cat "$SCRATCH/modes-out"
         die "$name failed on a mount with -o $mode"
