@@ -24,7 +24,7 @@ use crate::lent::Cut;
 use crate::stripe;
 
 /// How long a drive may take, asked once and again; then the log is the faster way, milliseconds.
-const PUT_WAITS_MS: [u64; 2] = [2_000, 4_000];
+const PUT_WAITS_MS: [u64; 2] = [1_500, 4_500];
 /// Stripes of one write in flight at a time.
 const STRIPES_AT_ONCE: usize = 4;
 
@@ -104,9 +104,11 @@ impl Fs {
         let wire = self.0.reader.wire();
         match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS).await {
             Ok(()) => true,
-            Err((drive, error)) => {
-                tracing::debug!(%drive, %error, "a large write goes through the log instead");
-                self.0.reader.failed(drive);
+            Err(failed) => {
+                for (drive, error) in failed {
+                    tracing::debug!(%drive, %error, "a large write goes through the log instead");
+                    self.0.reader.failed(drive);
+                }
                 false
             }
         }

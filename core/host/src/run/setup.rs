@@ -24,6 +24,7 @@ use super::clients::Clients;
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::watch::Watch;
 use super::wire::{HostWire, Runtime, Switch};
 use crate::seat::SeatConfig;
 
@@ -110,8 +111,9 @@ impl Host {
             threads.push(thread);
         }
         let limits = Limits::default();
+        let watch = Watch::new(Arc::clone(&switch), config.parity);
         let housekeeper =
-            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits))?;
+            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits), watch)?;
         let _ = switch.seats.set(seats);
         let (housekeeper, threads) = (Mutex::new(Some(housekeeper)), Mutex::new(threads));
         Ok(Self { switch, partitions, host: config.host, kv, housekeeper, limits, threads })
