@@ -113,7 +113,7 @@ pub const DRIVE_SLOW_MS: u64 = 3_000;
 /// comes back soon.
 pub const DRIVE_CALM_MS: u64 = 10_000;
 /// The most that comes of the doubling, milliseconds.
-pub const DRIVE_CALM_MS_MAX: u64 = 300_000;
+pub const DRIVE_CALM_MS_MAX: u64 = 120_000;
 /// How long a dropped slot keeps its bytes unless space is needed, milliseconds.
 pub const QUARANTINE_MS: u64 = 600_000;
 /// Share of flash kept back from users, per cent.

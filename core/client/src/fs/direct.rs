@@ -102,6 +102,11 @@ impl Fs {
     async fn put_stripe(&self, laid: &Laid, place: &Placement, parts: Vec<Bytes>) -> bool {
         let total = usize::from(place.data) * usize::from(laid.at.ul) * BLOCK;
         let wire = self.0.reader.wire();
+        let now_ms = wire.now_ms();
+        if place.drives.iter().any(|drive| self.0.reader.avoids(*drive, now_ms)) {
+            // It failed while an earlier stripe of this write was on its way.
+            return false;
+        }
         match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS).await {
             Ok(()) => true,
             Err(failed) => {

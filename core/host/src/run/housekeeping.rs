@@ -35,9 +35,16 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64, limits: Limits, watch: Watch) -> Result<Self> {
+    pub(super) fn start(
+        seats: Vec<Mailbox<SeatMsg>>,
+        kv: Arc<dyn Kv>,
+        capacity: u64,
+        limits: Limits,
+        watch: Watch,
+    ) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let mut rounds = Rounds { seats, kv, capacity, limits, watch, flushed: Vec::new(), since_flush: 0, told: false };
+        let mut rounds =
+            Rounds { seats, kv, capacity, limits, watch, flushed: Vec::new(), since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
