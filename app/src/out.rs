@@ -38,8 +38,8 @@ pub fn toned(text: impl Into<String>, tone: Tone) -> Field {
 pub fn tone_of(state: &str) -> Tone {
     match state {
         "ok" | "active" | "serving" | "ready" => Tone::Good,
-        "degraded" | "adding" | "draining" | "recovering" | "removing" => Tone::Uneasy,
-        "unavailable" | "failed" | "missing" | "stopped" | "waiting" => Tone::Bad,
+        "degraded" | "adding" | "draining" | "recovering" | "removing" | "slow" => Tone::Uneasy,
+        "unavailable" | "failed" | "missing" | "failing" | "full" | "stopped" | "waiting" => Tone::Bad,
         _ => Tone::Plain,
     }
 }

@@ -2,9 +2,10 @@
 
 use braid_base::Result;
 use braid_base::ids::DriveId;
-use braid_base::msg::drive::DriveStat;
+use braid_base::msg::drive::{DriveStat, Trouble};
 use braid_client::fs::Space;
 use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
+use braid_cluster::health;
 use braid_cluster::view::{DriveView, FilesystemView, MountView, PartitionView};
 use braid_host::run::SeatReport;
 use braid_wire::Who;
@@ -26,6 +27,13 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
     let answers = matches!(stat, Some(Ok(_)));
     let known = stat.and_then(|stat| stat.as_ref().ok()).copied().unwrap_or_default();
     let problem = match stat {
+        Some(Ok(DriveStat { trouble: Some(trouble), errors, corrupt, .. })) => {
+            let errors = match errors + corrupt {
+                0 => String::new(),
+                _ => format!(" ({errors} I/O errors, {corrupt} checksum errors since start)"),
+            };
+            Some(health::trouble_words(*trouble).to_owned() + &errors)
+        }
         Some(Ok(stat)) if stat.errors + stat.corrupt > 0 => {
             Some(format!("{} I/O errors, {} checksum errors since start", stat.errors, stat.corrupt))
         }
@@ -33,7 +41,13 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
         Some(Err(error)) => Some(error.message().to_owned()),
         None => Some(lost.unwrap_or("it could not be opened; see the log").to_owned()),
     };
-    let missing = record.state == DriveState::Active && !answers;
+    let state = match (record.state, known.trouble) {
+        (DriveState::Active, _) if !answers => "missing",
+        (DriveState::Active, Some(Trouble::Slow)) => "slow",
+        (DriveState::Active, Some(Trouble::Failing)) => "failing",
+        (DriveState::Active, Some(Trouble::Full)) => "full",
+        (recorded, _) => recorded.word(),
+    };
     DriveView {
         id: record.id.0,
         uuid: record.uuid.to_string(),
@@ -41,7 +55,7 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
         size_bytes: record.size_bytes,
         used_bytes: u64::from(known.slots - known.free) * known.shard_bytes,
         domain: record.domain.0,
-        state: if missing { "missing".to_owned() } else { record.state.word().to_owned() },
+        state: state.to_owned(),
         problem,
         errors: known.errors + known.corrupt,
     }

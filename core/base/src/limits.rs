@@ -106,6 +106,14 @@ pub const GC_URGENT_PERCENT: u64 = 5;
 pub const DRIVE_OPS_MAX: usize = 4096;
 /// Most memory for checksum tables of one drive: 64 MiB cover 43 GiB of recently used 8 MiB shards.
 pub const DRIVE_TABLE_CACHE_BYTES: usize = 64 << 20;
+/// A drive whose requests take longer than this is slow: new data goes to others, milliseconds. A healthy one under more
+/// work than it can do stays below, so that what is slow is the drive and not the machine.
+pub const DRIVE_SLOW_MS: u64 = 3_000;
+/// How long a drive must be well after trouble before it gets new data again, milliseconds; doubles each time that it
+/// comes back soon.
+pub const DRIVE_CALM_MS: u64 = 10_000;
+/// The most that comes of the doubling, milliseconds.
+pub const DRIVE_CALM_MS_MAX: u64 = 120_000;
 /// How long a dropped slot keeps its bytes unless space is needed, milliseconds.
 pub const QUARANTINE_MS: u64 = 600_000;
 /// Share of flash kept back from users, per cent.

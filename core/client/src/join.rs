@@ -42,6 +42,36 @@ pub(crate) async fn join_bounded<F: Future>(limit: usize, futures: Vec<F>) -> Ve
     done.into_iter().map(|slot| slot.expect("every future was polled until it was ready")).collect()
 }
 
+/// Runs all of `futures` at once. When no more than `slack` of them are left, those have `grace_ms` more; `None` for the
+/// ones that were later still. How much is late is measured by the others: where all are slow, nobody is given up.
+pub(crate) async fn join_or_late<F: Future>(
+    wire: &dyn Wire,
+    (slack, grace_ms): (usize, u64),
+    futures: Vec<F>,
+) -> Vec<Option<F::Output>> {
+    let mut done: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
+    let mut running: Vec<_> = futures.into_iter().map(Box::pin).enumerate().collect();
+    let mut timer = None;
+    poll_fn(|cx| {
+        running.retain_mut(|(at, future)| match future.as_mut().poll(cx) {
+            Poll::Ready(value) => {
+                done[*at] = Some(value);
+                false
+            }
+            Poll::Pending => true,
+        });
+        if running.is_empty() {
+            return Poll::Ready(());
+        }
+        if running.len() > slack {
+            return Poll::Pending;
+        }
+        timer.get_or_insert_with(|| wire.sleep_ms(grace_ms)).as_mut().poll(cx)
+    })
+    .await;
+    done
+}
+
 /// `future`'s value, or `None` if `end` comes first.
 pub(crate) async fn until<F: Future>(end: impl Future<Output = ()>, future: F) -> Option<F::Output> {
     let (mut end, mut future) = (pin!(end), pin!(future));

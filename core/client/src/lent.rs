@@ -12,6 +12,8 @@ use braid_base::record::{Placement, StripeAt};
 
 /// Least to ask for, bytes.
 const ASK_MIN: u64 = 1 << 20;
+/// The partition hears of a drive in trouble within about this, milliseconds; until then it may lend room on it again.
+const AVOID_MS: u64 = 1_000;
 /// Stripes shorter than this are not cut from the end of a range, bytes: six drives would each get next to nothing.
 const STRIPE_MIN: u64 = 64 << 10;
 
@@ -27,6 +29,8 @@ struct Kept {
     promised: u64,
     /// Asked for last, bytes, and until when that says how much is needed.
     asked: (u64, u64),
+    /// Until then no others are worth asking for: ranges were on a drive to avoid.
+    avoid_ms: u64,
 }
 
 impl Kept {
@@ -64,7 +68,7 @@ pub(crate) enum Cut {
     Stripes(Vec<(Laid, Placement)>),
     /// Not enough is at hand.
     TooLittle,
-    /// A drive that would have to take its part is one to avoid: more ranges would not help.
+    /// Ranges were given up because a drive of them is one to avoid, just now or a moment ago.
     Avoided,
 }
 
@@ -127,23 +131,17 @@ impl Lent {
         let kept = kept.entry(p).or_default();
         kept.promised -= promised;
         kept.prune(now_ms);
+        let before = kept.ranges.len();
+        kept.ranges.retain(|range| !range.place.drives.iter().any(|drive| avoid(*drive)));
+        if kept.ranges.len() < before {
+            kept.avoid_ms = now_ms + AVOID_MS;
+        }
         // What is promised to others is not for taking, wherever it lies.
         if kept.room() < kept.promised + len {
-            return Cut::TooLittle;
+            return if now_ms < kept.avoid_ms { Cut::Avoided } else { Cut::TooLittle };
         }
         let ranges = &mut kept.ranges;
-        let (mut room, mut count) = (0, 0);
-        for range in ranges.iter() {
-            if room >= len {
-                break;
-            }
-            if range.place.drives.iter().any(|drive| avoid(*drive)) {
-                return Cut::Avoided;
-            }
-            room += range.room();
-            count += 1;
-        }
-        let (mut stripes, mut left) = (Vec::with_capacity(count + 1), len);
+        let (mut stripes, mut left) = (Vec::new(), len);
         while left > 0 {
             let Some(range) = ranges.front_mut() else { return Cut::TooLittle };
             let to_chunk = CHUNK - (off + len - left) % CHUNK;
@@ -218,8 +216,22 @@ mod tests {
         assert_eq!(cut(&ranges, 700 << 10, 0), Some(vec![(72, 36, 576 << 10), (300, 8, 124 << 10)]));
         assert_eq!(cut(&ranges, 1 << 20, 0), None);
         assert_eq!(cut(&ranges, 100_001, 0), Some(vec![(308, 7, 100_001)]));
-        assert!(matches!(ranges.cut(P, (0, 1), 0, 0, &|drive| drive == DriveId(3)), Cut::Avoided));
         assert_eq!(cut(&ranges, 1, GRANT_MS / 2), None);
+    }
+
+    #[test]
+    fn ranges_on_a_drive_to_avoid_are_given_up_and_others_asked_for_a_little_later() {
+        let ranges = Lent::default();
+        let (at, mut place) = lent(300, 64);
+        place.drives[3] = DriveId(7);
+        ranges.keep(P, vec![lent(8, 100), (at, place)], 0);
+        let avoid = |drive| drive == DriveId(3);
+        let Cut::Stripes(cut) = ranges.cut(P, (0, 1 << 20), 0, 5, &avoid) else { panic!("the second range is good") };
+        assert_eq!(cut[0].0.at.sb, 300);
+        assert!(matches!(ranges.cut(P, (0, 1), 0, 5, &avoid), Cut::Avoided));
+        assert!(matches!(ranges.cut(P, (0, 1), 0, 5 + AVOID_MS, &avoid), Cut::TooLittle), "worth asking again");
+        ranges.keep(P, vec![lent(108, 100)], 2_000);
+        assert!(matches!(ranges.cut(P, (0, 1), 0, 2_000, &avoid), Cut::Avoided), "still on it");
     }
 
     #[test]

@@ -34,7 +34,8 @@ async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePla
     let unit = usize::from(plan.at.ul) * BLOCK;
     let logical = gather(reader, stage, &plan.parts, code.data() * unit).await?;
     let done = stripe::put(reader.wire(), plan.at, &plan.place, logical, &PUT_WAITS_MS).await;
-    done.map_err(|(_, error)| error)
+    // Any of them says enough.
+    done.map_err(|mut failed| failed.swap_remove(0).1)
 }
 
 /// The bytes of `parts` one after another, padded with zeros to `total`.

@@ -21,7 +21,7 @@ use braid_erasure::Code;
 use bytes::{Bytes, BytesMut};
 
 use crate::health::Health;
-use crate::join::{ask_drive, join_bounded};
+use crate::join::{ask_drive, join_bounded, join_or_late};
 use crate::wire::{BoxFuture, Wire};
 
 /// Gives staged bytes: a payload of the log of the partition that owns the file.
@@ -41,6 +41,8 @@ pub struct Reader {
 const PIECES_AT_ONCE: usize = 32;
 /// How long a drive may be silent before it is asked again, milliseconds; after the last it is given up for this read.
 const READ_WAITS_MS: [u64; 2] = [1_000, 4_000];
+/// A shard whose drive is still silent so long after the others answered is computed from them, milliseconds.
+const LATE_MS: u64 = 1_500;
 
 impl Reader {
     /// A reader that asks through `wire`.
@@ -145,7 +147,12 @@ impl Reader {
             }
             self.blocks(stripe.pack, placement, run.shard, run.block, run.count).await
         });
-        let mut found = join_bounded(PIECES_AT_ONCE, direct.collect()).await;
+        let found = join_or_late(&*self.wire, (code.parity(), LATE_MS), direct.collect()).await;
+        let mut found: Vec<Result<Bytes>> = runs
+            .iter()
+            .zip(found)
+            .map(|(run, found)| found.unwrap_or_else(|| Err(self.too_late(placement.drives[usize::from(run.shard)]))))
+            .collect();
         for at in 0..runs.len() {
             if let Err(error) = &found[at] {
                 let known: Vec<(&Run, &Bytes)> =
@@ -163,6 +170,12 @@ impl Reader {
         let mut out = BytesMut::with_capacity(len as usize);
         parts.iter().for_each(|part| out.extend_from_slice(part));
         Ok(out.freeze())
+    }
+
+    /// `drive` is much slower than the others that were asked.
+    fn too_late(&self, drive: DriveId) -> Error {
+        self.failed(drive);
+        Error::new(ErrorKind::TimedOut, format!("{drive} is much slower than the others"))
     }
 
     /// The blocks of `run` computed from other shards. `known` are runs of the same stripe already at hand;

@@ -2,29 +2,33 @@
 
 use std::sync::Arc;
 
-use braid_base::Result;
 use braid_base::crc::block_crcs;
 use braid_base::ids::DriveId;
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, ShardId};
 use braid_base::record::{Placement, StripeAt};
+use braid_base::{Error, ErrorKind, Result};
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::join::{ask_drive, join_bounded};
+use crate::join::{ask_drive, join_or_late};
 use crate::reader::code_of;
 use crate::wire::Wire;
 
+/// A drive that is still silent so long after the others took their shards will not be waited for, milliseconds.
+const LATE_MS: u64 = 2_500;
+
 /// Puts a stripe on its drives; `logical` are its `D * ul * 4096` bytes, padding included. When it returns, all shards
-/// are durable. `waits_ms`: see [`ask_drive`]. Errors: the first drive that did not take its shard, and why.
+/// are durable. `waits_ms`: see [`ask_drive`]; no more drives than a reader can do without are left behind sooner, if
+/// all others have answered. Errors: the drives that did not take their shards, and why.
 pub(crate) async fn put(
     wire: &Arc<dyn Wire>,
     at: StripeAt,
     place: &Placement,
     logical: Bytes,
     waits_ms: &[u64],
-) -> std::result::Result<(), (DriveId, braid_base::Error)> {
+) -> std::result::Result<(), Vec<(DriveId, Error)>> {
     let first = place.drives.first().copied().unwrap_or(DriveId(0));
-    let code = code_of(place).map_err(|error| (first, error))?;
+    let code = code_of(place).map_err(|error| vec![(first, error)])?;
     let unit = usize::from(at.ul) * BLOCK;
     let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
     let mut parity = aligned(code.parity() * unit);
@@ -37,10 +41,16 @@ pub(crate) async fn put(
     });
     let puts = place.drives.iter().zip(shards).enumerate().map(|(shard, (drive, data))| async move {
         let id = ShardId { pack: at.pack, shard: shard as u8 };
-        put_shard(wire, *drive, id, at.sb, data, waits_ms).await.map_err(|error| (*drive, error))
+        put_shard(wire, *drive, id, at.sb, data, waits_ms).await
     });
-    let done = join_bounded(code.shards(), puts.collect()).await;
-    done.into_iter().collect::<std::result::Result<Vec<()>, _>>().map(drop)
+    let done = join_or_late(&**wire, (code.parity(), LATE_MS), puts.collect()).await;
+    let failed: Vec<(DriveId, Error)> =
+        place.drives.iter().zip(done).filter_map(|(drive, done)| Some((*drive, late(*drive, done).err()?))).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+fn late(drive: DriveId, done: Option<Result<()>>) -> Result<()> {
+    done.unwrap_or_else(|| Err(Error::new(ErrorKind::TimedOut, format!("{drive} is much slower than the others"))))
 }
 
 async fn put_shard(

@@ -1,14 +1,54 @@
-//! The state of a cluster in one word, and the sentences that explain it.
+//! The state of a cluster in one word, and the sentences that explain it; which drives are fit for new data.
+
+use braid_base::ids::DriveId;
+use braid_base::msg::drive::Trouble;
 
 use crate::facts::Protection;
 use crate::view::{DriveView, PartitionView, State};
+
+/// What was seen of a drive that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watched {
+    /// Which.
+    pub drive: DriveId,
+    /// What keeps it from being trusted with new data.
+    pub trouble: Option<Trouble>,
+}
+
+/// The drives that new data goes to: those without trouble, if that leaves enough for the narrowest pack. If more are
+/// slow than may be missing, it is not the drives: all but the failing ones are used then.
+pub fn usable(parity: u8, drives: &[Watched]) -> Vec<DriveId> {
+    let parity = usize::from(parity);
+    let slow = drives.iter().filter(|watched| watched.trouble == Some(Trouble::Slow)).count();
+    let fit = |watched: &&Watched, leave_slow: bool| match watched.trouble {
+        None => true,
+        Some(Trouble::Slow) => !leave_slow,
+        Some(Trouble::Failing | Trouble::Full) => false,
+    };
+    let left = |leave_slow: bool| -> Vec<DriveId> {
+        drives.iter().filter(|watched| fit(watched, leave_slow)).map(|watched| watched.drive).collect()
+    };
+    let quick = left(true);
+    if slow <= parity && quick.len() > parity { quick } else { left(false) }
+}
+
+/// What is wrong with a drive in `trouble`, and what to do.
+pub fn trouble_words(trouble: Trouble) -> &'static str {
+    match trouble {
+        Trouble::Slow => "requests to it take more than 3 s; new data goes to others until it is quick again",
+        Trouble::Failing => "it fails to read or write; new data goes to others until it works again: replace it",
+        Trouble::Full => {
+            "what lies under it has no room for what was promised; new data goes to others until there is some: make room"
+        }
+    }
+}
 
 /// The state of a cluster with `protection`, judged by its drives and partitions, and one sentence per problem.
 pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[PartitionView]) -> (State, Vec<String>) {
     let lost: Vec<&DriveView> = drives.iter().filter(|drive| drive.is_lost()).collect();
     let silent: Vec<&PartitionView> = partitions.iter().filter(|partition| !partition.is_serving()).collect();
     // A drive that lied or failed here and there: what it held there is rebuilt from the others with each read.
-    let erring = drives.iter().filter(|drive| !drive.is_lost() && drive.errors > 0);
+    let erring = drives.iter().filter(|drive| !drive.is_lost() && (drive.errors > 0 || drive.is_troubled()));
     let mut problems: Vec<String> = lost.iter().map(|drive| lost_sentence(drive)).collect();
     problems.extend(erring.clone().map(erring_sentence));
     problems.extend(silent.iter().map(|partition| silent_sentence(partition)));
@@ -30,6 +70,9 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
 
 fn erring_sentence(drive: &DriveView) -> String {
     let what = drive.problem.clone().unwrap_or_else(|| format!("{} errors since start", drive.errors));
+    if drive.is_troubled() {
+        return format!("drive d{} ({}) is {}: {what}", drive.id, drive.path, drive.state);
+    }
     format!("drive d{} ({}): {what}: replace it if they go on", drive.id, drive.path)
 }
 

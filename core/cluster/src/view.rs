@@ -71,7 +71,8 @@ views! {
         pub used_bytes: u64,
         /// Failure domain.
         pub domain: u16,
-        /// `adding`, `active`, `draining`, `failed`, `removed`, or `missing` when an active one does not answer.
+        /// `adding`, `active`, `draining`, `failed`, `removed`; instead of `active` also `missing` when it does not
+        /// answer, or `slow`, `failing` or `full` while new data goes to others for that reason.
         pub state: String,
         /// What is wrong with it, if anything.
         pub problem: Option<String>,
@@ -224,6 +225,11 @@ impl DriveView {
     /// Are its shards out of reach?
     pub fn is_lost(&self) -> bool {
         matches!(self.state.as_str(), "failed" | "missing")
+    }
+
+    /// Does it get no new data for now?
+    pub fn is_troubled(&self) -> bool {
+        matches!(self.state.as_str(), "slow" | "failing" | "full")
     }
 }
 

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::thread;
 
 use braid_base::ErrorKind;
-use braid_base::ids::{FsId, Guid};
+use braid_base::ids::{DriveId, FsId, Guid};
+use braid_base::msg::drive::Trouble;
 use braid_cluster::coordinator::{Coordinator, Txn};
 use braid_cluster::facts::{Cluster, Filesystem, Group, Protection};
-use braid_cluster::health::judge;
+use braid_cluster::health::{self, Watched, judge};
 use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, PartitionView, State};
 use braid_cluster::{Embedded, filesystems, groups, records};
 
@@ -191,6 +192,32 @@ fn the_state_word() {
     let (state, problems) = judge([a; 6], ["waiting", s]);
     assert_eq!(state, State::Unavailable);
     assert_eq!(problems, ["partition p0 is waiting: its log waits for room"]);
+}
+
+#[test]
+fn new_data_goes_to_drives_without_trouble_unless_it_is_not_the_drives() {
+    use Trouble::{Failing, Full, Slow};
+    let fit = |parity, troubles: [Option<Trouble>; 6]| {
+        let watched = |(id, trouble)| Watched { drive: DriveId(id), trouble };
+        let drives: Vec<Watched> = (1..).zip(troubles).map(watched).collect();
+        health::usable(parity, &drives).iter().map(|drive| drive.0).collect::<Vec<_>>()
+    };
+    let (s, f, ok) = (Some(Slow), Some(Failing), None);
+    assert_eq!(fit(2, [ok; 6]), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(fit(2, [s, ok, Some(Full), ok, ok, ok]), [2, 4, 5, 6]);
+    assert_eq!(fit(2, [s, s, ok, ok, ok, f]), [3, 4, 5]);
+    assert_eq!(fit(2, [s, s, s, ok, ok, ok]), [1, 2, 3, 4, 5, 6], "the machine is slow, not three of its drives");
+    assert_eq!(fit(2, [s, s, f, f, ok, ok]), [1, 2, 5, 6], "slow ones are better than none");
+    assert_eq!(fit(0, [s, ok, ok, ok, ok, f]), [1, 2, 3, 4, 5]);
+}
+
+#[test]
+fn a_drive_in_trouble_is_named_and_it_is_said_what_happens() {
+    let problem = Some(health::trouble_words(Trouble::Slow).to_owned());
+    let slow = DriveView { problem, ..drive(5, "slow") };
+    let (state, problems) = judge(Protection { data: 4, parity: 2 }, &[drive(1, "active"), slow], &[]);
+    assert_eq!(state, State::Degraded);
+    assert!(problems[0].starts_with("drive d5 (/d/5) is slow: requests to it take more than 3 s;"), "{problems:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The drive target: what a drive does with messages, as a pure state machine.
 
+mod health;
 mod put;
 mod read;
 mod slots;
@@ -19,6 +20,8 @@ use crate::format::page::Life;
 use crate::format::superblock::Superblock;
 use crate::layout::{Layout, Side, SlotNo};
 use crate::table::{PutNo, Tables};
+
+use health::Health;
 
 pub(crate) use slots::{Phase, Slot};
 
@@ -120,7 +123,9 @@ pub struct Target {
     /// What the next sync makes durable.
     written: put::Group,
     syncing: bool,
-    flights: BTreeMap<Token, Flight>,
+    /// With the time (mono ms) at which each began; the oldest first.
+    flights: BTreeMap<Token, (u64, Flight)>,
+    health: Health,
     next: u64,
     open_ops: usize,
     corrupt: u64,
@@ -137,6 +142,19 @@ enum Flight {
     Data { put: PutNo },
     Page { slot: SlotNo, page: usize },
     Sync(put::Group),
+    Probe(Probe),
+}
+
+/// The second superblock is written as it is, then read back.
+enum Probe {
+    Write,
+    Read,
+}
+
+impl Flight {
+    fn writes(&self) -> bool {
+        !matches!(self, Self::Table { .. } | Self::Read(_) | Self::Compare { .. } | Self::Probe(Probe::Read))
+    }
 }
 
 enum Parked {
@@ -164,6 +182,7 @@ impl Target {
             written: put::Group::default(),
             syncing: false,
             flights: BTreeMap::new(),
+            health: Health::default(),
             next: 0,
             open_ops: 0,
             corrupt: 0,
@@ -208,6 +227,7 @@ impl Target {
             shard_bytes: self.layout().shard_bytes(),
             corrupt: self.corrupt,
             errors: self.errors,
+            trouble: self.health.trouble(),
         }
     }
 
@@ -237,6 +257,7 @@ impl Target {
                 self.reply(token, Ok(DriveReply::Shards(shards)), out);
             }
             DriveOp::Stat => {
+                self.look(out);
                 let stat = self.stat();
                 self.reply(token, Ok(DriveReply::Stat(stat)), out);
             }
@@ -244,9 +265,13 @@ impl Target {
     }
 
     fn io_done(&mut self, token: Token, result: Result<IoDone>, out: &mut Vec<Effect>) {
-        let flight = self.flights.remove(&token).expect("each I/O ends once, and only those that were asked for");
-        if result.is_err() && !matches!(flight, Flight::Discard { .. }) {
-            self.errors += 1;
+        let (began_ms, flight) =
+            self.flights.remove(&token).expect("each I/O ends once, and only those that were asked for");
+        if !matches!(flight, Flight::Discard { .. }) {
+            self.errors += u64::from(result.is_err());
+            let now_ms = self.now.mono_ms;
+            let error = result.as_ref().err().map(Error::kind);
+            self.health.ended(now_ms, now_ms.saturating_sub(began_ms), error, flight.writes());
         }
         let result = result.map_err(|error| error.within(self.superblock.id));
         match flight {
@@ -258,8 +283,37 @@ impl Target {
             Flight::Data { put } => self.data_done(put, result, out),
             Flight::Page { slot, page } => self.page_done(slot, page, result, out),
             Flight::Sync(group) => self.sync_done(group, result, out),
+            Flight::Probe(step) => self.probe_done(&step, result, out),
         }
         self.start_sync(out);
+    }
+
+    /// Judges the drive by what is under way, and begins a probe if there is doubt.
+    fn look(&mut self, out: &mut Vec<Effect>) {
+        let now_ms = self.now.mono_ms;
+        let oldest = self.flights.values().find(|(_, flight)| !matches!(flight, Flight::Discard { .. }));
+        if let Some((began_ms, _)) = oldest {
+            self.health.waited(now_ms, now_ms.saturating_sub(*began_ms));
+        }
+        if self.health.look(now_ms) {
+            let token = self.fly(Flight::Probe(Probe::Write));
+            let (off, data) = (self.layout().superblock(Side::B), self.superblock.encode());
+            out.push(Effect::Write { token, off, data, durable: true });
+        }
+    }
+
+    fn probe_done(&mut self, step: &Probe, result: Result<IoDone>, out: &mut Vec<Effect>) {
+        match (step, result) {
+            (Probe::Write, Ok(_)) => {
+                let token = self.fly(Flight::Probe(Probe::Read));
+                out.push(Effect::Read { token, off: self.layout().superblock(Side::B), len: BLOCK });
+            }
+            (Probe::Read, Ok(IoDone::Read(found))) => {
+                let well = found == self.superblock.encode();
+                self.health.probed(self.now.mono_ms, well);
+            }
+            _ => self.health.probed(self.now.mono_ms, false),
+        }
     }
 
     fn layout(&self) -> &Layout {
@@ -282,7 +336,7 @@ impl Target {
 
     fn fly(&mut self, flight: Flight) -> Token {
         self.next += 1;
-        self.flights.insert(Token(self.next), flight);
+        self.flights.insert(Token(self.next), (self.now.mono_ms, flight));
         Token(self.next)
     }
 

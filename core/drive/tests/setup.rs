@@ -2,15 +2,15 @@
 
 use braid_base::attr::Time;
 use braid_base::ids::{DomainId, DriveId, FsId, Guid, PackId, PartitionId, Term};
-use braid_base::limits::DRIVE_OPS_MAX;
-use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
+use braid_base::limits::{DRIVE_CALM_MS, DRIVE_OPS_MAX, DRIVE_SLOW_MS};
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId, Trouble};
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind};
 use braid_drive::{Effect, Event, FormatParams, OpToken, Side, Target, format, open};
 use braid_io::chance::Rng;
 use braid_io::clock::Now;
 use braid_io::file::OpenMode;
-use braid_io::reactor::{FileId, IoOp};
+use braid_io::reactor::{FileId, IoDone, IoOp};
 use braid_io::sim::SimDisk;
 use bytes::Bytes;
 
@@ -114,6 +114,52 @@ fn free(bench: &mut Bench, target: &mut Target) -> u32 {
         Ok(DriveReply::Stat(stat)) => stat.free,
         other => panic!("stat: {other:?}"),
     }
+}
+
+/// What it says of its health at `ms`, and the I/O that it asks for with that.
+fn looked(target: &mut Target, ms: u64) -> (Option<Trouble>, Vec<Effect>) {
+    let (mut effects, now) = (Vec::new(), Now { mono_ms: ms, ..NOW });
+    target.step(now, Event::Op { token: OpToken(9), op: DriveOp::Stat }, &mut effects);
+    let mut said = None;
+    effects.retain(|effect| match effect {
+        Effect::Reply { result: Ok(DriveReply::Stat(stat)), .. } => {
+            said = Some(stat.trouble);
+            false
+        }
+        _ => true,
+    });
+    (said.expect("it always answers"), effects)
+}
+
+#[test]
+fn a_write_that_takes_too_long_is_trouble_until_a_probe_was_quick() {
+    let mut bench = Bench::formatted();
+    let mut target = bench.open().expect("formatted").target;
+    let mut effects = Vec::new();
+    target.step(NOW, Event::Op { token: OpToken(1), op: create(1) }, &mut effects);
+    let Some(Effect::Write { token: header, .. }) = effects.pop() else { panic!("{effects:?}") };
+    assert!(matches!(looked(&mut target, NOW.mono_ms + DRIVE_SLOW_MS - 1), (None, io) if io.is_empty()));
+    let at = NOW.mono_ms + DRIVE_SLOW_MS;
+    let (trouble, mut io) = looked(&mut target, at);
+    assert_eq!(trouble, Some(Trouble::Slow), "while it is still under way");
+    let Some(Effect::Write { token, off, data, durable: true }) = io.pop() else { panic!("no probe: {io:?}") };
+    assert_eq!(off, target.superblock().layout.superblock(Side::B));
+    let ended = |target: &mut Target, ms, token, done| {
+        let mut effects = Vec::new();
+        target.step(Now { mono_ms: ms, ..NOW }, Event::Io { token, result: Ok(done) }, &mut effects);
+        effects
+    };
+    ended(&mut target, at + 1, header, IoDone::Done);
+    let read = ended(&mut target, at + 2, token, IoDone::Done).pop();
+    let Some(Effect::Read { token, .. }) = read else { panic!("{read:?}") };
+    ended(&mut target, at + 3, token, IoDone::Read(data));
+    assert_eq!(looked(&mut target, at + DRIVE_CALM_MS).0, Some(Trouble::Slow));
+    assert_eq!(looked(&mut target, at + 1 + DRIVE_CALM_MS).0, None);
+    let error = Error::new(ErrorKind::NoSpace, "thin");
+    target.step(NOW, Event::Op { token: OpToken(2), op: create(2) }, &mut effects);
+    let Some(Effect::Write { token, .. }) = effects.pop() else { panic!("{effects:?}") };
+    target.step(NOW, Event::Io { token, result: Err(error) }, &mut effects);
+    assert_eq!(looked(&mut target, NOW.mono_ms).0, Some(Trouble::Full));
 }
 
 #[test]

@@ -28,6 +28,7 @@ mod drives;
 mod gc;
 pub(crate) mod grants;
 pub(crate) mod held;
+mod merge;
 mod packs;
 mod plan;
 mod reap;
@@ -48,6 +49,7 @@ pub struct Data {
     pub(crate) grants: grants::Grants,
     jobs: destage::Jobs,
     gc: gc::Gc,
+    merge: merge::Merge,
     held: held::Held,
     /// Everything up to here is committed.
     committed: Index,
@@ -83,6 +85,7 @@ impl Data {
             grants: grants::Grants::default(),
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),
+            merge: merge::Merge::default(),
             held: held::Held::default(),
             committed: Index(0),
             fault: None,
@@ -142,6 +145,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     guarded(t, s, |t, s| {
         held::expire(t, s);
         grants::tend(t, s);
+        merge::step(t, s)?;
         destage::start(t, s)?;
         care::step(t, s)?;
         for work in [reap::reap, cut::clean] {

@@ -84,6 +84,19 @@ pub struct DriveStat {
     pub corrupt: u64,
     /// I/O errors met since start.
     pub errors: u64,
+    /// Why new data should rather go elsewhere for now, if it should.
+    pub trouble: Option<Trouble>,
+}
+
+/// What keeps a drive from being trusted with new data for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// Requests take longer than [`crate::limits::DRIVE_SLOW_MS`].
+    Slow,
+    /// Writes end with errors, or nothing can be read.
+    Failing,
+    /// The device or file system under it has no room for what it promised.
+    Full,
 }
 
 /// What a drive target answers.

@@ -24,7 +24,7 @@ use crate::lent::Cut;
 use crate::stripe;
 
 /// How long a drive may take, asked once and again; then the log is the faster way, milliseconds.
-const PUT_WAITS_MS: [u64; 2] = [2_000, 4_000];
+const PUT_WAITS_MS: [u64; 2] = [1_500, 4_500];
 /// Stripes of one write in flight at a time.
 const STRIPES_AT_ONCE: usize = 4;
 
@@ -102,11 +102,18 @@ impl Fs {
     async fn put_stripe(&self, laid: &Laid, place: &Placement, parts: Vec<Bytes>) -> bool {
         let total = usize::from(place.data) * usize::from(laid.at.ul) * BLOCK;
         let wire = self.0.reader.wire();
+        let now_ms = wire.now_ms();
+        if place.drives.iter().any(|drive| self.0.reader.avoids(*drive, now_ms)) {
+            // It failed while an earlier stripe of this write was on its way.
+            return false;
+        }
         match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS).await {
             Ok(()) => true,
-            Err((drive, error)) => {
-                tracing::debug!(%drive, %error, "a large write goes through the log instead");
-                self.0.reader.failed(drive);
+            Err(failed) => {
+                for (drive, error) in failed {
+                    tracing::debug!(%drive, %error, "a large write goes through the log instead");
+                    self.0.reader.failed(drive);
+                }
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity.
+//! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity, watching drives.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -13,6 +13,7 @@ use braid_io::reactor::Mailbox;
 use braid_replica::Kv;
 
 use super::seat_actor::{self, SeatMsg, SeatReport};
+use super::watch::Watch;
 
 const ROUND: Duration = Duration::from_secs(1);
 /// Segments of one partition with entries after the last flush of the view, above which it is flushed, bytes: what a
@@ -34,9 +35,16 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    pub(super) fn start(seats: Vec<Mailbox<SeatMsg>>, kv: Arc<dyn Kv>, capacity: u64, limits: Limits) -> Result<Self> {
+    pub(super) fn start(
+        seats: Vec<Mailbox<SeatMsg>>,
+        kv: Arc<dyn Kv>,
+        capacity: u64,
+        limits: Limits,
+        watch: Watch,
+    ) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
-        let mut rounds = Rounds { seats, kv, capacity, limits, flushed: Vec::new(), since_flush: 0, told: false };
+        let mut rounds =
+            Rounds { seats, kv, capacity, limits, watch, flushed: Vec::new(), since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
@@ -60,6 +68,7 @@ struct Rounds {
     kv: Arc<dyn Kv>,
     capacity: u64,
     limits: Limits,
+    watch: Watch,
     flushed: Vec<Index>,
     since_flush: u32,
     /// The damage of the view was told.
@@ -74,6 +83,7 @@ impl Rounds {
             self.told = true;
             tracing::error!("{damage}");
         }
+        self.watch.round(&self.seats);
         let reports = seat_actor::reports(&self.seats);
         if reports.len() != self.seats.len() {
             return; // what a silent one holds is not known, so nothing can be shared out

@@ -24,6 +24,7 @@ use super::clients::Clients;
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::watch::Watch;
 use super::wire::{HostWire, Runtime, Switch};
 use crate::seat::SeatConfig;
 
@@ -67,6 +68,8 @@ const STAGE_CACHE_BYTES: usize = 192 << 20;
 const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 /// But no partition is pressed below this.
 const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
+/// How long a drive may take to say how it is; it does no I/O for that.
+const STAT_WAIT: Duration = Duration::from_secs(1);
 /// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
@@ -110,8 +113,9 @@ impl Host {
             threads.push(thread);
         }
         let limits = Limits::default();
+        let watch = Watch::new(Arc::clone(&switch), config.parity);
         let housekeeper =
-            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits))?;
+            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits), watch)?;
         let _ = switch.seats.set(seats);
         let (housekeeper, threads) = (Mutex::new(Some(housekeeper)), Mutex::new(threads));
         Ok(Self { switch, partitions, host: config.host, kv, housekeeper, limits, threads })
@@ -165,7 +169,8 @@ impl Host {
         let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };
         let mut out = Vec::new();
         for id in self.switch.drive_ids() {
-            let stat = match wire.drive(id, DriveOp::Stat).await {
+            let answer = tokio::time::timeout(STAT_WAIT, wire.drive(id, DriveOp::Stat)).await;
+            let stat = match answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "it does not answer"))) {
                 Ok(DriveReply::Stat(stat)) => Ok(stat),
                 Ok(other) => Err(Error::new(ErrorKind::Io, format!("asked {id} for its state, got {other:?}"))),
                 Err(error) => Err(error),

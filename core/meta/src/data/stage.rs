@@ -4,6 +4,7 @@
 //! writes) have nothing to move, but are merged in their turn like the others.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
 use braid_base::ids::{Chunk, FsId, Index, Ino, Layer, PartitionId};
 use braid_base::keys::{self, Table};
@@ -39,6 +40,8 @@ impl Default for StageLimits {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pile {
     slices: u32,
+    /// Those that point to flash.
+    laid: u32,
     bytes: u64,
 }
 
@@ -112,6 +115,7 @@ impl Stage {
         }
         let staged = staged_len(extent);
         pile.bytes += staged;
+        pile.laid += u32::from(staged == 0);
         *self.live.entry((at, chunk)).or_default() += 1;
         self.bytes += staged;
         self.slices += 1;
@@ -126,6 +130,7 @@ impl Stage {
         if let Some(pile) = self.piles.get_mut(&chunk) {
             pile.slices -= 1;
             pile.bytes -= len;
+            pile.laid -= u32::from(len == 0);
             if pile.slices as usize <= SLICES_PER_CHUNK_MAX {
                 self.crowded.remove(&chunk);
             }
@@ -199,6 +204,13 @@ impl Stage {
     /// True if the chunk has a slice.
     pub fn has(&self, chunk: ChunkId) -> bool {
         self.piles.contains_key(&chunk)
+    }
+
+    /// At most `limit` chunks behind `last` with slices that point to flash, in order.
+    pub fn laid_after(&self, last: Option<ChunkId>, limit: usize) -> Vec<ChunkId> {
+        let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let laid = self.piles.range((from, Bound::Unbounded)).filter(|(_, pile)| pile.laid > 0);
+        laid.map(|(chunk, _)| *chunk).take(limit).collect()
     }
 
     /// Chunks of `file` in `[from, to]` with slices, in order, and their staged bytes.

@@ -138,6 +138,33 @@ fn a_full_partition_takes_overwrites_and_deletes() -> Outcome {
 }
 
 #[test]
+fn what_large_writes_overwrite_comes_back_before_it_is_old() -> Outcome {
+    let (mut world, ino) = calm_world(Wish { slots: 14, ..Wish::default() })?;
+    write(&mut world, ino, 0, &[1; 10_000])?;
+    let began_ms = world.now_ms;
+    for round in 0..300 {
+        let bytes = [round as u8 | 1; 60_000];
+        let mut tries = 0;
+        while !world.write_laid(ino, 0, &bytes).map_err(|e| format!("round {round}: {e}"))? {
+            tries += 1;
+            if tries > 100 {
+                return Err(format!("round {round}: no room although 60,000 bytes are in use"));
+            }
+            pass(&mut world, 20)?;
+        }
+        // Some of it is staged above the rest: that must not keep what lies below.
+        if round % 7 == 0 {
+            write(&mut world, ino, 4_000 * (round % 12), &[round as u8; 3_000])?;
+        }
+        pass(&mut world, 20)?;
+    }
+    if world.now_ms - began_ms > 18_000 {
+        return Err("the time for what is old must not have come".to_owned());
+    }
+    world.read(ino)
+}
+
+#[test]
 fn staged_bytes_stay_in_the_log_until_their_end_is_committed() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
     write(&mut world, ino, 3, b"precious")?;

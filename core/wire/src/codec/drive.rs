@@ -1,11 +1,12 @@
 //! Client <-> drive target.
 
-use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat, ShardId};
+use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat, ShardId, Trouble};
 
 use super::{wire_enum, wire_struct};
 
 wire_struct!(ShardId { pack, shard });
-wire_struct!(DriveStat { slots, free, shard_bytes, corrupt, errors });
+wire_struct!(DriveStat { slots, free, shard_bytes, corrupt, errors, trouble });
+wire_enum!(Trouble, "trouble of a drive" { 1 = Slow, 2 = Failing, 3 = Full });
 
 wire_enum!(DriveOp, "drive operation" {
     1 = Create { id, data, parity, class, term, fs },

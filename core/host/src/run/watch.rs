@@ -1,0 +1,80 @@
+//! Watches the drives of a host: once a second each is asked how it is, and partitions hear which to use.
+
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use braid_base::ids::DriveId;
+use braid_base::msg::drive::{DriveOp, DriveReply, Trouble};
+use braid_cluster::health::{self, Watched};
+use braid_io::clock;
+use braid_io::reactor::Mailbox;
+
+use super::seat_actor::SeatMsg;
+use super::wire::Switch;
+
+/// All drives together have so long to say how they are, milliseconds; they do no I/O for it.
+const ANSWER_MS: u64 = 1_000;
+
+/// What was seen last.
+pub(super) struct Watch {
+    switch: Arc<Switch>,
+    /// Shards of a pack that may be missing.
+    parity: u8,
+    seen: Vec<Watched>,
+    used: Vec<DriveId>,
+}
+
+impl Watch {
+    pub(super) fn new(switch: Arc<Switch>, parity: u8) -> Self {
+        // Partitions start with all drives that run.
+        let used = switch.drive_ids();
+        Self { switch, parity, seen: Vec::new(), used }
+    }
+
+    /// Looks once; tells `seats` if other drives are to be used from now on.
+    pub(super) fn round(&mut self, seats: &[Mailbox<SeatMsg>]) {
+        let found = self.look();
+        for now in &found {
+            let before = self.seen.iter().find(|before| before.drive == now.drive).and_then(|before| before.trouble);
+            match now.trouble {
+                Some(trouble) if before != Some(trouble) => {
+                    tracing::warn!("drive {}: {}", now.drive, health::trouble_words(trouble));
+                }
+                None if before.is_some() => tracing::info!("drive {} is well again and gets new data", now.drive),
+                _ => {}
+            }
+        }
+        let usable = health::usable(self.parity, &found);
+        if usable != self.used {
+            for seat in seats {
+                let usable = usable.clone();
+                let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+                    seat.partition().state_mut().set_drives(usable);
+                })));
+            }
+            self.used = usable;
+        }
+        self.seen = found;
+    }
+
+    fn look(&self) -> Vec<Watched> {
+        let (to, answers) = mpsc::channel();
+        let mut found: Vec<Watched> = Vec::new();
+        for id in self.switch.drive_ids() {
+            let Ok(drive) = self.switch.drive(id) else { continue };
+            let to = to.clone();
+            drive.call(DriveOp::Stat, move |answer| drop(to.send((id, answer))));
+            // One that does not even answer is slow, to say the least.
+            found.push(Watched { drive: id, trouble: Some(Trouble::Slow) });
+        }
+        drop(to);
+        let end_ms = clock::mono_ms() + ANSWER_MS;
+        let left = || Duration::from_millis(end_ms.saturating_sub(clock::mono_ms()));
+        while let Ok((id, answer)) = answers.recv_timeout(left()) {
+            if let (Some(watched), Ok(DriveReply::Stat(stat))) = (found.iter_mut().find(|w| w.drive == id), answer) {
+                watched.trouble = stat.trouble;
+            }
+        }
+        found
+    }
+}

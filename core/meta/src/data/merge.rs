@@ -1,0 +1,64 @@
+//! Merges of records that move no bytes: what large writes overwrote is found while flash is short.
+//!
+//! A large write adds slices that point to flash; what they hide counts as in use until their chunk is merged, because
+//! counts only change with records. Destage merges what is old. When little is free that is too late: a file that is
+//! overwritten again and again would fill the drives with what nobody sees. Worse, bytes that are staged above it could
+//! not be moved any more, for which there would be no room. So the slices *below the first staged one* are merged first:
+//! that needs a base, and no room.
+
+use braid_base::Result;
+use braid_base::ids::Index;
+use braid_base::limits::GC_EARLY_PERCENT;
+use braid_base::record::Place;
+
+use crate::data::chunk::ChunkId;
+use crate::data::remap::{self, UsedChanges};
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Chunks that are looked at in one step.
+const CHUNKS_AT_ONCE: usize = 64;
+
+/// How far the round is.
+#[derive(Default)]
+pub(crate) struct Merge {
+    last: Option<ChunkId>,
+}
+
+/// One bounded step of a round over all chunks with slices on flash, while flash is short.
+pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    if s.data.packs.drives.free_percent().is_none_or(|free| free >= GC_EARLY_PERCENT) {
+        return Ok(());
+    }
+    let chunks = s.data.stage.laid_after(s.data.merge.last, CHUNKS_AT_ONCE);
+    s.data.merge.last = chunks.last().copied().filter(|_| chunks.len() == CHUNKS_AT_ONCE);
+    let mut used = UsedChanges::default();
+    for chunk in chunks {
+        if t.is_full() {
+            s.data.merge.last = Some(chunk);
+            break;
+        }
+        if !s.data.jobs.is_busy(chunk) {
+            merge(t, s, chunk, &mut used)?;
+        }
+    }
+    used.book(t, s)
+}
+
+/// Merges the slices of `chunk` before its first staged one, if later ones of them may hide something.
+fn merge(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges) -> Result<()> {
+    let cuts = remap::cuts(t, s, chunk.file)?;
+    let history = remap::history(t, s, chunk, &cuts)?;
+    let mut upto = history.mergeable(s.data.committed);
+    let staged = history.slices.iter().find(|(.., extent)| matches!(extent.place, Place::Stage { .. }));
+    if let Some((at, ..)) = staged {
+        upto = upto.min(Index(at.0.saturating_sub(1)));
+    }
+    let count = history.slices.iter().take_while(|(at, ..)| *at <= upto).count();
+    if count == 0 || count + usize::from(history.base.is_some()) < 2 || history.base_upto() > Some(upto) {
+        return Ok(());
+    }
+    let extents = history.at(upto).extents;
+    remap::rebase(t, s, chunk, &history, upto, extents, used);
+    Ok(())
+}
