@@ -118,6 +118,11 @@ impl Model {
         }
     }
 
+    /// What a file holds, to be replaced.
+    pub fn content_mut(&mut self, ino: Ino) -> Option<&mut Content> {
+        self.nodes.get_mut(&ino).map(|node| &mut node.content)
+    }
+
     fn change(&mut self, ino: Ino) -> &mut Node {
         self.nodes.get_mut(&ino).expect("checked by expect() before apply()")
     }
@@ -145,7 +150,7 @@ impl Model {
                 node if node.kind == FileType::Symlink => Ok(Expect::Bytes(node.target.clone())),
                 _ => Err(vec![ErrorKind::Invalid]),
             },
-            Action::Close { ino } => self.get(*ino).map(|_| Expect::Done),
+            Action::Close { ino } | Action::Fsync { ino } => self.get(*ino).map(|_| Expect::Done),
             Action::SetXattr { .. }
             | Action::GetXattr { .. }
             | Action::ListXattr { .. }
