@@ -172,7 +172,11 @@ impl SimConfig {
         let config = Self::plain(seed);
         let leases = seed % 8 < 4;
         let behind_bytes = if leases && seed.is_multiple_of(2) { 2 << 20 } else { 0 };
-        let config = Self { leases, behind_bytes, ..config };
+        let mut config = Self { leases, behind_bytes, ..config };
+        if leases {
+            // After each of them a partition waits for those who had leases: more would leave no time for anything else.
+            config.faults.crash_every_us *= 10;
+        }
         if seed % 4 == 1 { config.full() } else { config }
     }
 
@@ -187,7 +191,10 @@ impl SimConfig {
         // What a cluster gives its users, or more than there is: then it is the drives that say no.
         let capacity_bytes = *pick(rng, &[net, net, 2 * net]);
         let stage_cap_bytes = *pick(rng, &[256 << 10, 1 << 20, 4 << 20]);
-        Self { fills: true, shard_bytes, slots, capacity_bytes, stage_cap_bytes, stage_age_ms: 300, ..self }
+        // Calls are larger here than elsewhere: fewer of them fill the drives.
+        let (clients, hands, ops) = (2, 1, self.ops.min(90));
+        let full = Self { fills: true, clients, hands, ops, shard_bytes, slots, capacity_bytes, ..self };
+        Self { stage_cap_bytes, stage_age_ms: 300, ..full }
     }
 
     fn plain(seed: u64) -> Self {

@@ -15,7 +15,7 @@ use braid_client::fs::Create;
 use braid_io::chance::Rng;
 
 use crate::board::Board;
-use crate::register::{self, Register};
+use crate::register::{self, Losses, Register};
 
 /// Directories that take part in moves.
 const DIRS: usize = 5;
@@ -64,10 +64,10 @@ fn step_name(step: u64) -> Vec<u8> {
 
 /// Takes part for `rounds` rounds. Only the `mover` renames the wandering file.
 pub async fn compete(arena: ArenaRef, fs: Fs, board: Board, mut rng: Rng, mover: bool, rounds: u32) {
-    let leases = fs.session().leases().is_some();
+    let (leases, losses) = (fs.session().leases().is_some(), Losses::of(&fs));
     for _ in 0..rounds {
         let result = match rng.below(if leases { 8 } else { 4 }) {
-            4 | 5 => register::write(&arena, &fs, &board, &mut rng).await,
+            4 | 5 => register::write(&arena, (&fs, &losses), &board, &mut rng).await,
             6 | 7 => register::look(&arena, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,
             1 if mover => wander(&arena, &fs).await,

@@ -38,6 +38,8 @@ pub struct Hand {
     pub scarce: bool,
     /// It fills the cluster.
     pub fills: bool,
+    /// Its client holds bytes back.
+    behind: bool,
     /// So many calls it takes something away before it goes on.
     full: u32,
     /// Files of which bytes may be held back.
@@ -52,7 +54,7 @@ pub type HandRef = Arc<Mutex<Hand>>;
 
 impl Hand {
     /// A program that will make `calls` calls below `top`.
-    pub fn new(number: u32, model: Model, calls: u32, (scarce, fills): (bool, bool), rng: Rng) -> HandRef {
+    pub fn new(number: u32, model: Model, calls: u32, (scarce, fills, behind): (bool, bool, bool), rng: Rng) -> HandRef {
         let (in_flight, left, full, power_losses) = (None, calls, 0, 0);
         Arc::new(Mutex::new(Self {
             number,
@@ -61,6 +63,7 @@ impl Hand {
             left,
             scarce,
             fills,
+            behind,
             full,
             unsynced: Unsynced::default(),
             rng,
@@ -85,6 +88,11 @@ impl Hand {
         let action = match self.fills {
             true => generate::greedy(&self.model, &mut self.rng, full),
             false => generate::next(&self.model, &mut self.rng),
+        };
+        let action = match action {
+            // No kernel lets such a write come here, and bytes that are held back are looked at later.
+            Action::Write { ino, .. } if self.behind && !self.model.is_file(ino) => Action::Stat { ino },
+            action => action,
         };
         self.in_flight = Some(action.clone());
         Some(action)

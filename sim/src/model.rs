@@ -118,6 +118,11 @@ impl Model {
         }
     }
 
+    /// True if it is a regular file.
+    pub fn is_file(&self, ino: Ino) -> bool {
+        self.node(ino).is_some_and(|node| node.kind == FileType::File)
+    }
+
     /// What a file holds, to be replaced.
     pub fn content_mut(&mut self, ino: Ino) -> Option<&mut Content> {
         self.nodes.get_mut(&ino).map(|node| &mut node.content)

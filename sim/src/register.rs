@@ -5,14 +5,17 @@
 //! writes the next one over it, gives the lock back. Only clients with sessions take part: what a dead client locked
 //! or has on its way ends with its session.
 
-use std::future::pending;
+use std::future::{pending, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use braid_base::ErrorKind;
-use braid_base::ids::{ClientId, Ino};
+use braid_base::ids::{ClientId, FsId, Ino, PartitionId};
 use braid_base::msg::fs::{LockKind, LockSpec};
+use braid_base::msg::lease::LeaseKind;
 use braid_client::fs::Written;
-use braid_client::{Fs, Session};
+use braid_client::leases::Holder;
+use braid_client::{BoxFuture, Fs, Session};
 use braid_io::chance::Rng;
 use bytes::Bytes;
 
@@ -27,6 +30,57 @@ const SHORT: usize = 4096;
 /// The owner of all locks: clients differ.
 const OWNER: u64 = 7;
 
+/// Hears when a client's session is given up: what it held back is lost then.
+#[derive(Default)]
+pub struct Losses(AtomicU64);
+
+impl Losses {
+    /// Those of the client of `fs`, from now on.
+    pub fn of(fs: &Fs) -> Arc<Self> {
+        let losses = Arc::new(Self::default());
+        if let Some(leases) = fs.session().leases() {
+            let holder: Weak<dyn Holder> = Arc::downgrade(&losses) as Weak<dyn Holder>;
+            leases.add_holder(holder);
+        }
+        losses
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Holder for Losses {
+    fn flush(&self, _: FsId, _: Ino, _: Option<LeaseKind>) -> BoxFuture<()> {
+        Box::pin(ready(()))
+    }
+
+    fn forget(&self, _: FsId, _: Ino, _: &[Vec<u8>]) {}
+
+    fn forgotten(&self) -> BoxFuture<()> {
+        Box::pin(ready(()))
+    }
+
+    fn lost(&self, _: PartitionId) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A version that is with its writer, who had lost so many sessions when it was written.
+#[derive(Clone)]
+struct HeldBack {
+    version: u64,
+    session: Weak<Session>,
+    losses: Arc<Losses>,
+    lost: u64,
+}
+
+impl HeldBack {
+    fn counts(&self, ino: Ino) -> bool {
+        counts(&self.session, ino) && self.losses.count() == self.lost
+    }
+}
+
 /// What is known of the file.
 #[derive(Default)]
 pub struct Register {
@@ -37,7 +91,7 @@ pub struct Register {
     /// The last one that must be there.
     acked: u64,
     /// A later one that must be there as long as its writer lives and was not given up.
-    held_back: Option<(u64, Weak<Session>)>,
+    held_back: Option<HeldBack>,
     /// The count of changes of the file after the last acknowledged write.
     change: u64,
     /// Who believes to have the lock.
@@ -58,11 +112,9 @@ impl Register {
     }
 
     /// What a read that begins now must at least see, and whose life that hangs on.
-    fn floor(&self) -> (u64, Option<Weak<Session>>) {
+    fn floor(&self) -> (u64, Option<HeldBack>) {
         match &self.held_back {
-            Some((version, session)) if *version > self.acked && counts(session, self.ino) => {
-                (*version, Some(session.clone()))
-            }
+            Some(held) if held.version > self.acked && held.counts(self.ino) => (held.version, Some(held.clone())),
             _ => (self.acked, None),
         }
     }
@@ -102,7 +154,7 @@ async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, S
         Err(error) => return Err(format!("read of the shared file: {error}")),
     };
     let register = &lock(arena).register;
-    let floor = if hangs_on.is_some_and(|session| !counts(&session, ino)) { register.acked.min(floor) } else { floor };
+    let floor = if hangs_on.is_some_and(|held| !held.counts(ino)) { register.acked.min(floor) } else { floor };
     if found < floor || found > register.tried {
         let tried = register.tried;
         return Err(format!("the shared file has versions {floor} to {tried}, and somebody reads {found}"));
@@ -119,7 +171,12 @@ pub async fn look(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<(), String
 }
 
 /// Writes the next version under the lock.
-pub async fn write(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> Result<(), String> {
+pub async fn write(
+    arena: &ArenaRef,
+    (fs, losses): (&Fs, &Arc<Losses>),
+    board: &Board,
+    rng: &mut Rng,
+) -> Result<(), String> {
     let (ino, me) = (lock(arena).register.ino, fs.session().client());
     match fs.lock_wait(ino, spec(LockKind::Write), pending()).await {
         Ok(_) => {}
@@ -129,7 +186,7 @@ pub async fn write(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> R
     taken(&mut lock(arena), fs, board)?;
     let now = read(arena, fs, board).await?;
     if now.is_some() {
-        change(arena, fs, board, rng).await?;
+        change(arena, (fs, losses), board, rng).await?;
     }
     {
         let register = &mut lock(arena).register;
@@ -158,7 +215,13 @@ fn taken(arena: &mut Arena, fs: &Fs, board: &Board) -> Result<(), String> {
     Ok(())
 }
 
-async fn change(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> Result<(), String> {
+async fn change(
+    arena: &ArenaRef,
+    (fs, losses): (&Fs, &Arc<Losses>),
+    board: &Board,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let lost = losses.count();
     let (ino, version) = {
         let register = &mut lock(arena).register;
         register.tried += 1;
@@ -172,7 +235,8 @@ async fn change(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> Resu
         Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Io) => return Ok(()),
         Err(error) => return Err(format!("write to the shared file: {error}")),
     };
-    settled(arena, fs, board, (ino, version), &written);
+    let held = HeldBack { version, session: Arc::downgrade(fs.session()), losses: losses.clone(), lost };
+    settled(arena, fs, board, held, &written);
     if written.attr.is_none() && rng.chance(1, 2) && fs.fsync(ino).await.is_ok() {
         let register = &mut lock(arena).register;
         register.acked = register.acked.max(version);
@@ -181,17 +245,17 @@ async fn change(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> Resu
 }
 
 /// The write was answered.
-fn settled(arena: &ArenaRef, fs: &Fs, board: &Board, (_, version): (Ino, u64), written: &Written) {
+fn settled(arena: &ArenaRef, fs: &Fs, board: &Board, held: HeldBack, written: &Written) {
     let register = &mut lock(arena).register;
     register.last.1 = Some(fs.session().client());
     match &written.attr {
         Some(attr) => {
-            register.acked = register.acked.max(version);
+            register.acked = register.acked.max(held.version);
             register.change = register.change.max(attr.change);
         }
         None => {
             board.did(Deed::HeldBack);
-            register.held_back = Some((version, Arc::downgrade(fs.session())));
+            register.held_back = Some(held);
         }
     }
 }

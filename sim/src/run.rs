@@ -180,11 +180,12 @@ impl Run {
         let (tops, arena) = made.map_err(|error| format!("set-up: {error}"))?;
         self.arena = Some(arena);
         let config = self.world.config.clone();
+        let what = (config.is_scarce(), config.fills, config.behind_bytes > 0);
         let mut rng = Rng::new(config.seed ^ 0xBA5E);
         for (number, top) in tops.into_iter().enumerate() {
             let model = Model::new(top, ROOT, 0o755);
             let rng = Rng::new(rng.next_u64());
-            self.hands.push(Hand::new(number as u32, model, config.ops, (config.is_scarce(), config.fills), rng));
+            self.hands.push(Hand::new(number as u32, model, config.ops, what, rng));
         }
         self.clients = self.hands.chunks(hands as usize).map(<[_]>::to_vec).collect();
         Ok(())
