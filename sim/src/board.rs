@@ -1,16 +1,21 @@
 //! Where tasks and the world meet: tasks put messages up, the world takes them down and fills in the answers.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use braid_base::Result;
-use braid_base::ids::{DriveId, PartitionId};
+use braid_base::attr::Time;
+use braid_base::ids::{ClientId, DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease;
+use braid_client::fs::Background;
+use braid_client::{BoxFuture, PushSink};
 
+use crate::deeds::Deed;
 use crate::trace::Trace;
 
 /// Who sends, receives, or owns a task.
@@ -89,6 +94,34 @@ impl<T> Future for Slot<T> {
     }
 }
 
+/// What goes on beside a task.
+pub struct Work(pub BoxFuture<()>);
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("work")
+    }
+}
+
+/// The processes of a node: where the client library lets work go on after a call.
+pub struct Beside {
+    /// The meeting point.
+    pub board: Board,
+    /// Whose work it is.
+    pub node: Node,
+}
+
+impl Background for Beside {
+    fn spawn(&self, work: BoxFuture<()>) {
+        self.board.send(Sent::Spawn(self.node, Work(work)));
+    }
+
+    fn wall(&self) -> Time {
+        let us = self.board.now_us();
+        Time { sec: (us / 1_000_000) as i64, nsec: (us % 1_000_000) as u32 * 1000 }
+    }
+}
+
 /// What a task wants of the world.
 #[derive(Debug)]
 pub enum Sent {
@@ -98,6 +131,8 @@ pub enum Sent {
     Drive(Node, DriveId, DriveOp, Slot<DriveResult>),
     /// To be woken at this time, microseconds.
     Sleep(u64, Slot<()>),
+    /// A task of this node beside the one that asks.
+    Spawn(Node, Work),
     /// A bulk move of a partition ended; the number is the life of the host that started it.
     JobDone(PartitionId, u64, u64, Result<()>),
 }
@@ -114,6 +149,10 @@ struct Inner {
     violation: Option<String>,
     quiet: u32,
     power_losses: u64,
+    /// Deeds of tasks.
+    deeds: Vec<Deed>,
+    /// Who takes what is pushed to a client, and where that is.
+    sinks: BTreeMap<ClientId, (Node, Weak<dyn PushSink>)>,
 }
 
 /// While it lives, nothing new goes wrong: somebody looks what became of a call whose answer it never got.
@@ -144,6 +183,28 @@ impl Board {
     /// Takes everything down.
     pub fn take_sent(&self) -> Vec<Sent> {
         std::mem::take(&mut self.lock().sent)
+    }
+
+    /// A task did something worth counting.
+    pub fn did(&self, deed: Deed) {
+        self.lock().deeds.push(deed);
+    }
+
+    /// What tasks did since the last call.
+    pub fn take_deeds(&self) -> Vec<Deed> {
+        std::mem::take(&mut self.lock().deeds)
+    }
+
+    /// From now on what is pushed to `client` goes to `to`, at `node`.
+    pub fn listen(&self, client: ClientId, node: Node, to: &Arc<dyn PushSink>) {
+        self.lock().sinks.insert(client, (node, Arc::downgrade(to)));
+    }
+
+    /// Where `client` is and who takes what is pushed to it, while its process lives.
+    pub fn listener(&self, client: ClientId) -> Option<(Node, Arc<dyn PushSink>)> {
+        let inner = self.lock();
+        let (node, sink) = inner.sinks.get(&client)?;
+        Some((*node, sink.upgrade()?))
     }
 
     /// Adds a line to the schedule.

@@ -1,5 +1,7 @@
 //! What one run is like, all of it drawn from the seed.
 
+use braid_cluster::capacity::net_bytes;
+use braid_cluster::facts::Protection;
 use braid_io::chance::Rng;
 
 use crate::broken::Broken;
@@ -39,6 +41,12 @@ pub struct SimConfig {
     pub hands: u32,
     /// Operations of each program.
     pub ops: u32,
+    /// Programs fill the cluster up, are told so, remove something, and go on.
+    pub fills: bool,
+    /// Clients have sessions and leases, and meet on a file that they all read and write.
+    pub leases: bool,
+    /// Bytes that a client with leases holds back.
+    pub behind_bytes: usize,
     /// Staged bytes of a partition above which writes are held back, and half of which start a move.
     pub stage_cap_bytes: u64,
     /// Age at which staged bytes are moved to the drives, milliseconds.
@@ -147,6 +155,9 @@ impl SimConfig {
             clients: 2,
             hands: 1,
             ops: 150,
+            fills: false,
+            leases: false,
+            behind_bytes: 0,
             stage_cap_bytes: 64 << 20,
             stage_age_ms: 10_000,
             broken: None,
@@ -155,8 +166,38 @@ impl SimConfig {
         }
     }
 
-    /// The run of `seed`.
+    /// The run of `seed`: of four runs one fills its drives, of two one has clients with leases, which hold bytes back
+    /// in every other of them.
     pub fn from_seed(seed: u64) -> Self {
+        let config = Self::plain(seed);
+        let leases = seed % 8 < 4;
+        let behind_bytes = if leases && seed.is_multiple_of(2) { 2 << 20 } else { 0 };
+        let mut config = Self { leases, behind_bytes, ..config };
+        if leases {
+            // After each of them a partition waits for those who had leases: more would leave no time for anything else.
+            config.faults.crash_every_us *= 10;
+        }
+        if seed % 4 == 1 { config.full() } else { config }
+    }
+
+    /// The same with drives so small that they fill.
+    fn full(self) -> Self {
+        let rng = &mut Rng::new(self.seed ^ 0xF011);
+        let shard_bytes = *pick(rng, &[64 << 10, 128 << 10]);
+        let slots = *pick(rng, &[3 << 20, 6 << 20]) / shard_bytes;
+        let raw = slots * shard_bytes * u64::from(self.drives);
+        let protection = Protection { data: self.data, parity: self.parity };
+        let net = net_bytes(raw, protection, self.drives as usize, 0) / u64::from(self.partitions);
+        // What a cluster gives its users, or more than there is: then it is the drives that say no.
+        let capacity_bytes = *pick(rng, &[net, net, 2 * net]);
+        let stage_cap_bytes = *pick(rng, &[256 << 10, 1 << 20, 4 << 20]);
+        // Calls are larger here than elsewhere: fewer of them fill the drives.
+        let (clients, hands, ops) = (2, 1, self.ops.min(90));
+        let full = Self { fills: true, clients, hands, ops, shard_bytes, slots, capacity_bytes, ..self };
+        Self { stage_cap_bytes, stage_age_ms: 300, ..full }
+    }
+
+    fn plain(seed: u64) -> Self {
         let rng = &mut Rng::new(seed ^ 0x5EED_0001);
         let partitions = *pick(rng, &[1, 3]);
         let hosts = if partitions > 1 && rng.chance(1, 2) { u32::from(partitions) } else { 1 };
@@ -180,6 +221,9 @@ impl SimConfig {
             clients,
             hands: if clients == 2 && rng.chance(1, 2) { 2 } else { 1 },
             ops: 60 + rng.below(240) as u32,
+            fills: false,
+            leases: false,
+            behind_bytes: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
             stage_age_ms: *pick(rng, &[300, 3_000, 10_000]),
             broken: None,

@@ -15,6 +15,7 @@ use braid_client::fs::Create;
 use braid_io::chance::Rng;
 
 use crate::board::Board;
+use crate::register::{self, Losses, Register};
 
 /// Directories that take part in moves.
 const DIRS: usize = 5;
@@ -30,6 +31,8 @@ pub struct Arena {
     winners: BTreeMap<u64, Ino>,
     /// The number of the wandering file's present name, once the rename to it was begun.
     step: u64,
+    /// The file that all read and write.
+    pub register: Register,
 }
 
 /// Shared by all.
@@ -45,7 +48,9 @@ impl Arena {
             dirs.push(fs.mkdir(cred, dir, &dir_name(number), 0o755, 0).await?.ino);
         }
         fs.create(cred, dir, &step_name(0), Create::default()).await?;
-        Ok(Arc::new(Mutex::new(Self { dir, dirs, ..Self::default() })))
+        let ino = fs.create(cred, dir, b"register", Create::default()).await?.ino;
+        let register = Register::of(ino);
+        Ok(Arc::new(Mutex::new(Self { dir, dirs, register, ..Self::default() })))
     }
 }
 
@@ -59,8 +64,11 @@ fn step_name(step: u64) -> Vec<u8> {
 
 /// Takes part for `rounds` rounds. Only the `mover` renames the wandering file.
 pub async fn compete(arena: ArenaRef, fs: Fs, board: Board, mut rng: Rng, mover: bool, rounds: u32) {
+    let (leases, losses) = (fs.session().leases().is_some(), Losses::of(&fs));
     for _ in 0..rounds {
-        let result = match rng.below(4) {
+        let result = match rng.below(if leases { 8 } else { 4 }) {
+            4 | 5 => register::write(&arena, (&fs, &losses), &board, &mut rng).await,
+            6 | 7 => register::look(&arena, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,
             1 if mover => wander(&arena, &fs).await,
             1 | 2 => observe(&arena, &fs).await,
@@ -166,6 +174,7 @@ async fn shove(arena: &ArenaRef, fs: &Fs, rng: &mut Rng) -> std::result::Result<
     }
 }
 
-fn lock(arena: &ArenaRef) -> MutexGuard<'_, Arena> {
+/// Nobody panics while holding it but a simulation that has failed already.
+pub fn lock(arena: &ArenaRef) -> MutexGuard<'_, Arena> {
     arena.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -14,8 +14,19 @@ use crate::model::{Action, Model};
 const DIRS_MAX: usize = 8;
 /// Inodes of one program, at most.
 const NODES_MAX: usize = 40;
+/// A file that fills the cluster is about so large at most, bytes.
+const FILL_MAX: u64 = 3 << 20;
 /// Largest write, bytes.
 const WRITE_LARGE: u64 = 900 << 10;
+
+/// Chooses an action of a program that fills the cluster; `full`: it was just told that there is no room.
+pub fn greedy(model: &Model, rng: &mut Rng, full: bool) -> Action {
+    let scene = Scene { model, dirs: of_kind(model, true), others: of_kind(model, false) };
+    if full {
+        return scene.make_room(rng);
+    }
+    if rng.chance(2, 5) { next(model, rng) } else { scene.fill(rng) }
+}
 
 /// Chooses an action on `model`.
 pub fn next(model: &Model, rng: &mut Rng) -> Action {
@@ -99,6 +110,36 @@ impl Scene<'_> {
         let off = if rng.chance(1, 2) { 0 } else { rng.below(size.min(4 << 20) + 1) };
         let len = if rng.chance(1, 2) { size.min(4 << 20) + 1 } else { rng.below(64 << 10) };
         Action::Read { ino, off, len }
+    }
+
+    /// More at the end of a file, or a little over what is there: the garbage of which lies everywhere.
+    fn fill(&self, rng: &mut Rng) -> Action {
+        let ino = self.file(rng);
+        let size = self.size(ino).min(FILL_MAX);
+        let grow = size < 128 << 10 || (size < FILL_MAX && rng.chance(1, 2));
+        let len = if grow { (64 << 10) + rng.below(WRITE_LARGE) } else { 4096 * (1 + rng.below(12)) };
+        let off = if grow { size / 4096 * 4096 } else { rng.below(size / 4096) * 4096 };
+        let mut data = vec![0; len as usize];
+        rng.fill(&mut data);
+        Action::Write { ino, off, data: Bytes::from(data), append: false }
+    }
+
+    /// Takes away much: the name of the largest file, its content, or a part of that.
+    fn make_room(&self, rng: &mut Rng) -> Action {
+        let held = |ino: &Ino| self.model.node(*ino).map_or(0, |node| node.content.held());
+        let Some(ino) = self.others.iter().copied().max_by_key(held) else { return self.remove(rng) };
+        match rng.below(4) {
+            0 => Action::Truncate { ino, size: 0 },
+            1 => Action::Falloc { ino, off: 0, len: 1 << 20, mode: FallocMode::Punch, keep: true },
+            _ => {
+                let name = |dir: &Ino| {
+                    let node = self.model.node(*dir)?;
+                    let (name, _) = node.entries.iter().find(|(_, child)| **child == ino)?;
+                    Some(Action::Unlink { dir: *dir, name: name.clone() })
+                };
+                self.dirs.iter().find_map(name).unwrap_or(Action::Truncate { ino, size: 0 })
+            }
+        }
     }
 
     fn cut(&self, rng: &mut Rng) -> Action {

@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use braid_base::ErrorKind;
+use braid_base::{ErrorKind, Result};
 use braid_base::ids::Ino;
 use braid_base::limits::HELD_MS_MAX;
 use braid_client::Fs;
@@ -14,9 +14,11 @@ use braid_io::chance::Rng;
 
 use crate::board::Board;
 use crate::compare::Inspector;
+use crate::deeds::Deed;
 use crate::generate;
-use crate::model::{Action, Model};
+use crate::model::{Action, Answer, Model};
 use crate::perform::{Verdict, judge, perform};
+use crate::unsynced::Unsynced;
 
 /// Between the death of a process and the look at what it did, milliseconds: longer than any message and any
 /// unfinished operation or write held back lives once nothing new goes wrong.
@@ -34,6 +36,14 @@ pub struct Hand {
     pub left: u32,
     /// The cluster may run full.
     pub scarce: bool,
+    /// It fills the cluster.
+    pub fills: bool,
+    /// Its client holds bytes back.
+    behind: bool,
+    /// So many calls it takes something away before it goes on.
+    full: u32,
+    /// Files of which bytes may be held back.
+    unsynced: Unsynced,
     rng: Rng,
     /// [`Board::power_losses`] when the model's open references were last known to hold.
     power_losses: u64,
@@ -44,8 +54,21 @@ pub type HandRef = Arc<Mutex<Hand>>;
 
 impl Hand {
     /// A program that will make `calls` calls below `top`.
-    pub fn new(number: u32, model: Model, calls: u32, scarce: bool, rng: Rng) -> HandRef {
-        Arc::new(Mutex::new(Self { number, model, in_flight: None, left: calls, scarce, rng, power_losses: 0 }))
+    pub fn new(number: u32, model: Model, calls: u32, (scarce, fills, behind): (bool, bool, bool), rng: Rng) -> HandRef {
+        let (in_flight, left, full, power_losses) = (None, calls, 0, 0);
+        Arc::new(Mutex::new(Self {
+            number,
+            model,
+            in_flight,
+            left,
+            scarce,
+            fills,
+            behind,
+            full,
+            unsynced: Unsynced::default(),
+            rng,
+            power_losses,
+        }))
     }
 
     /// The next call. Open references that a power loss may have ended are forgotten first.
@@ -56,7 +79,21 @@ impl Hand {
             self.power_losses = losses;
         }
         self.left = self.left.checked_sub(1)?;
-        let action = generate::next(&self.model, &mut self.rng);
+        if let Some(ino) = self.unsynced.crowded() {
+            self.in_flight = Some(Action::Fsync { ino });
+            return self.in_flight.clone();
+        }
+        let full = self.full > 0;
+        self.full = self.full.saturating_sub(1);
+        let action = match self.fills {
+            true => generate::greedy(&self.model, &mut self.rng, full),
+            false => generate::next(&self.model, &mut self.rng),
+        };
+        let action = match action {
+            // No kernel lets such a write come here, and bytes that are held back are looked at later.
+            Action::Write { ino, .. } if self.behind && !self.model.is_file(ino) => Action::Stat { ino },
+            action => action,
+        };
         self.in_flight = Some(action.clone());
         Some(action)
     }
@@ -65,6 +102,37 @@ impl Hand {
     fn is_moot(&self, action: &Action, board: &Board) -> bool {
         let nameless = action.ino().and_then(|ino| self.model.node(ino)).is_some_and(|node| node.nlink == 0);
         nameless && board.power_losses() != self.power_losses
+    }
+
+    /// Takes note of an answer. Errors: a promise that seems to be broken.
+    fn told(&mut self, action: &Action, answer: &Result<Answer>, board: &Board) -> std::result::Result<(), String> {
+        let verdict = judge(&self.model, action, answer, self.scarce);
+        let (moot, number) = (self.is_moot(action, board), self.number);
+        board.note(|| format!("hand {number}: {} -> {}", action.line(), brief(&verdict)));
+        match (verdict, answer) {
+            (Verdict::Right(new), Ok(answer)) => {
+                if self.full > 0 && action.changes() && !action.needs_space() {
+                    board.did(Deed::RemovedWhenFull);
+                }
+                let held_back = matches!(answer, Answer::Wrote { held_back: true, .. });
+                let node = action.ino().filter(|_| held_back).and_then(|ino| self.model.node(ino));
+                let before = node.map(|node| node.content.clone());
+                self.model.apply(action, new);
+                self.unsynced.answered(action, answer, before, &self.model);
+            }
+            (_, Err(error)) if matches!(action, Action::Fsync { .. }) => return Err(format!("fsync: {error}")),
+            (Verdict::Hindered, _) => self.hindered(),
+            (Verdict::Wrong(what), _) if !moot => return Err(what),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// It was told that there is no room.
+    fn hindered(&mut self) {
+        // On a full cluster each refusal takes long, and more of them tell nothing new.
+        self.left = self.left.saturating_sub(if self.fills { 3 } else { 30 });
+        self.full = 1 + self.rng.below(5) as u32;
     }
 
     fn pause_ms(&mut self) -> u64 {
@@ -78,46 +146,79 @@ impl Hand {
 
 /// Makes calls until none is left. `again`: an earlier process was killed.
 pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
-    if again && let Err(what) = resolve(&hand, &fs, &board).await {
+    if again && let Err(what) = resolve(&hand, &fs, &board, AFTERMATH_MS).await {
         return board.violation(format!("hand {}: {what}", lock(&hand).number));
     }
     loop {
-        let Some(action) = lock(&hand).choose(&board) else { return };
+        let Some(action) = lock(&hand).choose(&board) else { break };
         let number = lock(&hand).number;
         board.note(|| format!("hand {number}: {}", action.line()));
         let answer = perform(&fs, &action).await;
+        let told = lock(&hand).told(&action, &answer, &board);
+        if let Err(what) = told
+            && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer)), &fs, &board, what).await
+        {
+            return board.violation(format!("hand {number}: {what}"));
+        }
         let pause = {
             let mut hand = lock(&hand);
-            let verdict = judge(&hand.model, &action, &answer, hand.scarce);
-            let moot = hand.is_moot(&action, &board);
-            board.note(|| format!("hand {number}: {} -> {}", action.line(), brief(&verdict)));
-            match verdict {
-                Verdict::Right(new) => hand.model.apply(&action, new),
-                Verdict::Refused => {}
-                // On a full cluster each refusal takes long, and more of them tell nothing new.
-                Verdict::Hindered => hand.left = hand.left.saturating_sub(30),
-                Verdict::Wrong(_) if moot => {}
-                Verdict::Wrong(what) => return board.violation(format!("hand {number}: {what}")),
-            }
             hand.in_flight = None;
             hand.pause_ms()
         };
         fs.session().wire().sleep_ms(pause).await;
     }
+    let dirty = lock(&hand).unsynced.files();
+    for ino in dirty {
+        // What is lost by then was lost before: the tree is compared with what is there.
+        let _ = fs.fsync(ino).await;
+    }
+    let unsynced = !lock(&hand).unsynced.is_empty();
+    if unsynced && let Err(what) = resolve(&hand, &fs, &board, 0).await {
+        board.violation(format!("hand {}: {what}", lock(&hand).number));
+    }
 }
 
-/// Finds out whether the call in flight of a killed process took effect.
-async fn resolve(hand: &HandRef, fs: &Fs, board: &Board) -> Result<(), String> {
+/// True if the program was told that bytes are lost that it had written.
+fn is_told(action: &Action, answer: &Result<Answer>) -> bool {
+    matches!((action, answer), (Action::Fsync { .. }, Err(error)) if error.kind() == ErrorKind::Io)
+}
+
+/// `what` is wrong: unless bytes were held back and their session was given up, a promise is broken. `told`: the
+/// program knows of it already.
+async fn perhaps_lost((hand, told): (&HandRef, bool), fs: &Fs, board: &Board, what: String) -> std::result::Result<(), String> {
+    let (files, mut told) = (lock(hand).unsynced.files(), told);
+    for ino in files {
+        told |= fs.fsync(ino).await.is_err_and(|error| error.kind() == ErrorKind::Io);
+    }
+    if !told {
+        return Err(what);
+    }
+    board.note(|| format!("hand {}: a program was told that written bytes are lost", lock(hand).number));
+    resolve(hand, fs, board, 0).await
+}
+
+/// Finds out whether the call in flight of a killed process took effect, once `wait_ms` have passed.
+async fn resolve(hand: &HandRef, fs: &Fs, board: &Board, wait_ms: u64) -> std::result::Result<(), String> {
     let _quiet = board.quiet();
-    fs.session().wire().sleep_ms(AFTERMATH_MS).await;
-    let (before, action, mut rng) = {
+    fs.session().wire().sleep_ms(wait_ms).await;
+    let (mut before, action, mut rng, mut unsynced) = {
         let mut hand = lock(hand);
         hand.model.forget_nameless();
         hand.power_losses = board.power_losses();
-        (hand.model.clone(), hand.in_flight.take(), Rng::new(hand.rng.next_u64()))
+        let rng = Rng::new(hand.rng.next_u64());
+        (hand.model.clone(), hand.in_flight.take(), rng, std::mem::take(&mut hand.unsynced))
     };
     let number = lock(hand).number;
     let action = action.filter(Action::changes).filter(|action| before.expect(action).is_ok());
+    if let Some((action, ino)) = action.as_ref().and_then(|action| Some((action, action.ino()?))) {
+        let mut after = before.clone();
+        after.apply(action, Ino(0));
+        unsynced.reached(ino, &after);
+    }
+    if unsynced.adopt(fs, &mut before).await? {
+        board.did(Deed::HeldBackLost);
+    }
+    lock(hand).model = before.clone();
     let Some(action) = action else { return Inspector { fs, rng: &mut rng, rival: None }.compare(&before).await };
     let mut after = before.clone();
     after.apply(&action, made_by(fs, &action).await?);
@@ -137,7 +238,7 @@ async fn resolve(hand: &HandRef, fs: &Fs, board: &Board) -> Result<(), String> {
 }
 
 /// The inode that a creation made, if it did.
-async fn made_by(fs: &Fs, action: &Action) -> Result<Ino, String> {
+async fn made_by(fs: &Fs, action: &Action) -> std::result::Result<Ino, String> {
     let Action::Create { dir, name, .. } = action else { return Ok(Ino(0)) };
     match fs.lookup(*dir, name).await {
         Ok(found) => Ok(found.ino),

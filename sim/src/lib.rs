@@ -24,6 +24,7 @@ pub mod broken;
 pub mod compare;
 pub mod config;
 pub mod contest;
+pub mod deeds;
 pub mod executor;
 pub mod fsck;
 pub mod generate;
@@ -33,8 +34,10 @@ pub mod model;
 pub mod perform;
 pub mod points;
 pub mod queue;
+pub mod register;
 pub mod run;
 pub mod trace;
+pub mod unsynced;
 pub mod wire;
 pub mod world;
 

@@ -118,6 +118,16 @@ impl Model {
         }
     }
 
+    /// True if it is a regular file.
+    pub fn is_file(&self, ino: Ino) -> bool {
+        self.node(ino).is_some_and(|node| node.kind == FileType::File)
+    }
+
+    /// What a file holds, to be replaced.
+    pub fn content_mut(&mut self, ino: Ino) -> Option<&mut Content> {
+        self.nodes.get_mut(&ino).map(|node| &mut node.content)
+    }
+
     fn change(&mut self, ino: Ino) -> &mut Node {
         self.nodes.get_mut(&ino).expect("checked by expect() before apply()")
     }
@@ -145,7 +155,7 @@ impl Model {
                 node if node.kind == FileType::Symlink => Ok(Expect::Bytes(node.target.clone())),
                 _ => Err(vec![ErrorKind::Invalid]),
             },
-            Action::Close { ino } => self.get(*ino).map(|_| Expect::Done),
+            Action::Close { ino } | Action::Fsync { ino } => self.get(*ino).map(|_| Expect::Done),
             Action::SetXattr { .. }
             | Action::GetXattr { .. }
             | Action::ListXattr { .. }

@@ -33,17 +33,22 @@ pub async fn perform(fs: &Fs, action: &Action) -> Result<Answer> {
         Action::Readlink { ino } => Answer::Bytes(fs.readlink(ino).await?.into()),
         Action::Write { ino, off, data, append } => {
             let written = fs.write(ino, off, data, append, false).await?;
+            let held_back = written.attr.is_none();
             let attr = match written.attr {
                 Some(attr) => attr,
                 None => fs.getattr(ino).await?,
             };
-            Answer::Wrote(written.off, written.len, attr)
+            Answer::Wrote { off: written.off, attr, held_back }
         }
         Action::Read { ino, off, len } => Answer::Bytes(fs.read(ino, off, len).await?),
         Action::Truncate { ino, size } => set(fs, ino, SetAttr { size: Some(size), ..SetAttr::default() }).await?,
         Action::Chmod { ino, mode } => set(fs, ino, SetAttr { mode: Some(mode), ..SetAttr::default() }).await?,
         Action::Falloc { ino, off, len, mode, keep } => {
             Answer::Entry(ino, fs.fallocate(ino, off, len, mode, keep).await?)
+        }
+        Action::Fsync { ino } => {
+            fs.fsync(ino).await?;
+            Answer::Done
         }
         Action::Open { ino, truncate } => Answer::Entry(ino, fs.open(ino, truncate).await?),
         Action::Close { ino } => {
@@ -129,7 +134,7 @@ fn fits(expect: &Expect, answer: &Answer) -> std::result::Result<Ino, String> {
         (Expect::Look(look), Answer::Entry(_, attr)) => same(alike(look, &Look::of(attr))),
         (Expect::Bytes(a), Answer::Bytes(b)) if a == b => Ok(Ino(0)),
         (Expect::Bytes(a), Answer::Bytes(b)) => Err(difference(a, b)),
-        (Expect::Wrote { off, size }, Answer::Wrote(at, _, attr)) => same(off == at && *size == attr.size),
+        (Expect::Wrote { off, size }, Answer::Wrote { off: at, attr, .. }) => same(off == at && *size == attr.size),
         (Expect::Names(a), Answer::Names(b)) => {
             let mut found: Vec<_> = b.iter().map(|(name, ino, _)| (name.clone(), *ino)).collect();
             found.sort_unstable();

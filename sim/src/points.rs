@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::deeds::Deed;
+
 macro_rules! points {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// A gap between two steps of a protocol.
@@ -72,16 +74,18 @@ points! {
     DriveWriteNotAcked,
 }
 
-/// How often each point was passed and how often a host lost power there.
+/// How often each point was passed, how often a host lost power there, and how often each deed was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coverage {
     /// Per point, in the order of [`Point::ALL`]: passed, crashed.
     counts: Vec<(u64, u64)>,
+    /// Per deed, in the order of [`Deed::ALL`].
+    deeds: Vec<u64>,
 }
 
 impl Default for Coverage {
     fn default() -> Self {
-        Self { counts: vec![(0, 0); Point::ALL.len()] }
+        Self { counts: vec![(0, 0); Point::ALL.len()], deeds: vec![0; Deed::ALL.len()] }
     }
 }
 
@@ -98,17 +102,35 @@ impl Coverage {
         self.counts[point as usize].1 += 1;
     }
 
+    /// `deed` was done.
+    pub fn did(&mut self, deed: Deed) {
+        self.deeds[deed as usize] += 1;
+    }
+
+    /// How often it was.
+    pub fn times(&self, deed: Deed) -> u64 {
+        self.deeds[deed as usize]
+    }
+
     /// Adds another run.
     pub fn add(&mut self, other: &Self) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             mine.0 += theirs.0;
             mine.1 += theirs.1;
         }
+        for (mine, theirs) in self.deeds.iter_mut().zip(&other.deeds) {
+            *mine += theirs;
+        }
     }
 
     /// The points at which no host ever lost power.
     pub fn missed(&self) -> Vec<Point> {
         Point::ALL.iter().copied().filter(|point| self.counts[*point as usize].1 == 0).collect()
+    }
+
+    /// The deeds that were never done.
+    pub fn undone(&self) -> Vec<Deed> {
+        Deed::ALL.iter().copied().filter(|deed| self.times(*deed) == 0).collect()
     }
 
     /// A table for people.
@@ -118,6 +140,9 @@ impl Coverage {
             let (passed, crashed) = self.counts[*point as usize];
             // Writing to a string cannot fail.
             let _ = writeln!(out, "{:<28} {passed:>12} {crashed:>8}", format!("{point:?}"));
+        }
+        for deed in Deed::ALL {
+            let _ = writeln!(out, "{:<28} {:>12}", format!("{deed:?}"), self.times(*deed));
         }
         out
     }

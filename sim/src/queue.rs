@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::ids::{DriveId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::lease::Answer;
+use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 
 use crate::board::{Node, Slot};
@@ -16,6 +16,8 @@ pub enum Event {
     Request { to: PartitionId, term: Term, from: Node, request: Box<Request>, slot: Slot<Answer> },
     /// An answer of a partition arrives.
     Answer { from: PartitionId, learn: Option<(Node, Term)>, slot: Slot<Answer>, answer: Answer },
+    /// What a partition pushes arrives at a client.
+    Push(Push),
     /// A message of one partition arrives at another.
     Peer { from: PartitionId, to: PartitionId, message: Box<PeerMsg> },
     /// A request arrives at a drive.

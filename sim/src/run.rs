@@ -12,7 +12,7 @@ use braid_client::session::Patience;
 use braid_client::{Fs, Session};
 use braid_io::chance::Rng;
 
-use crate::board::{Board, Node};
+use crate::board::{Beside, Board, Node};
 use crate::config::SimConfig;
 use crate::contest::{self, Arena, ArenaRef};
 use crate::hand::{self, Hand, HandRef};
@@ -122,7 +122,16 @@ impl Run {
     pub fn mount(&mut self, node: Node) -> Fs {
         let patience = Patience { deadline_ms: DEADLINE_MS, attempt_ms: ATTEMPT_MS, ..Patience::default() };
         let (id, wire) = (self.world.new_client_id(), self.world.wire(node));
-        Fs::new(Session::with_patience(Arc::new(wire), id, patience), crate::FS, ROOT)
+        let session = Session::with_patience(Arc::new(wire), id, patience);
+        if self.world.config.leases && matches!(node, Node::Client(_)) {
+            self.world.spawn(node, Box::pin(session.keep_leases(None)));
+            let bytes = self.world.config.behind_bytes;
+            if bytes > 0 {
+                let beside = Beside { board: self.world.board.clone(), node };
+                return Fs::with_write_behind(session, crate::FS, ROOT, Arc::new(beside), bytes);
+            }
+        }
+        Fs::new(session, crate::FS, ROOT)
     }
 
     /// Runs `task` of `node` to its end in at most `limit_us`.
@@ -171,11 +180,12 @@ impl Run {
         let (tops, arena) = made.map_err(|error| format!("set-up: {error}"))?;
         self.arena = Some(arena);
         let config = self.world.config.clone();
+        let what = (config.is_scarce(), config.fills, config.behind_bytes > 0);
         let mut rng = Rng::new(config.seed ^ 0xBA5E);
         for (number, top) in tops.into_iter().enumerate() {
             let model = Model::new(top, ROOT, 0o755);
             let rng = Rng::new(rng.next_u64());
-            self.hands.push(Hand::new(number as u32, model, config.ops, config.is_scarce(), rng));
+            self.hands.push(Hand::new(number as u32, model, config.ops, what, rng));
         }
         self.clients = self.hands.chunks(hands as usize).map(<[_]>::to_vec).collect();
         Ok(())

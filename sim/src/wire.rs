@@ -1,10 +1,12 @@
 //! The client library's way out, into the simulated world.
 
-use braid_base::ids::{DriveId, PartitionId};
+use std::sync::Arc;
+
+use braid_base::ids::{ClientId, DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
-use braid_client::{BoxFuture, Wire};
+use braid_client::{BoxFuture, PushSink, Wire};
 
 use crate::board::{Board, Node, Sent, Slot};
 
@@ -49,6 +51,11 @@ impl Wire for SimWire {
         let slot = Slot::new();
         self.board.send(Sent::Partition(self.node, p, req, slot.clone()));
         Box::pin(slot)
+    }
+
+    fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {
+        self.board.listen(client, self.node, &to);
+        true
     }
 
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {

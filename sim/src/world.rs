@@ -11,10 +11,11 @@ mod net;
 mod rest;
 mod setup;
 mod store;
+mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{ClientId, DriveId, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
 
 use crate::board::{Board, Node, Sent};
@@ -84,6 +85,8 @@ pub struct World {
     /// Clients that may be killed.
     pub(crate) killable: Vec<u32>,
     pub(crate) life: u64,
+    /// Commits of clients that reached a partition.
+    pub(crate) commits: BTreeSet<OpId>,
 }
 
 impl World {
@@ -137,6 +140,7 @@ impl World {
     fn settle(&mut self) {
         loop {
             self.exec.run_ready(&mut self.rng);
+            self.board.take_deeds().into_iter().for_each(|deed| self.coverage.did(deed));
             let sent = self.board.take_sent();
             if sent.is_empty() {
                 return;
@@ -149,6 +153,7 @@ impl World {
         match sent {
             Sent::Partition(from, to, request, slot) => self.send_request(from, to, request, slot),
             Sent::Drive(from, to, op, slot) => self.send_drive(from, to, op, crate::queue::Back::Task(slot)),
+            Sent::Spawn(node, work) => self.exec.spawn(node, work.0),
             Sent::Sleep(until, slot) => self.queue.put(until, Event::Wake(slot)),
             Sent::JobDone(p, life, id, result) => self.job_done(p, life, id, result),
         }
@@ -165,6 +170,11 @@ impl World {
                 slot.fill(answer);
                 self.settle();
                 self.pass(Point::ReplyReceived, self.homes[&from]);
+            }
+            Event::Push(push) => {
+                if let Some((_, sink)) = self.board.listener(push.to) {
+                    sink.pushed(push);
+                }
             }
             Event::Peer { from, to, message } => self.peer(from, to, *message),
             Event::Drive { to, op, back } => self.drive_op(to, op, back),

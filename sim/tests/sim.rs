@@ -44,7 +44,11 @@ fn one_seed() {
         board.keep_lines(lines as usize);
     }
     let config = config(number("BRAID_SEED").unwrap_or(1));
+    let schedule = board.clone();
     let report = run_on(board, config).unwrap_or_else(|failure| panic!("{failure}"));
+    if number("BRAID_LINES").is_some() {
+        println!("{}", schedule.schedule());
+    }
     println!("{:?} {} s simulated, all on the drives: {}", report.counts, report.took_us / 1_000_000, report.destaged);
 }
 
@@ -96,4 +100,6 @@ fn many_seeds_and_every_crash_point() {
     let missed = total.missed();
     let broad = count >= SEEDS && number("BRAID_LIKE").is_none();
     assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
+    let undone = total.undone();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }

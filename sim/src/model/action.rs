@@ -31,6 +31,8 @@ pub enum Action {
     Write { ino: Ino, off: u64, data: Bytes, append: bool },
     /// Bytes out.
     Read { ino: Ino, off: u64, len: u64 },
+    /// What was written lasts from now on.
+    Fsync { ino: Ino },
     /// New length.
     Truncate { ino: Ino, size: u64 },
     /// Reserve, punch, zero.
@@ -106,8 +108,8 @@ pub enum Answer {
     Entry(Ino, Attr),
     /// Bytes.
     Bytes(Bytes),
-    /// Where a write began, how much of it, and the attributes after it.
-    Wrote(u64, u64, Attr),
+    /// Where a write began, the attributes after it, and whether its bytes are still with the client.
+    Wrote { off: u64, attr: Attr, held_back: bool },
     /// Names, inodes, attributes where asked for.
     Names(Vec<(Vec<u8>, Ino, Option<Attr>)>),
     /// Attribute names.
@@ -131,6 +133,7 @@ impl Action {
                 | Self::Read { .. }
                 | Self::GetXattr { .. }
                 | Self::ListXattr { .. }
+                | Self::Fsync { .. }
         )
     }
 
@@ -154,6 +157,7 @@ impl Action {
             | Self::Readlink { ino }
             | Self::Write { ino, .. }
             | Self::Read { ino, .. }
+            | Self::Fsync { ino }
             | Self::Truncate { ino, .. }
             | Self::Falloc { ino, .. }
             | Self::Chmod { ino, .. }

@@ -33,6 +33,11 @@ impl Content {
         }
     }
 
+    /// Bytes of the pages that hold something.
+    pub fn held(&self) -> u64 {
+        self.pages.len() as u64 * PAGE
+    }
+
     /// Makes `[from, to)` zero; the size stays.
     pub fn punch(&mut self, from: u64, to: u64) {
         let pages: Vec<u64> = self.pages.range(from / PAGE..=to.saturating_sub(1) / PAGE).map(|(n, _)| *n).collect();

@@ -1,6 +1,8 @@
 //! The audit: everything that was acknowledged is there, on every way to it.
 
-use braid_base::ids::PartitionId;
+use braid_base::Result;
+use braid_base::attr::FileType;
+use braid_base::ids::{Ino, PartitionId};
 use braid_client::Fs;
 use braid_io::chance::Rng;
 use braid_replica::kv::Kv;
@@ -12,14 +14,23 @@ use crate::fsck::{self, Part};
 use crate::hand;
 use crate::media::Drives;
 use crate::model::Model;
+use crate::perform::list;
 
 /// In peace everything staged is on the drives after this time, if there is room.
 const DESTAGE_MAX_US: u64 = 180_000_000;
+/// After everything is removed all room is free again within this time: drives are asked every ten minutes for shards
+/// that nobody knows, and packs that were never used are closed after two.
+const EMPTY_MAX_US: u64 = 1_500_000_000;
+/// It is looked at so often.
+const LOOK_US: u64 = 1_000_000;
+
+/// The words say what is wrong.
+type Answer<T> = std::result::Result<T, String>;
 
 impl Run {
     /// Compares all trees before and after everything is moved to the drives, checks the records against each
     /// other, compares again without as many drives as may be missing. True if everything could be moved.
-    pub(super) fn audit(&mut self) -> Result<bool, String> {
+    pub(super) fn audit(&mut self) -> Answer<bool> {
         self.world.power_cycle();
         self.compare("after the last power loss")?;
         self.finish_operations()?;
@@ -34,10 +45,30 @@ impl Run {
             self.world.note(|| format!("d{drive} is taken away"));
         }
         self.compare("without as many drives as may be missing")?;
+        self.empty()?;
         Ok(destaged)
     }
 
-    fn compare(&mut self, when: &str) -> Result<(), String> {
+    /// Removes everything: all room comes back, and nothing is left in any table.
+    fn empty(&mut self) -> Answer<()> {
+        self.world.note(|| "everything is removed".to_owned());
+        self.world.end_trouble();
+        let fs = self.mount(Node::Auditor);
+        let removed = self.wait("the removal", Node::Auditor, PEACE_MAX_US, remove_all(fs))?;
+        removed.map_err(|error| format!("everything is to be removed: {error}"))?;
+        self.finish_operations()?;
+        let end = self.world.now_us() + EMPTY_MAX_US;
+        while self.world.now_us() < end && !self.world.is_empty() {
+            self.world.run(LOOK_US, |_| false);
+            self.broken()?;
+        }
+        if !self.world.is_empty() {
+            return Err(format!("room did not come back after everything was removed: {}", self.world.status()));
+        }
+        self.fsck()
+    }
+
+    fn compare(&mut self, when: &str) -> Answer<()> {
         self.world.note(|| format!("compare {when}"));
         let fs = self.mount(Node::Auditor);
         let models: Vec<Model> = self
@@ -56,13 +87,13 @@ impl Run {
     }
 
     /// Waits until no partition owes another one anything.
-    fn finish_operations(&mut self) -> Result<(), String> {
+    fn finish_operations(&mut self) -> Answer<()> {
         let done = self.world.run(PEACE_MAX_US / 4, |world| world.is_finished());
         self.broken()?;
         if done { Ok(()) } else { Err("operations that span partitions do not come to an end in peace".to_owned()) }
     }
 
-    fn fsck(&mut self) -> Result<(), String> {
+    fn fsck(&mut self) -> Answer<()> {
         // Background work may be in the middle of something: everything proposed is to be in the views.
         self.world.run(2_000_000, |_| false);
         self.broken()?;
@@ -83,7 +114,30 @@ impl Run {
     }
 }
 
-async fn compare_all(fs: Fs, models: Vec<Model>, mut rng: Rng) -> Result<(), String> {
+/// All names below the root.
+async fn remove_all(fs: Fs) -> Result<()> {
+    let mut dirs: Vec<(Ino, Option<(Ino, Vec<u8>)>)> = vec![(fs.root(), None)];
+    while let Some((dir, name)) = dirs.last().cloned() {
+        let mut below = Vec::new();
+        for (entry, ino, attr) in list(&fs, dir, 64, true).await? {
+            if attr.is_some_and(|attr| attr.kind == FileType::Directory) {
+                below.push((ino, Some((dir, entry))));
+            } else {
+                fs.unlink(dir, &entry).await?;
+            }
+        }
+        if below.is_empty() {
+            if let Some((above, name)) = name {
+                fs.rmdir(above, &name).await?;
+            }
+            dirs.pop();
+        }
+        dirs.extend(below);
+    }
+    Ok(())
+}
+
+async fn compare_all(fs: Fs, models: Vec<Model>, mut rng: Rng) -> Answer<()> {
     let mut inspector = Inspector { fs: &fs, rng: &mut rng, rival: None };
     for (number, model) in models.iter().enumerate() {
         inspector.compare(model).await.map_err(|what| format!("hand {number}: {what}"))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::Request;
+use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
@@ -29,6 +29,7 @@ use super::store::{SimLog, SimStore, member, parse_segment, segment_name};
 use super::{CLUSTER, World};
 use crate::board::{Node, Sent, Slot};
 use crate::broken::Broken;
+use crate::deeds::Deed;
 use crate::points::Point;
 use crate::queue::{Back, Event};
 use crate::trace;
@@ -67,7 +68,8 @@ pub struct Host {
 pub struct SeatNode {
     /// The state machine.
     pub seat: Seat,
-    waiting: BTreeMap<Token, (Node, Slot<Answer>)>,
+    /// Who asked, and whether for a commit of what lies on the drives.
+    waiting: BTreeMap<Token, (Node, Slot<Answer>, bool)>,
     next: u64,
     batch_due: bool,
     /// What each disk I/O was for.
@@ -236,8 +238,10 @@ impl World {
         for effect in effects {
             let lost_power = match effect {
                 SeatEffect::Reply(token, answer) => self.reply(p, token, answer),
-                // Clients here have no sessions: nothing is pushed.
-                SeatEffect::Push(_) => false,
+                SeatEffect::Push(push) => {
+                    self.send_push(&push);
+                    false
+                }
                 SeatEffect::Peer(to, message) => self.peer_out(p, to, message),
                 SeatEffect::Drive(id, to, op) => {
                     let point = match &op {
@@ -245,6 +249,7 @@ impl World {
                         DriveOp::Drop { .. } => Some(Point::PackDeadLogged),
                         _ => None,
                     };
+                    self.watch_drive(p, &op);
                     let crashed = point.is_some_and(|point| self.pass(point, host));
                     if !crashed {
                         self.send_drive(Node::Host(host), to, op, Back::Seat(p, id));
@@ -268,11 +273,12 @@ impl World {
 
     fn reply(&mut self, p: PartitionId, token: Token, answer: Answer) -> bool {
         let (host, Some(node)) = self.seat(p) else { return true };
-        let Some((to, slot)) = node.waiting.remove(&token) else {
+        let Some((to, slot, commits)) = node.waiting.remove(&token) else {
             self.board.violation(format!("{p} answered request {token:?} twice"));
             return true;
         };
         let term = node.seat.term();
+        self.watch_answer(&answer, commits);
         if self.pass(Point::AppliedNotReplied, host) {
             return true;
         }
@@ -301,6 +307,7 @@ impl World {
             return true;
         }
         self.counts.moves += 1;
+        self.watch_move(p, &job);
         self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
         let life = self.hosts[host as usize].life;
         let board = self.board.clone();
@@ -464,9 +471,13 @@ impl World {
         };
         node.next += 1;
         let token = Token(node.next);
-        node.waiting.insert(token, (from, slot));
+        let commits = matches!(request.body, Op::CommitWrite { .. });
+        node.waiting.insert(token, (from, slot, commits));
         let term = if any_term { node.seat.term() } else { term };
         self.note(|| format!("{to} takes {}", request.op));
+        if commits && !self.commits.insert(request.op) {
+            self.coverage.did(Deed::CommitTwice);
+        }
         self.step(to, SeatEvent::Request(token, term, request));
         self.pass(Point::EntryNotSubmitted, host);
     }
@@ -574,7 +585,7 @@ impl World {
     /// Requests that were in the host when it lost power: some wires notice.
     pub(super) fn drop_seats(&mut self, host: u32) {
         let seats = std::mem::take(&mut self.hosts[host as usize].seats);
-        for (_, slot) in seats.into_values().flat_map(|node| node.waiting.into_values()) {
+        for (_, slot, _) in seats.into_values().flat_map(|node| node.waiting.into_values()) {
             self.perhaps_timed_out(slot);
         }
     }

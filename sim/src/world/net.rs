@@ -3,13 +3,14 @@
 use braid_base::ids::{DriveId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::lease::Answer;
+use braid_base::msg::lease::{Answer, Push, PushBody};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind};
 
 use super::World;
 use crate::board::{Node, Slot};
 use crate::config::Net;
+use crate::deeds::Deed;
 use crate::queue::{Back, Event};
 use crate::trace;
 
@@ -84,6 +85,21 @@ impl World {
                 self.note(|| format!("lost: answer to {to:?}"));
                 self.perhaps_timed_out(slot);
             }
+        }
+    }
+
+    /// Something that a partition pushes to a client leaves.
+    pub(super) fn send_push(&mut self, push: &Push) {
+        self.coverage.did(match push.body {
+            PushBody::Recall { .. } => Deed::Recalled,
+            PushBody::Evicted => Deed::GivenUp,
+            _ => Deed::CalledToReassert,
+        });
+        let Some((node, _)) = self.board.listener(push.to) else { return };
+        let at = if self.is_local(node, push.from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        self.note(|| format!("{} -> {node:?} x{} push {:?}", push.from, at.len(), push.body));
+        for at in at {
+            self.queue.put(at, Event::Push(push.clone()));
         }
     }
 

@@ -10,7 +10,7 @@ use braid_replica::log::LogIdent;
 use braid_replica::log::recover::{Expect, recover};
 use braid_replica::{Applied, Kv};
 
-use super::{CLUSTER, DriveNode, World};
+use super::{CLUSTER, DriveNode, SeatNode, World};
 use crate::board::Node;
 
 impl World {
@@ -35,6 +35,24 @@ impl World {
             .iter_mut()
             .flat_map(|host| host.seats.values_mut())
             .all(|node| node.seat.partition().oldest_stage().is_none())
+    }
+
+    /// True if no file data is left, no pack, and each drive that never lied has all its slots free.
+    pub fn is_empty(&mut self) -> bool {
+        let bad = self.config.faults.bad_drives.clone();
+        let free = self.drives.iter().enumerate().all(|(id, drive)| {
+            let all = |target: &braid_drive::Target| target.stat().free == target.stat().slots;
+            bad.contains(&(id as u32)) || drive.target.as_ref().is_some_and(all)
+        });
+        let seats = self.hosts.iter_mut().flat_map(|host| host.seats.values_mut());
+        // A drive that lies may never confirm that a shard is gone.
+        let none = |node: &mut SeatNode| {
+            let status = node.seat.partition().state_mut().data_status();
+            let packs = status.creating + status.open + status.sealed;
+            let dead = if bad.is_empty() { status.dead } else { 0 };
+            packs + dead + status.orphans == 0 && status.staged_bytes + status.used_bytes + status.live_bytes == 0
+        };
+        free && seats.map(none).all(|none| none)
     }
 
     /// Packs, moves and free slots, for people.

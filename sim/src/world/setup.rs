@@ -1,6 +1,6 @@
 //! A new cluster: formatted drives, empty logs, everything running.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
 use braid_base::ids::{DriveId, PartitionId};
@@ -45,6 +45,7 @@ impl World {
             dying: Vec::new(),
             killable: Vec::new(),
             life: 0,
+            commits: BTreeSet::new(),
         };
         for host in 0..hosts {
             world.restart(host);

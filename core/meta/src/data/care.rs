@@ -310,14 +310,16 @@ fn dropped(s: &mut State, id: PackId, shard: u8) {
     }
 }
 
-/// Asks every drive for its space and its shards now and then, once there is anything to place.
+/// Asks every drive for its space now and then while there is anything to place, and for its shards once there was:
+/// also when all is removed, a slot that nobody knows of comes back.
 fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
     let (now, packs) = (t.now.mono_ms, &mut s.data.packs);
-    if packs.table.is_empty() && s.data.stage.bytes() == 0 {
+    let idle = packs.table.is_empty() && s.data.stage.bytes() == 0;
+    if idle && packs.newest == 0 {
         return;
     }
     let usable = packs.drives.usable().to_vec();
-    if now >= packs.drives.stat_due_ms {
+    if now >= packs.drives.stat_due_ms && !idle {
         packs.drives.stat_due_ms = now + STAT_MS;
         for drive in usable.iter().copied() {
             let call = packs.drives.ask(Call::Stat { drive });

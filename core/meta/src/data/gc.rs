@@ -2,7 +2,7 @@
 //!
 //! The rest is done by others: the move is an ordinary one, the emptied pack is found by its count.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
 use braid_base::ids::PackId;
@@ -33,6 +33,8 @@ const WORTH_LAST_PERCENT: u64 = 97;
 const VICTIMS_MAX: usize = 4;
 /// Packs that are emptied together are in use to about the same share, per cent.
 const VICTIMS_SPAN_PERCENT: u64 = 10;
+/// Packs that are looked through before some are taken, at most.
+const LOOKS_MAX: usize = 8;
 /// Chunks looked for at a time: more than one move takes.
 const CHUNKS_AT_ONCE: usize = 128;
 
@@ -43,6 +45,9 @@ pub(crate) struct Gc {
     victims: Vec<PackId>,
     /// Hints before this one name chunks that no longer refer to the first victim.
     next: Option<Vec<u8>>,
+    /// Packs that hold few bytes in many blocks: how many bytes they held when they were looked through, and so many
+    /// blocks at least. Nothing comes of copying them until they hold less.
+    dense: BTreeMap<PackId, (u64, u64)>,
 }
 
 /// True if garbage is collected before anything else is moved: little is free, or only what is kept for this.
@@ -54,7 +59,7 @@ pub(crate) fn urgent(s: &State) -> bool {
 /// The next chunks to move out of the victims; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     let Some(worth) = worth(s, t.now.mono_ms) else {
-        s.data.gc = Gc::default();
+        s.data.gc = Gc { dense: std::mem::take(&mut s.data.gc.dense), ..Gc::default() };
         return Ok(None);
     };
     let table = &s.data.packs.table;
@@ -63,7 +68,7 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     let first = s.data.gc.victims.first().copied();
     s.data.gc.victims.retain(sealed);
     if s.data.gc.victims.is_empty() {
-        s.data.gc.victims = pick(s, worth);
+        s.data.gc.victims = pick(t, s, worth)?;
     }
     if s.data.gc.victims.first().copied() != first {
         s.data.gc.next = None;
@@ -120,20 +125,67 @@ fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool
 
 /// The sealed packs with the least share in use, if it is at most `worth` per cent: as many as there is room for what
 /// is copied before the first of them is empty.
-fn pick(s: &State, worth: u64) -> Vec<PackId> {
+///
+/// Bytes choose, blocks decide: what is copied takes whole blocks, so a pack full of small files or of the ends of
+/// files would take as much room again, for ever.
+fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
     let packs = &s.data.packs;
-    let share = |pack: &Pack| {
-        let whole = u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks) * BLOCK as u64;
-        pack.rec.live_upper * 100 / whole.max(1)
-    };
-    let candidates = packs.table.iter().filter_map(|(id, pack)| {
-        let sealed = matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0;
-        Some((share(pack), *id)).filter(|(share, _)| sealed && *share <= worth)
-    });
-    let mut found: Vec<(u64, PackId)> = candidates.collect();
+    let whole = |pack: &Pack| u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks);
+    let mut found: Vec<(u64, PackId, u64, u64)> = Vec::new();
+    for (id, pack) in packs.table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. })) {
+        let (live, blocks) = (pack.rec.live_upper, whole(pack).max(1));
+        let share = live * 100 / (blocks * BLOCK as u64);
+        if live > 0 && share <= worth {
+            found.push((share, *id, live, blocks));
+        }
+    }
     found.sort_unstable();
-    let most = found.first().map_or(0, |(least, _)| least + VICTIMS_SPAN_PERCENT);
     let room = packs.drives.free_packs(s.config.data + s.config.parity) / 2;
     let count = room.clamp(1, VICTIMS_MAX);
-    found.into_iter().take_while(|(share, _)| *share <= most).take(count).map(|(_, id)| id).collect()
+    let (mut victims, mut most, mut looked) = (Vec::new(), u64::MAX, 0);
+    for (share, id, live, blocks) in found {
+        let is_dense = |(then, held): &(u64, u64)| *then == live && held * 100 > blocks * worth;
+        if s.data.gc.dense.get(&id).is_some_and(is_dense) {
+            continue;
+        }
+        if victims.len() == count || share > most || looked == LOOKS_MAX {
+            break;
+        }
+        looked += 1;
+        let held = occupied(t, s, id, blocks * worth / 100)?;
+        if held * 100 > blocks * worth {
+            s.data.gc.dense.insert(id, (live, held));
+            continue;
+        }
+        most = most.min(share + VICTIMS_SPAN_PERCENT);
+        victims.push(id);
+    }
+    let table = &s.data.packs.table;
+    s.data.gc.dense.retain(|id, _| table.contains_key(id));
+    Ok(victims)
+}
+
+/// Blocks of files that lie in a pack with at least one byte; not counted any further once they are more than `most`.
+fn occupied(t: &Txn<'_>, s: &State, id: PackId, most: u64) -> Result<u64> {
+    let prefix = keys::hints(t.partition, id);
+    let (mut next, mut seen, mut blocks) = (Some(prefix.clone()), BTreeSet::new(), 0);
+    while let Some(from) = next.filter(|_| blocks <= most) {
+        let (hints, more) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+        for (_, file, chunk) in hints {
+            let chunk = file.chunk(chunk);
+            if blocks > most || !seen.insert(chunk) {
+                continue;
+            }
+            let cuts = remap::cuts(t, s, file)?;
+            let mut held = BTreeSet::new();
+            for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+                if matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == id) {
+                    held.extend(extent.off / BLOCK as u32..=(extent.off + extent.len - 1) / BLOCK as u32);
+                }
+            }
+            blocks += held.len() as u64;
+        }
+        next = more;
+    }
+    Ok(blocks)
 }

@@ -7,6 +7,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 #[cfg(feature = "broken")]
 use crate::data::Mutation;
+use crate::data::gc;
 use crate::data::packs::Life;
 use crate::data::stage::StageLimits;
 use crate::state::State;
@@ -38,6 +39,10 @@ pub struct DataStatus {
     pub moves: usize,
     /// Writes that wait for room in the stage.
     pub held: usize,
+    /// Garbage is collected before anything else is moved.
+    pub gc_urgent: bool,
+    /// No slots are left but those that only garbage collection takes.
+    pub only_reserve: bool,
 }
 
 impl State {
@@ -51,6 +56,8 @@ impl State {
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),
+            gc_urgent: gc::urgent(self),
+            only_reserve: !data.packs.drives.have_room(self.config.parity),
             ..DataStatus::default()
         };
         for pack in data.packs.table.values() {

@@ -1,0 +1,55 @@
+//! What must have happened over many seeds, lest the simulator prove nothing about it.
+
+macro_rules! deeds {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// Something that the parts of a cluster do only when they are driven to it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Deed {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Deed {
+            /// All of them.
+            pub const ALL: &'static [Deed] = &[$(Deed::$name,)*];
+        }
+    };
+}
+
+deeds! {
+    /// A move that collects garbage began.
+    GcMoved,
+    /// One began because little was free.
+    GcUrgent,
+    /// Staged bytes were moved while writes waited for room or while garbage had to be collected first.
+    DestagePressed,
+    /// A pack was opened in slots that only garbage collection may take.
+    ReserveUsed,
+    /// A partition answered that there is no room.
+    NoSpace,
+    /// A name or bytes were removed by a program that had just been told so.
+    RemovedWhenFull,
+    /// A range was lent to a client.
+    Lent,
+    /// A client's commit was taken.
+    Committed,
+    /// A client's commit came when its range was not lent to it any more.
+    CommitRefused,
+    /// A commit reached a partition twice.
+    CommitTwice,
+    /// A client was killed while it had ranges or bytes on their way.
+    WriterKilled,
+    /// A partition asked a client to give a lease back.
+    Recalled,
+    /// A partition asked a client what it holds, after a change of primary.
+    CalledToReassert,
+    /// A partition gave a client up that had fallen silent or was dead.
+    GivenUp,
+    /// A lock was taken that another client had before.
+    LockPassed,
+    /// Somebody read what another client had written.
+    SharedRead,
+    /// A write was answered before it reached the cluster.
+    HeldBack,
+    /// Bytes that were held back were lost with their client.
+    HeldBackLost,
+}

@@ -1,0 +1,261 @@
+//! One file that all clients read and write: whoever reads sees what was last acknowledged to anybody, and a lock has
+//! one holder.
+//!
+//! The file holds a version number, again and again over its first bytes. A writer takes the lock, reads the version,
+//! writes the next one over it, gives the lock back. Only clients with sessions take part: what a dead client locked
+//! or has on its way ends with its session.
+
+use std::future::{pending, ready};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use braid_base::ErrorKind;
+use braid_base::ids::{ClientId, FsId, Ino, PartitionId};
+use braid_base::msg::fs::{LockKind, LockSpec};
+use braid_base::msg::lease::LeaseKind;
+use braid_client::fs::Written;
+use braid_client::leases::Holder;
+use braid_client::{BoxFuture, Fs, Session};
+use braid_io::chance::Rng;
+use bytes::Bytes;
+
+use crate::board::Board;
+use crate::contest::{Arena, ArenaRef, lock};
+use crate::deeds::Deed;
+
+/// Longest record: long enough to be held back or to go straight to the drives.
+const LONG: usize = 640 << 10;
+/// Bytes of a short one.
+const SHORT: usize = 4096;
+/// The owner of all locks: clients differ.
+const OWNER: u64 = 7;
+
+/// Hears when a client's session is given up: what it held back is lost then.
+#[derive(Default)]
+pub struct Losses(AtomicU64);
+
+impl Losses {
+    /// Those of the client of `fs`, from now on.
+    pub fn of(fs: &Fs) -> Arc<Self> {
+        let losses = Arc::new(Self::default());
+        if let Some(leases) = fs.session().leases() {
+            let holder: Weak<dyn Holder> = Arc::downgrade(&losses) as Weak<dyn Holder>;
+            leases.add_holder(holder);
+        }
+        losses
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Holder for Losses {
+    fn flush(&self, _: FsId, _: Ino, _: Option<LeaseKind>) -> BoxFuture<()> {
+        Box::pin(ready(()))
+    }
+
+    fn forget(&self, _: FsId, _: Ino, _: &[Vec<u8>]) {}
+
+    fn forgotten(&self) -> BoxFuture<()> {
+        Box::pin(ready(()))
+    }
+
+    fn lost(&self, _: PartitionId) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A version that is with its writer, who had lost so many sessions when it was written.
+#[derive(Clone)]
+struct HeldBack {
+    version: u64,
+    session: Weak<Session>,
+    losses: Arc<Losses>,
+    lost: u64,
+}
+
+impl HeldBack {
+    fn counts(&self, ino: Ino) -> bool {
+        counts(&self.session, ino) && self.losses.count() == self.lost
+    }
+}
+
+/// What is known of the file.
+#[derive(Default)]
+pub struct Register {
+    /// The file.
+    pub ino: Ino,
+    /// The last version that anybody tried to write.
+    tried: u64,
+    /// The last one that must be there.
+    acked: u64,
+    /// A later one that must be there as long as its writer lives and was not given up.
+    held_back: Option<HeldBack>,
+    /// The count of changes of the file after the last acknowledged write.
+    change: u64,
+    /// Who believes to have the lock.
+    holder: Option<Weak<Session>>,
+    /// Who had it last, and who wrote last.
+    last: (Option<ClientId>, Option<ClientId>),
+}
+
+/// The session lives and counts on what it has in the partition of `ino`.
+fn counts(session: &Weak<Session>, ino: Ino) -> bool {
+    session.upgrade().is_some_and(|session| session.leases().is_some_and(|leases| leases.may_hold(ino)))
+}
+
+impl Register {
+    /// An empty file.
+    pub fn of(ino: Ino) -> Self {
+        Self { ino, ..Self::default() }
+    }
+
+    /// What a read that begins now must at least see, and whose life that hangs on.
+    fn floor(&self) -> (u64, Option<HeldBack>) {
+        match &self.held_back {
+            Some(held) if held.version > self.acked && held.counts(self.ino) => (held.version, Some(held.clone())),
+            _ => (self.acked, None),
+        }
+    }
+}
+
+fn spec(kind: LockKind) -> LockSpec {
+    LockSpec { owner: OWNER, pid: 1, start: 0, end: u64::MAX, kind, flock: false }
+}
+
+/// The version in `bytes`; words that differ are a torn read.
+fn version_of(bytes: &[u8]) -> Result<u64, String> {
+    let (words, rest) = bytes.as_chunks::<8>();
+    let first = words.first().map_or(0, |word| u64::from_le_bytes(*word));
+    match words.iter().position(|word| u64::from_le_bytes(*word) != first) {
+        Some(at) if rest.is_empty() => Err(format!("of version {first}, and another one at word {at}")),
+        _ => Ok(first),
+    }
+}
+
+/// Reads and checks. `None`: the world was in the way.
+async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, String> {
+    let (ino, (floor, hangs_on), change) = {
+        let arena = lock(arena);
+        (arena.register.ino, arena.register.floor(), arena.register.change)
+    };
+    let attr = match fs.getattr(ino).await {
+        Ok(attr) => attr,
+        Err(error) if error.kind() == ErrorKind::Io => return Ok(None),
+        Err(error) => return Err(format!("stat of the shared file: {error}")),
+    };
+    if attr.change < change {
+        return Err(format!("the shared file was changed {change} times, and somebody sees {}", attr.change));
+    }
+    let found = match fs.read(ino, 0, SHORT as u64).await {
+        Ok(bytes) => version_of(&bytes).map_err(|what| format!("a read of the shared file is torn: {what}"))?,
+        Err(error) if error.kind() == ErrorKind::Io => return Ok(None),
+        Err(error) => return Err(format!("read of the shared file: {error}")),
+    };
+    let register = &lock(arena).register;
+    let floor = if hangs_on.is_some_and(|held| !held.counts(ino)) { register.acked.min(floor) } else { floor };
+    if found < floor || found > register.tried {
+        let tried = register.tried;
+        return Err(format!("the shared file has versions {floor} to {tried}, and somebody reads {found}"));
+    }
+    if found > 0 && register.last.1 != Some(fs.session().client()) {
+        board.did(Deed::SharedRead);
+    }
+    Ok(Some(found))
+}
+
+/// Looks at the file.
+pub async fn look(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<(), String> {
+    read(arena, fs, board).await.map(drop)
+}
+
+/// Writes the next version under the lock.
+pub async fn write(
+    arena: &ArenaRef,
+    (fs, losses): (&Fs, &Arc<Losses>),
+    board: &Board,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let (ino, me) = (lock(arena).register.ino, fs.session().client());
+    match fs.lock_wait(ino, spec(LockKind::Write), pending()).await {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
+        Err(error) => return Err(format!("lock of the shared file: {error}")),
+    }
+    taken(&mut lock(arena), fs, board)?;
+    let now = read(arena, fs, board).await?;
+    if now.is_some() {
+        change(arena, (fs, losses), board, rng).await?;
+    }
+    {
+        let register = &mut lock(arena).register;
+        let mine = register.holder.as_ref().is_some_and(|holder| holder.ptr_eq(&Arc::downgrade(fs.session())));
+        if mine {
+            register.holder = None;
+        }
+    }
+    match fs.lock(ino, spec(LockKind::Unlock)).await {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::Io => Ok(()),
+        Err(error) => Err(format!("client {me} gives the lock of the shared file back: {error}")),
+    }
+}
+
+fn taken(arena: &mut Arena, fs: &Fs, board: &Board) -> Result<(), String> {
+    let (register, me) = (&mut arena.register, fs.session().client());
+    if let Some(holder) = register.holder.take().filter(|holder| counts(holder, register.ino)) {
+        let other = holder.upgrade().map(|session| session.client());
+        return Err(format!("client {me} has the lock of the shared file, and {other:?} has it, too"));
+    }
+    if register.last.0.replace(me).is_some_and(|before| before != me) {
+        board.did(Deed::LockPassed);
+    }
+    register.holder = Some(Arc::downgrade(fs.session()));
+    Ok(())
+}
+
+async fn change(
+    arena: &ArenaRef,
+    (fs, losses): (&Fs, &Arc<Losses>),
+    board: &Board,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let lost = losses.count();
+    let (ino, version) = {
+        let register = &mut lock(arena).register;
+        register.tried += 1;
+        (register.ino, register.tried)
+    };
+    let len = if rng.chance(1, 3) { LONG } else { SHORT };
+    let words = Bytes::from(version.to_le_bytes().repeat(len / 8));
+    board.note(|| format!("client {} writes version {version}, {len} bytes", fs.session().client()));
+    let written = match fs.write(ino, 0, words, false, false).await {
+        Ok(written) => written,
+        Err(error) if matches!(error.kind(), ErrorKind::NoSpace | ErrorKind::Io) => return Ok(()),
+        Err(error) => return Err(format!("write to the shared file: {error}")),
+    };
+    let held = HeldBack { version, session: Arc::downgrade(fs.session()), losses: losses.clone(), lost };
+    settled(arena, fs, board, held, &written);
+    if written.attr.is_none() && rng.chance(1, 2) && fs.fsync(ino).await.is_ok() {
+        let register = &mut lock(arena).register;
+        register.acked = register.acked.max(version);
+    }
+    Ok(())
+}
+
+/// The write was answered.
+fn settled(arena: &ArenaRef, fs: &Fs, board: &Board, held: HeldBack, written: &Written) {
+    let register = &mut lock(arena).register;
+    register.last.1 = Some(fs.session().client());
+    match &written.attr {
+        Some(attr) => {
+            register.acked = register.acked.max(held.version);
+            register.change = register.change.max(attr.change);
+        }
+        None => {
+            board.did(Deed::HeldBack);
+            register.held_back = Some(held);
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Files of which bytes may be held back: what they may look like when their client dies or is given up.
+
+use std::collections::BTreeMap;
+
+use braid_base::{Error, ErrorKind};
+use braid_base::ids::Ino;
+use braid_client::Fs;
+
+use crate::model::{Action, Answer, Content, Model};
+
+/// States of one file that are kept; then it is time for an `fsync`.
+const STATES_MAX: usize = 5;
+/// Bytes compared at a time.
+const STEP: u64 = 256 << 10;
+/// Pause after a read that failed for reasons of the world, milliseconds, and how often it is tried.
+const PAUSE_MS: u64 = 2_000;
+const TRIES: u32 = 40;
+
+/// All states of such files since they were last known to be on the drives.
+#[derive(Default)]
+pub struct Unsynced(BTreeMap<Ino, Vec<Content>>);
+
+impl Unsynced {
+    /// True if nothing is in doubt.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// A file that ought to be synced.
+    pub fn crowded(&self) -> Option<Ino> {
+        self.0.iter().find(|(_, states)| states.len() > STATES_MAX).map(|(ino, _)| *ino)
+    }
+
+    /// All files in doubt.
+    pub fn files(&self) -> Vec<Ino> {
+        self.0.keys().copied().collect()
+    }
+
+    /// `action` was answered; `before` and `after` it the files look so.
+    pub fn answered(&mut self, action: &Action, answer: &Answer, before: Option<Content>, after: &Model) {
+        let Some(ino) = action.ino() else { return };
+        match (action, answer) {
+            (Action::Fsync { .. }, _) => {
+                self.0.remove(&ino);
+            }
+            (_, Answer::Wrote { held_back: true, .. }) => {
+                self.0.entry(ino).or_insert_with(|| before.into_iter().collect());
+            }
+            _ => {}
+        }
+        self.reached(ino, after);
+        self.0.retain(|ino, _| after.node(*ino).is_some());
+    }
+
+    /// The file came to look so, or may have.
+    pub fn reached(&mut self, ino: Ino, after: &Model) {
+        if let (Some(states), Some(node)) = (self.0.get_mut(&ino), after.node(ino))
+            && states.last() != Some(&node.content)
+        {
+            states.push(node.content.clone());
+        }
+    }
+
+    /// Reads all these files: each byte must be that of one of the states. `model` then says what was found. True if
+    /// something was lost.
+    pub async fn adopt(&mut self, fs: &Fs, model: &mut Model) -> Result<bool, String> {
+        let mut lost = false;
+        for (ino, states) in std::mem::take(&mut self.0) {
+            let Some(content) = model.content_mut(ino) else { continue };
+            // A file that is gone holds nothing: the tree says whether it may be.
+            let Some(found) = found(fs, ino, &states).await? else { continue };
+            lost |= states.last() != Some(&found);
+            *content = found;
+        }
+        Ok(lost)
+    }
+}
+
+async fn found(fs: &Fs, ino: Ino, states: &[Content]) -> Result<Option<Content>, String> {
+    let gone = |kind| matches!(kind, ErrorKind::Stale | ErrorKind::NotFound);
+    let size = match again(fs, ino, async || fs.getattr(ino).await.map(|attr| attr.size)).await {
+        Ok(size) => size,
+        Err(error) if gone(error.kind()) => return Ok(None),
+        Err(error) => return Err(format!("stat of {ino}: {error}")),
+    };
+    let sizes = states.iter().map(|state| state.size);
+    if size > sizes.clone().max().unwrap_or(0) || size < sizes.min().unwrap_or(0) {
+        return Err(format!("{ino} has {size} bytes, and never had"));
+    }
+    let mut found = Content::default();
+    found.resize(size);
+    let mut ranges: Vec<(u64, u64)> = states.iter().flat_map(|state| state.ranges(None)).collect();
+    ranges.sort_unstable();
+    let mut at = 0;
+    for (from, to) in ranges {
+        at = from.max(at);
+        while at < to.min(size) {
+            let len = STEP.min(to.min(size) - at);
+            let bytes = again(fs, ino, async || fs.read(ino, at, len).await).await;
+            let bytes = bytes.map_err(|error| format!("read of {ino}: {error}"))?;
+            let may: Vec<Vec<u8>> = states
+                .iter()
+                .map(|state| {
+                    let mut bytes = state.read(at, len);
+                    bytes.resize(len as usize, 0);
+                    bytes
+                })
+                .collect();
+            let wrong = (0..bytes.len()).find(|i| may.iter().all(|state| state[*i] != bytes[*i]));
+            if bytes.len() as u64 != len || wrong.is_some() {
+                let n = states.len();
+                return Err(format!("{ino} at {at}: byte {wrong:?} is in none of the {n} states since its last fsync"));
+            }
+            found.write(at, &bytes);
+            at += len;
+        }
+    }
+    Ok(Some(found))
+}
+
+/// Repeats while the world is in the way.
+async fn again<T>(fs: &Fs, ino: Ino, look: impl AsyncFn() -> braid_base::Result<T>) -> braid_base::Result<T> {
+    for _ in 0..TRIES {
+        match look().await {
+            Err(error) if error.kind() == ErrorKind::Io => fs.session().wire().sleep_ms(PAUSE_MS).await,
+            result => return result,
+        }
+    }
+    Err(Error::new(ErrorKind::Io, format!("{ino} cannot be looked at, however often it is tried")))
+}
