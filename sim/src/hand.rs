@@ -6,9 +6,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use braid_base::{ErrorKind, Result};
 use braid_base::ids::Ino;
 use braid_base::limits::HELD_MS_MAX;
+use braid_base::{ErrorKind, Result};
 use braid_client::Fs;
 use braid_io::chance::Rng;
 
@@ -54,7 +54,13 @@ pub type HandRef = Arc<Mutex<Hand>>;
 
 impl Hand {
     /// A program that will make `calls` calls below `top`.
-    pub fn new(number: u32, model: Model, calls: u32, (scarce, fills, behind): (bool, bool, bool), rng: Rng) -> HandRef {
+    pub fn new(
+        number: u32,
+        model: Model,
+        calls: u32,
+        (scarce, fills, behind): (bool, bool, bool),
+        rng: Rng,
+    ) -> HandRef {
         let (in_flight, left, full, power_losses) = (None, calls, 0, 0);
         Arc::new(Mutex::new(Self {
             number,
@@ -185,7 +191,12 @@ fn is_told(action: &Action, answer: &Result<Answer>) -> bool {
 
 /// `what` is wrong: unless bytes were held back and their session was given up, a promise is broken. `told`: the
 /// program knows of it already.
-async fn perhaps_lost((hand, told): (&HandRef, bool), fs: &Fs, board: &Board, what: String) -> std::result::Result<(), String> {
+async fn perhaps_lost(
+    (hand, told): (&HandRef, bool),
+    fs: &Fs,
+    board: &Board,
+    what: String,
+) -> std::result::Result<(), String> {
     let (files, mut told) = (lock(hand).unsynced.files(), told);
     for ino in files {
         told |= fs.fsync(ino).await.is_err_and(|error| error.kind() == ErrorKind::Io);

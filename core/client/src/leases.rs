@@ -5,6 +5,7 @@
 
 mod cache;
 mod core;
+mod kept;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

@@ -5,16 +5,17 @@
 //! the partition says that the session still lives. A higher term than known means a new primary: shared leases are
 //! forgotten, exclusive ones, opens and locks are asserted again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
 use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
-use braid_base::msg::fs::{LockKind, LockSpec, Op, RenameMode, Reply};
+use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 use braid_base::{ErrorKind, Result};
 
 use super::cache::{Cache, Key, Seen};
+use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
 const RETRY_MS: u64 = 1_000;
@@ -111,8 +112,7 @@ pub struct Core {
     home: Option<HostId>,
     parts: Vec<Part>,
     cache: Cache,
-    opens: BTreeMap<Key, u32>,
-    locks: BTreeMap<Key, Vec<LockSpec>>,
+    kept: Kept,
     doubt_until: u64,
     mutation: Option<CoreMutation>,
 }
@@ -136,8 +136,7 @@ impl Core {
             home,
             parts,
             cache: Cache::new(partitions),
-            opens: BTreeMap::new(),
-            locks: BTreeMap::new(),
+            kept: Kept::default(),
             doubt_until: 0,
             mutation: None,
         }
@@ -318,14 +317,11 @@ impl Core {
     fn holdings(&mut self, p: PartitionId) -> Holdings {
         let partitions = self.parts.len() as u16;
         let here = |key: &Key| key.1.partition(partitions) == p;
-        let opens = self.opens.iter().filter(|(key, _)| here(key)).map(|(key, count)| (key.0, key.1, *count));
-        let locks = self.locks.iter().filter(|(key, _)| here(key));
-        let locks = locks.flat_map(|(key, locks)| locks.iter().map(|lock| (key.0, key.1, *lock)));
         let writes = self.cache.keys_of(p).into_iter().filter_map(|key| {
             let node = self.cache.node(key)?;
             (node.kind == LeaseKind::Exclusive).then_some((key.0, key.1, node.seq))
         });
-        Holdings { opens: opens.collect(), writes: writes.collect(), locks: locks.collect() }
+        Holdings { opens: self.kept.opens(here), writes: writes.collect(), locks: self.kept.locks(here) }
     }
 
     /// A higher term: what was read may be changed as soon as the new primary has heard of us.
@@ -358,8 +354,15 @@ impl Core {
             out.push(Effect::Forget { fs, ino, names });
         }
         let partitions = self.parts.len() as u16;
-        self.opens.retain(|key, _| key.1.partition(partitions) != p);
-        self.locks.retain(|key, _| key.1.partition(partitions) != p);
+        self.kept.forget(|key| key.1.partition(partitions) == p);
+    }
+
+    /// The client left.
+    fn ended(&mut self, p: PartitionId) {
+        if self.part(p).phase != Phase::Idle {
+            self.lose(p, &mut Vec::new());
+        }
+        self.part(p).wanted = false;
     }
 
     fn forget_shared(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
@@ -480,7 +483,10 @@ impl Core {
             self.saw_term(p, answer.term, out);
         }
         self.lost_if(p, session, answer, out);
-        self.count(p, fs, op, &answer.result);
+        self.kept.count(fs, op, &answer.result);
+        if matches!((op, &answer.result), (Op::EndSession, Ok(_))) {
+            self.ended(p);
+        }
         let is_current = self.is_of(p, session) && self.part(p).phase == Phase::Live;
         let of_session = is_current || (self.mutation == Some(CoreMutation::StaleSession) && session > 0);
         let of_term = answer.term == self.part(p).term || self.mutation == Some(CoreMutation::StaleTerm);
@@ -556,68 +562,6 @@ impl Core {
             _ => {}
         }
     }
-
-    /// Keeps count of open references and locks, to assert them again.
-    fn count(&mut self, p: PartitionId, fs: FsId, op: &Op, result: &Result<Reply>) {
-        let Ok(reply) = result else { return };
-        match (op, reply) {
-            (Op::Open { ino, .. }, _) => *self.opens.entry((fs, *ino)).or_default() += 1,
-            (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
-                *self.opens.entry((fs, *ino)).or_default() += 1;
-            }
-            (Op::Close { ino }, _) => {
-                if let Some(count) = self.opens.get_mut(&(fs, *ino)) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.opens.remove(&(fs, *ino));
-                    }
-                }
-            }
-            (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),
-            (Op::UnlockOwner { ino, owner, flock }, _) => {
-                let whole =
-                    LockSpec { owner: *owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlock, flock: *flock };
-                self.locked((fs, *ino), whole);
-            }
-            (Op::EndSession, _) => {
-                if self.part(p).phase != Phase::Idle {
-                    self.lose(p, &mut Vec::new());
-                }
-                self.part(p).wanted = false;
-            }
-            _ => {}
-        }
-    }
-
-    /// A lock call replaces what its owner held in that range; what touches and is of one kind is one lock.
-    fn locked(&mut self, key: Key, lock: LockSpec) {
-        let mut lock = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
-        let list = self.locks.entry(key).or_default();
-        for old in std::mem::take(list) {
-            let is_own = old.owner == lock.owner && old.flock == lock.flock;
-            let touches = old.start <= lock.end.saturating_add(1) && lock.start <= old.end.saturating_add(1);
-            if is_own && touches && old.kind == lock.kind {
-                (lock.start, lock.end) = (lock.start.min(old.start), lock.end.max(old.end));
-                continue;
-            }
-            if !is_own || old.end < lock.start || lock.end < old.start {
-                list.push(old);
-                continue;
-            }
-            if old.start < lock.start {
-                list.push(LockSpec { end: lock.start - 1, ..old });
-            }
-            if old.end > lock.end {
-                list.push(LockSpec { start: lock.end + 1, ..old });
-            }
-        }
-        if lock.kind != LockKind::Unlock {
-            list.push(lock);
-        }
-        if list.is_empty() {
-            self.locks.remove(&key);
-        }
-    }
 }
 
 /// The inodes that an answered change of this client changed, or may have.
@@ -644,32 +588,5 @@ fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
             _,
         ) => vec![*ino],
         _ => Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
-        let mut core = Core::new(ClientId(1), 1, None);
-        for (kind, start, end) in calls {
-            let lock = LockSpec { owner: 7, pid: 1, start: *start, end: *end, kind: *kind, flock: false };
-            core.locked((FsId(1), Ino(2)), lock);
-        }
-        let mut held: Vec<_> =
-            core.locks.into_values().flatten().map(|lock| (lock.kind, lock.start, lock.end)).collect();
-        held.sort_by_key(|lock| lock.1);
-        held
-    }
-
-    #[test]
-    fn locks_to_assert_are_what_is_held_and_not_what_was_asked() {
-        use LockKind::{Read, Unlock, Write};
-        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19)]), [(Write, 0, 9), (Write, 20, 99)]);
-        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19), (Write, 10, 19)]), [(Write, 0, 99)]);
-        assert_eq!(held(&[(Write, 0, 99), (Read, 50, 120)]), [(Write, 0, 49), (Read, 50, 120)]);
-        assert_eq!(held(&[(Write, 5, u64::MAX), (Write, 0, 4)]), [(Write, 0, u64::MAX)]);
-        assert_eq!(held(&[(Write, 5, 9), (Unlock, 0, u64::MAX)]), []);
     }
 }

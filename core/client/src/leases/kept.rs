@@ -1,0 +1,119 @@
+//! What a client keeps in its partitions beside leases: open references and locks, to be asserted again.
+
+use std::collections::BTreeMap;
+
+use braid_base::Result;
+use braid_base::ids::{FsId, Ino};
+use braid_base::msg::fs::{LockKind, LockSpec, Op, Reply};
+
+use super::cache::Key;
+
+/// Open references by inode, and locks as ranges that are held.
+#[derive(Default)]
+pub(super) struct Kept {
+    opens: BTreeMap<Key, u32>,
+    locks: BTreeMap<Key, Vec<LockSpec>>,
+}
+
+impl Kept {
+    /// Open references, and how many.
+    pub(super) fn opens(&self, here: impl Fn(&Key) -> bool) -> Vec<(FsId, Ino, u32)> {
+        let opens = self.opens.iter().filter(|(key, _)| here(key));
+        opens.map(|(key, count)| (key.0, key.1, *count)).collect()
+    }
+
+    /// Locks.
+    pub(super) fn locks(&self, here: impl Fn(&Key) -> bool) -> Vec<(FsId, Ino, LockSpec)> {
+        let locks = self.locks.iter().filter(|(key, _)| here(key));
+        locks.flat_map(|(key, locks)| locks.iter().map(|lock| (key.0, key.1, *lock))).collect()
+    }
+
+    /// These are gone.
+    pub(super) fn forget(&mut self, gone: impl Fn(&Key) -> bool) {
+        self.opens.retain(|key, _| !gone(key));
+        self.locks.retain(|key, _| !gone(key));
+    }
+
+    /// An operation was answered.
+    pub(super) fn count(&mut self, fs: FsId, op: &Op, result: &Result<Reply>) {
+        let Ok(reply) = result else { return };
+        match (op, reply) {
+            (Op::Open { ino, .. }, _) => *self.opens.entry((fs, *ino)).or_default() += 1,
+            (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
+                *self.opens.entry((fs, *ino)).or_default() += 1;
+            }
+            (Op::Close { ino }, _) => {
+                if let Some(count) = self.opens.get_mut(&(fs, *ino)) {
+                    *count -= 1;
+                    if *count == 0 {
+                        self.opens.remove(&(fs, *ino));
+                    }
+                }
+            }
+            (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),
+            (Op::UnlockOwner { ino, owner, flock }, _) => {
+                let whole =
+                    LockSpec { owner: *owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlock, flock: *flock };
+                self.locked((fs, *ino), whole);
+            }
+            _ => {}
+        }
+    }
+
+    /// A lock call replaces what its owner held in that range; what touches and is of one kind is one lock.
+    fn locked(&mut self, key: Key, lock: LockSpec) {
+        let mut lock = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
+        let list = self.locks.entry(key).or_default();
+        for old in std::mem::take(list) {
+            let is_own = old.owner == lock.owner && old.flock == lock.flock;
+            let touches = old.start <= lock.end.saturating_add(1) && lock.start <= old.end.saturating_add(1);
+            if is_own && touches && old.kind == lock.kind {
+                (lock.start, lock.end) = (lock.start.min(old.start), lock.end.max(old.end));
+                continue;
+            }
+            if !is_own || old.end < lock.start || lock.end < old.start {
+                list.push(old);
+                continue;
+            }
+            if old.start < lock.start {
+                list.push(LockSpec { end: lock.start - 1, ..old });
+            }
+            if old.end > lock.end {
+                list.push(LockSpec { start: lock.end + 1, ..old });
+            }
+        }
+        if lock.kind != LockKind::Unlock {
+            list.push(lock);
+        }
+        if list.is_empty() {
+            self.locks.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
+        let mut kept = Kept::default();
+        for (kind, start, end) in calls {
+            let lock = LockSpec { owner: 7, pid: 1, start: *start, end: *end, kind: *kind, flock: false };
+            kept.locked((FsId(1), Ino(2)), lock);
+        }
+        let mut held: Vec<_> =
+            kept.locks.into_values().flatten().map(|lock| (lock.kind, lock.start, lock.end)).collect();
+        held.sort_by_key(|lock| lock.1);
+        held
+    }
+
+    #[test]
+    fn locks_to_assert_are_what_is_held_and_not_what_was_asked() {
+        use LockKind::{Read, Unlock, Write};
+        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19)]), [(Write, 0, 9), (Write, 20, 99)]);
+        assert_eq!(held(&[(Write, 0, 99), (Unlock, 10, 19), (Write, 10, 19)]), [(Write, 0, 99)]);
+        assert_eq!(held(&[(Write, 0, 99), (Read, 50, 120)]), [(Write, 0, 49), (Read, 50, 120)]);
+        assert_eq!(held(&[(Write, 5, u64::MAX), (Write, 0, 4)]), [(Write, 0, u64::MAX)]);
+        assert_eq!(held(&[(Write, 5, 9), (Unlock, 0, u64::MAX)]), []);
+    }
+}
