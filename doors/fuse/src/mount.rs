@@ -23,6 +23,8 @@ use crate::door::{Door, SETTINGS};
 use crate::holders;
 use crate::hub::{Hub, Member};
 use crate::options::Options;
+use crate::wire::abi::feature;
+use crate::wire::encode::Settings;
 use crate::wire::session::Session;
 
 /// Type of our mounts in the mount table.
@@ -84,7 +86,8 @@ impl Mounts {
         let refused = |what: &str, error: &io::Error| {
             Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
         };
-        let session = Session::start(device, &SETTINGS, readers(options.threads))
+        let features = SETTINGS.features | if options.io_uring { feature::OVER_IO_URING } else { 0 };
+        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers(options.threads))
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
         let member =

@@ -14,5 +14,7 @@ mod inflight;
 pub(crate) mod notify;
 pub(crate) mod reply;
 pub(crate) mod request;
+mod ring;
 pub(crate) mod session;
+mod uring;
 mod watch;

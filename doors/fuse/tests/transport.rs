@@ -13,7 +13,7 @@ use std::process::Command;
 use rustix::fs::{FlockOperation, RawDir};
 use rustix::io::Errno;
 use stand::model::server::Mishap;
-use stand::{Stand, at_last, child, code, role, within_a_second};
+use stand::{Stand, all_over_io_uring, at_last, child, code, role, within_a_second};
 
 fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).expect("open")
@@ -205,4 +205,9 @@ fn what_is_not_known_is_refused() {
     let nameless = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(&at);
     assert_eq!(code(nameless), Some(libc::EOPNOTSUPP), "ENOSYS to the kernel, and this to the program");
     fs::write(at.join("f"), b"x").expect("the mount goes on");
+}
+
+#[test]
+fn the_same_over_io_uring() {
+    all_over_io_uring("the_same_over_io_uring");
 }

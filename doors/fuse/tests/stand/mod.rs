@@ -82,7 +82,9 @@ impl Stand {
     pub fn mount(&mut self, name: &str) -> PathBuf {
         let point = self.dir.join(name);
         fs::create_dir_all(&point).expect("a mount point");
-        self.held.push(self.mounts.mount(&point, &Options::new("test")).expect("it mounts"));
+        let io_uring = std::env::var_os(OVER_URING).is_some();
+        let options = Options { io_uring, ..Options::new("test") };
+        self.held.push(self.mounts.mount(&point, &options).expect("it mounts"));
         point
     }
 }
@@ -92,6 +94,25 @@ impl Drop for Stand {
         self.held.clear();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// In the environment: mount with requests over io_uring.
+const OVER_URING: &str = "BRAID_OVER_URING";
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Runs the other tests of this program once more, over io_uring; not if this host does not have it.
+pub fn all_over_io_uring(this: &str) {
+    if std::env::var_os(OVER_URING).is_some() {
+        return;
+    }
+    let is_on = || fs::read_to_string(ENABLED).is_ok_and(|said| said.trim() == "Y");
+    if !is_on() && (fs::write(ENABLED, "1").is_err() || !is_on()) {
+        eprintln!("{this}: skipped, {ENABLED} is not there or cannot be switched on");
+        return;
+    }
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    let all = again.args(["--skip", this]).env(OVER_URING, "1").status().expect("the tests again");
+    assert!(all.success(), "over io_uring");
 }
 
 /// Whether `check` comes true well before cached attributes expire by themselves.

@@ -1,0 +1,319 @@
+//! Requests over io_uring: a queue per processor, each with a ring and a thread.
+//!
+//! The kernel puts a request into the queue of the processor that asks. It copies it into a slot that it was lent, and
+//! takes the slot with the reply back in the same command that lends it for the next request. That command must come
+//! from the thread of the queue, so whoever replies fills the slot and puts it into the queue's lane.
+//!
+//! A request that waits keeps its slot. So a queue keeps some slots free and makes more when they run short: else
+//! those who wait for a lock could keep out the one who gives it up. Forgetting, interrupts and notices go over the
+//! device as ever.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno as Os;
+use rustix::thread::{CpuSet, sched_setaffinity};
+
+use super::abi::{self, IN_HEADER_BYTES, OUT_HEADER_BYTES};
+use super::buffer::{Buffer, Pool};
+use super::inflight::Way;
+use super::reply::Devices;
+use super::ring::{Event, Ring, Slot};
+use super::session::{Serve, take};
+
+/// Slots of a queue at the start, how many should be free, and the most.
+const SLOTS_FIRST: usize = 64;
+const SLOTS_FREE: usize = 32;
+const SLOTS_MAX: usize = 1024;
+/// io_uring may refuse so often in a row.
+const FAILURES_MAX: usize = 100;
+/// Where the kernel says whether it takes requests over io_uring, and how many queues it wants.
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+const PROCESSORS: &str = "/sys/devices/system/cpu/possible";
+
+/// The way to the thread of a queue.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    outbox: Mutex<Outbox>,
+    bell: OwnedFd,
+}
+
+#[derive(Debug, Default)]
+struct Outbox {
+    /// Slots with replies.
+    done: Vec<Slot>,
+    /// The thread sleeps, or is about to.
+    asleep: bool,
+    /// The kernel takes no more.
+    closed: bool,
+}
+
+impl Lane {
+    fn new() -> io::Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { outbox: Mutex::default(), bell })
+    }
+
+    /// Passes a reply on. `false`: the kernel does not take it any more.
+    pub(crate) fn give(&self, slot: Slot) -> bool {
+        let mut outbox = self.outbox();
+        if outbox.closed {
+            return false;
+        }
+        outbox.done.push(slot);
+        self.rouse(outbox);
+        true
+    }
+
+    /// The connection is closed: the thread ends as soon as the kernel has given back every slot.
+    pub(crate) fn close(&self) {
+        let mut outbox = self.outbox();
+        outbox.closed = true;
+        self.rouse(outbox);
+    }
+
+    fn rouse(&self, mut outbox: MutexGuard<'_, Outbox>) {
+        if std::mem::take(&mut outbox.asleep) {
+            drop(outbox);
+            // It can only fail when it was rung 2^64 times.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Moves the replies to `into`. Without any, the thread may sleep from now on: it will be roused.
+    fn collect(&self, into: &mut Vec<Slot>) -> bool {
+        let mut outbox = self.outbox();
+        std::mem::swap(&mut outbox.done, into);
+        outbox.asleep = into.is_empty();
+        !into.is_empty()
+    }
+
+    /// The thread is up. Whether the connection is closed.
+    fn is_up(&self) -> bool {
+        let mut outbox = self.outbox();
+        outbox.asleep = false;
+        outbox.closed
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A ring and a lane for each queue that the kernel wants. Errors: why this process cannot have them, and what to do.
+pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Lane>), String> {
+    match fs::read_to_string(ENABLED) {
+        Ok(said) if said.trim() == "Y" => {}
+        Ok(_) => {
+            return Err(format!(
+                "this host has it switched off; switch it on with `echo 1 > {ENABLED}` (for good: fuse.enable_uring=1 on \
+                 the kernel's command line) and mount again"
+            ));
+        }
+        Err(_) => {
+            return Err("this kernel does not have it; Linux 6.14 or later with CONFIG_FUSE_IO_URING is needed".to_owned());
+        }
+    }
+    let processors = fs::read_to_string(PROCESSORS).ok().and_then(|list| count(list.trim()));
+    let processors = processors.ok_or_else(|| format!("{PROCESSORS} does not tell how many processors there can be"))?;
+    let rings: io::Result<Vec<Ring>> = (0..processors).map(|_| Ring::new(SLOTS_MAX as u32)).collect();
+    let lanes: io::Result<Vec<Lane>> = (0..processors).map(|_| Lane::new()).collect();
+    match (rings, lanes) {
+        (Ok(rings), Ok(lanes)) => Ok((rings, lanes)),
+        (Err(error), _) | (_, Err(error)) => Err(format!(
+            "this process may not use io_uring ({error}); look at the sysctl kernel.io_uring_disabled and, in a \
+             container, at its seccomp profile"
+        )),
+    }
+}
+
+/// How many numbers a list like `0-3,8` has.
+fn count(list: &str) -> Option<usize> {
+    list.split(',').try_fold(0, |sum, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some(sum + last.checked_sub(first)? + 1)
+    })
+}
+
+/// Makes the kernel go on over the device: it does so when a registration fails. For when a queue cannot have a thread.
+pub(crate) fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
+    let (mut ring, bell) = (Ring::new(1)?, Lane::new()?.bell);
+    ring.start(bell.as_fd())?;
+    // There is no such queue.
+    ring.lend(device, Slot::new(usize::from(u16::MAX), abi::uring::PAYLOAD_BYTES_MIN)?);
+    ring.wait(true)?;
+    while ring.next(bell.as_fd()).is_some() {}
+    Ok(())
+}
+
+/// One queue at work.
+pub(crate) struct Queue<'a> {
+    pub(crate) devices: &'a Arc<Devices>,
+    pub(crate) lane: usize,
+    pub(crate) ring: Ring,
+    pub(crate) pool: &'a Arc<Pool>,
+    /// Most bytes behind the headers of a request or reply.
+    pub(crate) payload_bytes: usize,
+}
+
+/// How it stands with a queue.
+#[derive(Default)]
+struct State {
+    /// Slots that the kernel knows.
+    known: usize,
+    /// The connection is closed.
+    ended: bool,
+    /// The kernel did not want a slot.
+    refused: bool,
+}
+
+impl Queue<'_> {
+    /// Has `server` serve requests until the kernel closes the connection. Errors: those of io_uring.
+    pub(crate) fn serve(mut self, server: &impl Serve) -> io::Result<()> {
+        let lane = &self.devices.lanes[self.lane];
+        let outcome = self.serve_until_closed(lane, server);
+        // Nobody takes replies from here any more.
+        lane.close();
+        lane.collect(&mut Vec::new());
+        outcome
+    }
+
+    fn serve_until_closed(&mut self, lane: &Lane, server: &impl Serve) -> io::Result<()> {
+        self.stay_on_processor();
+        self.ring.start(lane.bell.as_fd())?;
+        let (mut state, mut done, mut failures) = (State::default(), Vec::new(), 0);
+        let mut buffer = self.pool.buffer();
+        self.grow(&mut state, SLOTS_FIRST);
+        if state.known == 0 {
+            tracing::warn!("no memory for requests over io_uring: this mount goes on over /dev/fuse");
+            return refuse(self.devices.files[0].as_fd());
+        }
+        loop {
+            while lane.collect(&mut done) {
+                done.drain(..).for_each(|slot| self.ring.lend(self.devices.files[0].as_fd(), slot));
+            }
+            if self.ring.lent() == 0 && (state.ended || state.known == 0) {
+                return Ok(());
+            }
+            match self.ring.wait(true) {
+                Ok(()) => failures = 0,
+                Err(error) if failures == FAILURES_MAX => return Err(error),
+                Err(_) => failures += 1,
+            }
+            state.ended |= lane.is_up();
+            while let Some(event) = self.ring.next(lane.bell.as_fd()) {
+                if let Event::Back(slot, result) = event {
+                    self.back(slot, result, &mut state, &mut buffer, server);
+                }
+            }
+            self.grow(&mut state, SLOTS_FREE);
+        }
+    }
+
+    /// The kernel gives this queue what is asked on one processor: it is answered fastest from there.
+    fn stay_on_processor(&self) {
+        if self.lane >= CpuSet::MAX_CPU {
+            return;
+        }
+        let mut set = CpuSet::new();
+        set.set(self.lane);
+        if let Err(error) = sched_setaffinity(None, &set) {
+            tracing::debug!(processor = self.lane, %error, "a queue's thread runs anywhere");
+        }
+    }
+
+    /// Sees to it that the kernel has `free` slots.
+    fn grow(&mut self, state: &mut State, free: usize) {
+        while self.ring.lent() < free && state.known < SLOTS_MAX && !state.ended && !state.refused {
+            match Slot::new(self.lane, self.payload_bytes) {
+                Ok(slot) => self.ring.lend(self.devices.files[0].as_fd(), slot),
+                Err(_) => return,
+            }
+            state.known += 1;
+        }
+    }
+
+    fn back(
+        &mut self,
+        slot: Slot,
+        result: Result<(), Os>,
+        state: &mut State,
+        buffer: &mut Buffer,
+        server: &impl Serve,
+    ) {
+        match result {
+            Ok(()) => return self.request(slot, buffer, server),
+            Err(Os::AGAIN | Os::INTR) => return self.ring.lend(self.devices.files[0].as_fd(), slot),
+            Err(Os::NOTCONN | Os::CONNABORTED | Os::CANCELED) => state.ended = true,
+            Err(error) if slot.commit == 0 => {
+                if !state.refused {
+                    tracing::warn!(%error, queue = self.lane, "the kernel refused a way for requests over io_uring");
+                }
+                state.refused = true;
+            }
+            Err(error) => tracing::warn!(unique = slot.commit, %error, "the kernel did not take a reply over io_uring"),
+        }
+        state.known = state.known.saturating_sub(1);
+    }
+
+    /// Hands the request in `slot` to `server`.
+    fn request(&mut self, mut slot: Slot, buffer: &mut Buffer, server: &impl Serve) {
+        slot.commit = word(slot.head(), abi::uring::COMMIT_AT);
+        let unanswered = match gather(&slot, buffer) {
+            Some(len) => take(self.devices, Way::Ring(slot), buffer, len, server),
+            None => {
+                tracing::error!("what the kernel sent over io_uring is no request");
+                Some(Way::Ring(slot))
+            }
+        };
+        if let Some(Way::Ring(mut slot)) = unanswered {
+            let unique = slot.commit;
+            answer(&mut slot, unique, -libc::EIO, &[]);
+            self.ring.lend(self.devices.files[0].as_fd(), slot);
+        }
+    }
+}
+
+/// Puts the parts of the request in `slot` together in `buffer`, as a device gives them: its bytes.
+fn gather(slot: &Slot, buffer: &mut Buffer) -> Option<usize> {
+    let (head, payload) = (slot.head(), slot.payload());
+    let len = number(head, 0);
+    let payload = payload.get(..number(head, abi::uring::PAYLOAD_AT))?;
+    let op = len.checked_sub(IN_HEADER_BYTES)?.checked_sub(payload.len())?;
+    let room = buffer.room();
+    if op > abi::uring::OP_BYTES || len > room.len() {
+        return None;
+    }
+    room[..IN_HEADER_BYTES].copy_from_slice(&head[..IN_HEADER_BYTES]);
+    room[IN_HEADER_BYTES..][..op].copy_from_slice(&head[abi::uring::OP_AT..][..op]);
+    room[IN_HEADER_BYTES + op..len].copy_from_slice(payload);
+    Some(len)
+}
+
+/// Puts the reply to request `unique` into `slot`.
+pub(crate) fn answer(slot: &mut Slot, unique: u64, error: i32, body: &[u8]) {
+    let fits = slot.payload().len() >= body.len();
+    let (error, body) = if fits { (error, body) } else { (-libc::EIO, &[][..]) };
+    if !fits {
+        tracing::warn!(unique, "a reply is larger than the kernel asked for");
+    }
+    slot.payload_mut()[..body.len()].copy_from_slice(body);
+    let head = slot.head_mut();
+    head[..4].copy_from_slice(&((OUT_HEADER_BYTES + body.len()) as u32).to_ne_bytes());
+    head[4..8].copy_from_slice(&error.to_ne_bytes());
+    head[8..16].copy_from_slice(&unique.to_ne_bytes());
+    head[abi::uring::PAYLOAD_AT..][..4].copy_from_slice(&(body.len() as u32).to_ne_bytes());
+}
+
+fn number(bytes: &[u8], at: usize) -> usize {
+    let bytes = bytes[at..at + 4].try_into().expect("four bytes");
+    u32::from_ne_bytes(bytes) as usize
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
