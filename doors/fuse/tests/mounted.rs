@@ -16,7 +16,7 @@ use braid_fuse::Options;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use stand::model::server::Mishap;
-use stand::{all_over_io_uring, Stand, at_last, child, code, role, soon, within_a_second};
+use stand::{Stand, all_over_io_uring, at_last, child, code, role, soon, within_a_second};
 
 #[test]
 fn files_are_made_written_read_and_removed() {

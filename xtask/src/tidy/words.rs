@@ -4,13 +4,8 @@ use super::Finding;
 use crate::source::{Source, has_word};
 
 /// Rooms where `unsafe` has its place: system calls and vector instructions, and the mapping that workloads test.
-const UNSAFE_ROOMS: [&str; 5] = [
-    "core/io/",
-    "core/erasure/",
-    "doors/fuse/src/wire/device.rs",
-    "doors/fuse/src/wire/ring.rs",
-    "bench/src/map.rs",
-];
+const UNSAFE_ROOMS: [&str; 5] =
+    ["core/io/", "core/erasure/", "doors/fuse/src/wire/device.rs", "doors/fuse/src/wire/ring.rs", "bench/src/map.rs"];
 /// How far above the word the reason may stand, in lines.
 const SAFETY_LINES_ABOVE_MAX: usize = 8;
 

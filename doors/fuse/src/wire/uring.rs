@@ -114,11 +114,14 @@ pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Lane>), String> {
             ));
         }
         Err(_) => {
-            return Err("this kernel does not have it; Linux 6.14 or later with CONFIG_FUSE_IO_URING is needed".to_owned());
+            return Err(
+                "this kernel does not have it; Linux 6.14 or later with CONFIG_FUSE_IO_URING is needed".to_owned()
+            );
         }
     }
     let processors = fs::read_to_string(PROCESSORS).ok().and_then(|list| count(list.trim()));
-    let processors = processors.ok_or_else(|| format!("{PROCESSORS} does not tell how many processors there can be"))?;
+    let processors =
+        processors.ok_or_else(|| format!("{PROCESSORS} does not tell how many processors there can be"))?;
     let rings: io::Result<Vec<Ring>> = (0..processors).map(|_| Ring::new(SLOTS_MAX as u32)).collect();
     let lanes: io::Result<Vec<Lane>> = (0..processors).map(|_| Lane::new()).collect();
     match (rings, lanes) {
