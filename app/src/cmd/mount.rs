@@ -29,7 +29,7 @@ pub struct Mount {
     /// Stay in the foreground until it is unmounted (a process of its own)
     #[arg(long)]
     foreground: bool,
-    /// Options, separated by commas; see below (a process of its own)
+    /// Options, separated by commas; see below (a process of its own, but for `io_uring`)
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: Vec<String>,
     /// Pass over unknown options (internal)
@@ -43,6 +43,9 @@ pub struct Mount {
     announce: bool,
 }
 
+/// The one option that a mount in the process of the cluster takes.
+const IO_URING: &str = "io_uring";
+
 const OPTIONS: &str = "\
 Options (-o):
   ro, rw                        refuse changes, or not
@@ -53,6 +56,8 @@ Options (-o):
   forcedirect                   nothing is cached
   sync_on_close                 close returns when everything is durable
   readahead_kb=N                the kernel reads ahead so much
+  io_uring, noio_uring          take the kernel's requests over io_uring, or over /dev/fuse (default); the host must
+                                allow it: echo 1 > /sys/module/fuse/parameters/enable_uring
   dentry_max_age_positive=MS    names and attributes are believed so long (1000)
   dentry_max_age_negative=MS    that a name is missing is believed so long (0)
   qos_max_throughput_mbps=N     megabytes per second, read and written
@@ -94,10 +99,12 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
             (false, false) => print(whole, &in_background(&wish)?),
         };
     }
-    if !words.is_empty() {
-        return Err(Failure::usage("-o: a mount in the cluster's process takes no options: say --own-process"));
+    if !matches!(words.as_str(), "" | IO_URING) {
+        let only = "-o: a mount in the cluster's process takes no option but io_uring: say --own-process";
+        return Err(Failure::usage(only));
     }
-    let spec = MountSpec { filesystem: mount.fs.clone(), path: path.to_string_lossy().into_owned() };
+    let path = path.to_string_lossy().into_owned();
+    let spec = MountSpec { filesystem: mount.fs.clone(), path, io_uring: words == IO_URING };
     let made: MountView = progress::during("mounting", || client.send("POST", "/mounts", &spec))?;
     if whole.json {
         return out::json(&made);
