@@ -176,9 +176,9 @@ mod tests {
     #[test]
     fn each_word_has_its_effect() {
         let all = "ro,nosuid,nodev,noexec,noatime,forcedirect,sync_on_close,readahead_kb=64,dentry_max_age_positive=5,\
-                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9";
+                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9,io_uring";
         let options = parsed(all).of("f", Some("a/f".into()));
-        assert!(options.read_only && !options.atime && options.sync_on_close);
+        assert!(options.read_only && !options.atime && options.sync_on_close && options.io_uring);
         assert!(options.ignore.suid && options.ignore.dev && options.ignore.exec);
         assert_eq!((options.cache, options.readahead_kib), (CacheMode::Direct, 64));
         assert_eq!(options.positive_age, Duration::from_millis(5));
@@ -189,7 +189,9 @@ mod tests {
 
     #[test]
     fn later_words_win() {
-        let options = parsed("ro,rw,forcedirect,readcache,nosuid,suid,noatime,relatime,sync_on_close,nosync_on_close");
+        let options = parsed(
+            "ro,rw,forcedirect,readcache,nosuid,suid,noatime,relatime,sync_on_close,nosync_on_close,io_uring,noio_uring",
+        );
         assert_eq!(options, MountOptions { cache: CacheMode::Read, ..MountOptions::default() });
     }
 

@@ -1,6 +1,7 @@
 //! `braid mount`: one more mount of the running cluster, in its process or in one of its own.
 
 use std::ffi::OsString;
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 
 use braid_cluster::view::{MountSpec, MountView};
@@ -91,6 +92,9 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
     let words = words.join(",");
     if mount.own_process || mount.foreground {
         let options = MountOptions::parse(&words, mount.sloppy).map_err(Failure::usage)?;
+        if !mount.announce {
+            warn_of(&options);
+        }
         let (dir, filesystem, sloppy) = (client.dir, mount.fs.clone(), mount.sloppy);
         let wish = Wish { dir, filesystem, path, options, words, sloppy, source: mount.source.clone() };
         return match (mount.announce, mount.foreground) {
@@ -103,6 +107,7 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
         let only = "-o: a mount in the cluster's process takes no option but io_uring: say --own-process";
         return Err(Failure::usage(only));
     }
+    warn_of(&MountOptions { io_uring: words == IO_URING, ..MountOptions::default() });
     let path = path.to_string_lossy().into_owned();
     let spec = MountSpec { filesystem: mount.fs.clone(), path, io_uring: words == IO_URING };
     let made: MountView = progress::during("mounting", || client.send("POST", "/mounts", &spec))?;
@@ -110,6 +115,14 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
         return out::json(&made);
     }
     out::lines(&[format!("file system {} is mounted on {}", made.filesystem, made.path)])
+}
+
+/// Tells on stderr what this host will not do of what is asked; the mount goes on without.
+pub fn warn_of(options: &MountOptions) {
+    if let Some(why) = options.io_uring.then(braid_fuse::io_uring_refused).flatten() {
+        // Whoever closed stderr does not want to know.
+        let _ = writeln!(stderr(), "warning: io_uring: {why}; the mount goes on over /dev/fuse");
+    }
 }
 
 /// Starts the process and waits until the mount answers.

@@ -26,6 +26,7 @@ use crate::options::Options;
 use crate::wire::abi::feature;
 use crate::wire::encode::Settings;
 use crate::wire::session::Session;
+use crate::wire::uring;
 
 /// Type of our mounts in the mount table.
 const FSTYPE: &str = "fuse.braid";
@@ -285,6 +286,12 @@ pub fn unmount(point: &Path) -> Result<()> {
         Err(Errno::BUSY) => Err(busy(point)),
         Err(error) => Err(refused(format!("{error}; are you root?"))),
     }
+}
+
+/// Why a mount of this host cannot take its requests over io_uring, and what to do; `None` if it can. A mount that is
+/// asked to all the same goes on over `/dev/fuse`.
+pub fn io_uring_refused() -> Option<String> {
+    uring::open().err()
 }
 
 /// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,

@@ -16,5 +16,5 @@ pub(crate) mod reply;
 pub(crate) mod request;
 mod ring;
 pub(crate) mod session;
-mod uring;
+pub(crate) mod uring;
 mod watch;

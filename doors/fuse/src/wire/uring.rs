@@ -320,3 +320,87 @@ fn number(bytes: &[u8], at: usize) -> usize {
 fn word(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Lane, answer, count, gather, number, word};
+    use crate::wire::abi::{self, op};
+    use crate::wire::buffer::Pool;
+    use crate::wire::request::{Header, Write};
+    use crate::wire::ring::Slot;
+
+    /// A slot with a request as the kernel puts it there: header, words of its kind, payload.
+    fn slot(opcode: u32, words: &[u8], payload: &[u8]) -> Slot {
+        let mut slot = Slot::new(0, 1 << 20).expect("memory");
+        let len = (abi::IN_HEADER_BYTES + words.len() + payload.len()) as u32;
+        slot.payload_mut()[..payload.len()].copy_from_slice(payload);
+        let head = slot.head_mut();
+        head[..4].copy_from_slice(&len.to_ne_bytes());
+        head[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        head[8..16].copy_from_slice(&6u64.to_ne_bytes());
+        head[abi::uring::OP_AT..][..words.len()].copy_from_slice(words);
+        head[abi::uring::COMMIT_AT..][..8].copy_from_slice(&6u64.to_ne_bytes());
+        head[abi::uring::PAYLOAD_AT..][..4].copy_from_slice(&(payload.len() as u32).to_ne_bytes());
+        slot
+    }
+
+    #[test]
+    fn a_request_is_put_together_as_a_device_gives_it() {
+        let mut buffer = Pool::new(1 << 20).buffer();
+        let lookup = slot(op::LOOKUP, b"", b"name\0");
+        let len = gather(&lookup, &mut buffer).expect("whole");
+        let header = Header::parse(buffer.request(len)).expect("whole");
+        assert_eq!((header.opcode, header.unique, header.body(buffer.request(len))), (op::LOOKUP, 6, &b"name\0"[..]));
+        let mut words = [0; abi::WRITE_IN_BYTES];
+        words[16..20].copy_from_slice(&(1u32 << 20).to_ne_bytes());
+        let data = vec![7; 1 << 20];
+        let len = gather(&slot(op::WRITE, &words, &data), &mut buffer).expect("the largest write has room");
+        let body = Header::parse(buffer.request(len)).expect("whole").body(buffer.request(len)).to_vec();
+        assert_eq!(Write::parse(&body).map(|write| write.size), Some(1 << 20));
+        let taken = buffer.take_data(1 << 20);
+        assert!(taken[..] == data[..] && (taken.as_ptr() as usize).is_multiple_of(4096));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused() {
+        let mut buffer = Pool::new(1 << 20).buffer();
+        for (at, wrong) in
+            [(0, 0u32), (0, 39), (0, 44), (0, 40 + 129 + 5), (0, u32::MAX), (abi::uring::PAYLOAD_AT, u32::MAX)]
+        {
+            let mut slot = slot(op::LOOKUP, b"", b"name\0");
+            slot.head_mut()[at..at + 4].copy_from_slice(&wrong.to_ne_bytes());
+            assert_eq!(gather(&slot, &mut buffer), None, "{wrong} at {at}");
+        }
+    }
+
+    #[test]
+    fn a_reply_has_its_header_and_the_length_of_its_body() {
+        let mut slot = slot(op::LOOKUP, b"", b"name\0");
+        answer(&mut slot, 6, 0, b"body");
+        assert_eq!((number(slot.head(), 4), word(slot.head(), 8)), (0, 6));
+        assert_eq!((number(slot.head(), abi::uring::PAYLOAD_AT), &slot.payload()[..4]), (4, &b"body"[..]));
+        assert_eq!(word(slot.head(), abi::uring::COMMIT_AT), 6, "it stays");
+        answer(&mut slot, 6, 0, &vec![1; (1 << 20) + 1]);
+        assert_eq!(slot.head()[4..8], (-libc::EIO).to_ne_bytes(), "more than the kernel has room for");
+    }
+
+    #[test]
+    fn a_sleeper_is_rung_once_and_a_closed_lane_takes_nothing() {
+        let lane = Lane::new().expect("an eventfd");
+        let (mut done, mut rung) = (Vec::new(), [0; 8]);
+        assert!(!lane.collect(&mut done));
+        assert!(lane.give(slot(op::LOOKUP, b"", b"a\0")) && lane.give(slot(op::LOOKUP, b"", b"b\0")));
+        rustix::io::read(&lane.bell, &mut rung).expect("it was rung");
+        assert_eq!(u64::from_ne_bytes(rung), 1, "the second found it up");
+        assert!(lane.collect(&mut done) && done.len() == 2 && !lane.is_up());
+        assert!(lane.give(slot(op::LOOKUP, b"", b"c\0")) && rustix::io::read(&lane.bell, &mut rung).is_err());
+        lane.close();
+        assert!(lane.is_up() && !lane.give(slot(op::LOOKUP, b"", b"d\0")));
+    }
+
+    #[test]
+    fn processors_are_counted() {
+        assert_eq!((count("0"), count("0-1"), count("0-3,8,10-11")), (Some(1), Some(2), Some(7)));
+        assert_eq!((count(""), count("3-1"), count("many")), (None, None, None));
+    }
+}

@@ -85,6 +85,7 @@ impl Stand {
         let io_uring = std::env::var_os(OVER_URING).is_some();
         let options = Options { io_uring, ..Options::new("test") };
         self.held.push(self.mounts.mount(&point, &options).expect("it mounts"));
+        assert!(!io_uring || at_last(|| has_thread("fuse-ring-0")), "the kernel does not use the rings");
         point
     }
 }
@@ -99,6 +100,12 @@ impl Drop for Stand {
 /// In the environment: mount with requests over io_uring.
 const OVER_URING: &str = "BRAID_OVER_URING";
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether this process has a thread called `name`.
+fn has_thread(name: &str) -> bool {
+    let named = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|is| is.trim() == name);
+    fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(|entry| entry.is_ok_and(named)))
+}
 
 /// Runs the other tests of this program once more, over io_uring; not if this host does not have it.
 pub fn all_over_io_uring(this: &str) {
