@@ -218,7 +218,7 @@ fn those_who_wait_keep_nobody_out() {
     rustix::fs::flock(&held, FlockOperation::LockExclusive).expect("free");
     let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
     let before = asked();
-    // All on one processor, and more than a queue has slots at the start.
+    // All on one processor, and more than a queue has trays at the start.
     let (crowd, path) = (150, &path);
     std::thread::scope(|scope| {
         let wait = || {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-use super::ring::Slot;
+use super::ring::Tray;
 
 /// Parts of the table with a lock each, so that readers seldom meet.
 const SHARDS: usize = 16;
@@ -47,8 +47,8 @@ pub(crate) struct Asked {
 pub(crate) enum Way {
     /// From this reader's device.
     Device(usize),
-    /// Over io_uring, in this slot.
-    Ring(Slot),
+    /// Over io_uring, in this tray.
+    Ring(Tray),
 }
 
 /// A request that has waited for long.

@@ -39,9 +39,9 @@ impl Devices {
         let Some(asked) = self.inflight.take(unique) else { return false };
         let file = match asked.way {
             Way::Device(reader) => &self.files[reader],
-            Way::Ring(mut slot) => {
-                uring::answer(&mut slot, unique, error, body);
-                return self.lanes[slot.lane].give(slot);
+            Way::Ring(mut tray) => {
+                uring::answer(&mut tray, unique, error, body);
+                return self.lanes[tray.lane].give(tray);
             }
         };
         match write(file, unique, error, body) {

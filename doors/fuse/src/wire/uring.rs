@@ -1,10 +1,10 @@
 //! Requests over io_uring: a queue per processor, each with a ring and a thread.
 //!
-//! The kernel puts a request into the queue of the processor that asks. It copies it into a slot that it was lent, and
-//! takes the slot with the reply back in the same command that lends it for the next request. That command must come
-//! from the thread of the queue, so whoever replies fills the slot and puts it into the queue's lane.
+//! The kernel puts a request into the queue of the processor that asks. It copies it into a tray that it was lent, and
+//! takes the tray with the reply back in the same command that lends it for the next request. That command must come
+//! from the thread of the queue, so whoever replies fills the tray and puts it into the queue's lane.
 //!
-//! A request that waits keeps its slot. So a queue keeps some slots free and makes more when they run short: else
+//! A request that waits keeps its tray. So a queue keeps some trays free and makes more when they run short: else
 //! those who wait for a lock could keep out the one who gives it up. Forgetting, interrupts and notices go over the
 //! device as ever.
 
@@ -21,13 +21,13 @@ use super::abi::{self, IN_HEADER_BYTES, OUT_HEADER_BYTES};
 use super::buffer::{Buffer, Pool};
 use super::inflight::Way;
 use super::reply::Devices;
-use super::ring::{Event, Ring, Slot};
+use super::ring::{Event, Ring, Tray};
 use super::session::{Serve, take};
 
-/// Slots of a queue at the start, how many should be free, and the most.
-const SLOTS_FIRST: usize = 64;
-const SLOTS_FREE: usize = 32;
-const SLOTS_MAX: usize = 1024;
+/// Trays of a queue at the start, how many should be free, and the most.
+const TRAYS_FIRST: usize = 64;
+const TRAYS_FREE: usize = 32;
+const TRAYS_MAX: usize = 1024;
 /// io_uring may refuse so often in a row.
 const FAILURES_MAX: usize = 100;
 /// Where the kernel says whether it takes requests over io_uring, and how many queues it wants.
@@ -37,14 +37,14 @@ const PROCESSORS: &str = "/sys/devices/system/cpu/possible";
 /// The way to the thread of a queue.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    outbox: Mutex<Outbox>,
+    shelf: Mutex<Shelf>,
     bell: OwnedFd,
 }
 
 #[derive(Debug, Default)]
-struct Outbox {
-    /// Slots with replies.
-    done: Vec<Slot>,
+struct Shelf {
+    /// Trays with replies.
+    done: Vec<Tray>,
     /// The thread sleeps, or is about to.
     asleep: bool,
     /// The kernel takes no more.
@@ -54,52 +54,52 @@ struct Outbox {
 impl Lane {
     fn new() -> io::Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { outbox: Mutex::default(), bell })
+        Ok(Self { shelf: Mutex::default(), bell })
     }
 
     /// Passes a reply on. `false`: the kernel does not take it any more.
-    pub(crate) fn give(&self, slot: Slot) -> bool {
-        let mut outbox = self.outbox();
-        if outbox.closed {
+    pub(crate) fn give(&self, tray: Tray) -> bool {
+        let mut shelf = self.shelf();
+        if shelf.closed {
             return false;
         }
-        outbox.done.push(slot);
-        self.rouse(outbox);
+        shelf.done.push(tray);
+        self.rouse(shelf);
         true
     }
 
-    /// The connection is closed: the thread ends as soon as the kernel has given back every slot.
+    /// The connection is closed: the thread ends as soon as the kernel has given back every tray.
     pub(crate) fn close(&self) {
-        let mut outbox = self.outbox();
-        outbox.closed = true;
-        self.rouse(outbox);
+        let mut shelf = self.shelf();
+        shelf.closed = true;
+        self.rouse(shelf);
     }
 
-    fn rouse(&self, mut outbox: MutexGuard<'_, Outbox>) {
-        if std::mem::take(&mut outbox.asleep) {
-            drop(outbox);
+    fn rouse(&self, mut shelf: MutexGuard<'_, Shelf>) {
+        if std::mem::take(&mut shelf.asleep) {
+            drop(shelf);
             // It can only fail when it was rung 2^64 times.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
     /// Moves the replies to `into`. Without any, the thread may sleep from now on: it will be roused.
-    fn collect(&self, into: &mut Vec<Slot>) -> bool {
-        let mut outbox = self.outbox();
-        std::mem::swap(&mut outbox.done, into);
-        outbox.asleep = into.is_empty();
+    fn collect(&self, into: &mut Vec<Tray>) -> bool {
+        let mut shelf = self.shelf();
+        std::mem::swap(&mut shelf.done, into);
+        shelf.asleep = into.is_empty();
         !into.is_empty()
     }
 
     /// The thread is up. Whether the connection is closed.
     fn is_up(&self) -> bool {
-        let mut outbox = self.outbox();
-        outbox.asleep = false;
-        outbox.closed
+        let mut shelf = self.shelf();
+        shelf.asleep = false;
+        shelf.closed
     }
 
-    fn outbox(&self) -> MutexGuard<'_, Outbox> {
-        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Lane>), String> {
     let processors = fs::read_to_string(PROCESSORS).ok().and_then(|list| count(list.trim()));
     let processors =
         processors.ok_or_else(|| format!("{PROCESSORS} does not tell how many processors there can be"))?;
-    let rings: io::Result<Vec<Ring>> = (0..processors).map(|_| Ring::new(SLOTS_MAX as u32)).collect();
+    let rings: io::Result<Vec<Ring>> = (0..processors).map(|_| Ring::new(TRAYS_MAX as u32)).collect();
     let lanes: io::Result<Vec<Lane>> = (0..processors).map(|_| Lane::new()).collect();
     match (rings, lanes) {
         (Ok(rings), Ok(lanes)) => Ok((rings, lanes)),
@@ -147,7 +147,7 @@ pub(crate) fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
     let (mut ring, bell) = (Ring::new(1)?, Lane::new()?.bell);
     ring.start(bell.as_fd())?;
     // There is no such queue.
-    ring.lend(device, Slot::new(usize::from(u16::MAX), abi::uring::PAYLOAD_BYTES_MIN)?);
+    ring.lend(device, Tray::new(usize::from(u16::MAX), abi::uring::PAYLOAD_BYTES_MIN)?);
     ring.wait(true)?;
     while ring.next(bell.as_fd()).is_some() {}
     Ok(())
@@ -166,11 +166,11 @@ pub(crate) struct Queue<'a> {
 /// How it stands with a queue.
 #[derive(Default)]
 struct State {
-    /// Slots that the kernel knows.
+    /// Trays that the kernel knows.
     known: usize,
     /// The connection is closed.
     ended: bool,
-    /// The kernel did not want a slot.
+    /// The kernel did not want a tray.
     refused: bool,
 }
 
@@ -190,14 +190,14 @@ impl Queue<'_> {
         self.ring.start(lane.bell.as_fd())?;
         let (mut state, mut done, mut failures) = (State::default(), Vec::new(), 0);
         let mut buffer = self.pool.buffer();
-        self.grow(&mut state, SLOTS_FIRST);
+        self.grow(&mut state, TRAYS_FIRST);
         if state.known == 0 {
             tracing::warn!("no memory for requests over io_uring: this mount goes on over /dev/fuse");
             return refuse(self.devices.files[0].as_fd());
         }
         loop {
             while lane.collect(&mut done) {
-                done.drain(..).for_each(|slot| self.ring.lend(self.devices.files[0].as_fd(), slot));
+                done.drain(..).for_each(|tray| self.ring.lend(self.devices.files[0].as_fd(), tray));
             }
             if self.ring.lent() == 0 && (state.ended || state.known == 0) {
                 return Ok(());
@@ -209,11 +209,11 @@ impl Queue<'_> {
             }
             state.ended |= lane.is_up();
             while let Some(event) = self.ring.next(lane.bell.as_fd()) {
-                if let Event::Back(slot, result) = event {
-                    self.back(slot, result, &mut state, &mut buffer, server);
+                if let Event::Back(tray, result) = event {
+                    self.back(tray, result, &mut state, &mut buffer, server);
                 }
             }
-            self.grow(&mut state, SLOTS_FREE);
+            self.grow(&mut state, TRAYS_FREE);
         }
     }
 
@@ -229,11 +229,11 @@ impl Queue<'_> {
         }
     }
 
-    /// Sees to it that the kernel has `free` slots.
+    /// Sees to it that the kernel has `free` trays.
     fn grow(&mut self, state: &mut State, free: usize) {
-        while self.ring.lent() < free && state.known < SLOTS_MAX && !state.ended && !state.refused {
-            match Slot::new(self.lane, self.payload_bytes) {
-                Ok(slot) => self.ring.lend(self.devices.files[0].as_fd(), slot),
+        while self.ring.lent() < free && state.known < TRAYS_MAX && !state.ended && !state.refused {
+            match Tray::new(self.lane, self.payload_bytes) {
+                Ok(tray) => self.ring.lend(self.devices.files[0].as_fd(), tray),
                 Err(_) => return,
             }
             state.known += 1;
@@ -242,48 +242,48 @@ impl Queue<'_> {
 
     fn back(
         &mut self,
-        slot: Slot,
+        tray: Tray,
         result: Result<(), Os>,
         state: &mut State,
         buffer: &mut Buffer,
         server: &impl Serve,
     ) {
         match result {
-            Ok(()) => return self.request(slot, buffer, server),
-            Err(Os::AGAIN | Os::INTR) => return self.ring.lend(self.devices.files[0].as_fd(), slot),
+            Ok(()) => return self.request(tray, buffer, server),
+            Err(Os::AGAIN | Os::INTR) => return self.ring.lend(self.devices.files[0].as_fd(), tray),
             Err(Os::NOTCONN | Os::CONNABORTED | Os::CANCELED) => state.ended = true,
-            Err(error) if slot.commit == 0 => {
+            Err(error) if tray.commit == 0 => {
                 if !state.refused {
                     tracing::warn!(%error, queue = self.lane, "the kernel refused a way for requests over io_uring");
                 }
                 state.refused = true;
             }
-            Err(error) => tracing::warn!(unique = slot.commit, %error, "the kernel did not take a reply over io_uring"),
+            Err(error) => tracing::warn!(unique = tray.commit, %error, "the kernel did not take a reply over io_uring"),
         }
         state.known = state.known.saturating_sub(1);
     }
 
-    /// Hands the request in `slot` to `server`.
-    fn request(&mut self, mut slot: Slot, buffer: &mut Buffer, server: &impl Serve) {
-        slot.commit = word(slot.head(), abi::uring::COMMIT_AT);
-        let unanswered = match gather(&slot, buffer) {
-            Some(len) => take(self.devices, Way::Ring(slot), buffer, len, server),
+    /// Hands the request in `tray` to `server`.
+    fn request(&mut self, mut tray: Tray, buffer: &mut Buffer, server: &impl Serve) {
+        tray.commit = word(tray.head(), abi::uring::COMMIT_AT);
+        let unanswered = match gather(&tray, buffer) {
+            Some(len) => take(self.devices, Way::Ring(tray), buffer, len, server),
             None => {
                 tracing::error!("what the kernel sent over io_uring is no request");
-                Some(Way::Ring(slot))
+                Some(Way::Ring(tray))
             }
         };
-        if let Some(Way::Ring(mut slot)) = unanswered {
-            let unique = slot.commit;
-            answer(&mut slot, unique, -libc::EIO, &[]);
-            self.ring.lend(self.devices.files[0].as_fd(), slot);
+        if let Some(Way::Ring(mut tray)) = unanswered {
+            let unique = tray.commit;
+            answer(&mut tray, unique, -libc::EIO, &[]);
+            self.ring.lend(self.devices.files[0].as_fd(), tray);
         }
     }
 }
 
-/// Puts the parts of the request in `slot` together in `buffer`, as a device gives them: its bytes.
-fn gather(slot: &Slot, buffer: &mut Buffer) -> Option<usize> {
-    let (head, payload) = (slot.head(), slot.payload());
+/// Puts the parts of the request in `tray` together in `buffer`, as a device gives them: its bytes.
+fn gather(tray: &Tray, buffer: &mut Buffer) -> Option<usize> {
+    let (head, payload) = (tray.head(), tray.payload());
     let len = number(head, 0);
     let payload = payload.get(..number(head, abi::uring::PAYLOAD_AT))?;
     let op = len.checked_sub(IN_HEADER_BYTES)?.checked_sub(payload.len())?;
@@ -297,15 +297,15 @@ fn gather(slot: &Slot, buffer: &mut Buffer) -> Option<usize> {
     Some(len)
 }
 
-/// Puts the reply to request `unique` into `slot`.
-pub(crate) fn answer(slot: &mut Slot, unique: u64, error: i32, body: &[u8]) {
-    let fits = slot.payload().len() >= body.len();
+/// Puts the reply to request `unique` into `tray`.
+pub(crate) fn answer(tray: &mut Tray, unique: u64, error: i32, body: &[u8]) {
+    let fits = tray.payload().len() >= body.len();
     let (error, body) = if fits { (error, body) } else { (-libc::EIO, &[][..]) };
     if !fits {
         tracing::warn!(unique, "a reply is larger than the kernel asked for");
     }
-    slot.payload_mut()[..body.len()].copy_from_slice(body);
-    let head = slot.head_mut();
+    tray.payload_mut()[..body.len()].copy_from_slice(body);
+    let head = tray.head_mut();
     head[..4].copy_from_slice(&((OUT_HEADER_BYTES + body.len()) as u32).to_ne_bytes());
     head[4..8].copy_from_slice(&error.to_ne_bytes());
     head[8..16].copy_from_slice(&unique.to_ne_bytes());
@@ -327,34 +327,34 @@ mod tests {
     use crate::wire::abi::{self, op};
     use crate::wire::buffer::Pool;
     use crate::wire::request::{Header, Write};
-    use crate::wire::ring::Slot;
+    use crate::wire::ring::Tray;
 
-    /// A slot with a request as the kernel puts it there: header, words of its kind, payload.
-    fn slot(opcode: u32, words: &[u8], payload: &[u8]) -> Slot {
-        let mut slot = Slot::new(0, 1 << 20).expect("memory");
+    /// A tray with a request as the kernel puts it there: header, words of its kind, payload.
+    fn tray(opcode: u32, words: &[u8], payload: &[u8]) -> Tray {
+        let mut tray = Tray::new(0, 1 << 20).expect("memory");
         let len = (abi::IN_HEADER_BYTES + words.len() + payload.len()) as u32;
-        slot.payload_mut()[..payload.len()].copy_from_slice(payload);
-        let head = slot.head_mut();
+        tray.payload_mut()[..payload.len()].copy_from_slice(payload);
+        let head = tray.head_mut();
         head[..4].copy_from_slice(&len.to_ne_bytes());
         head[4..8].copy_from_slice(&opcode.to_ne_bytes());
         head[8..16].copy_from_slice(&6u64.to_ne_bytes());
         head[abi::uring::OP_AT..][..words.len()].copy_from_slice(words);
         head[abi::uring::COMMIT_AT..][..8].copy_from_slice(&6u64.to_ne_bytes());
         head[abi::uring::PAYLOAD_AT..][..4].copy_from_slice(&(payload.len() as u32).to_ne_bytes());
-        slot
+        tray
     }
 
     #[test]
     fn a_request_is_put_together_as_a_device_gives_it() {
         let mut buffer = Pool::new(1 << 20).buffer();
-        let lookup = slot(op::LOOKUP, b"", b"name\0");
+        let lookup = tray(op::LOOKUP, b"", b"name\0");
         let len = gather(&lookup, &mut buffer).expect("whole");
         let header = Header::parse(buffer.request(len)).expect("whole");
         assert_eq!((header.opcode, header.unique, header.body(buffer.request(len))), (op::LOOKUP, 6, &b"name\0"[..]));
         let mut words = [0; abi::WRITE_IN_BYTES];
         words[16..20].copy_from_slice(&(1u32 << 20).to_ne_bytes());
         let data = vec![7; 1 << 20];
-        let len = gather(&slot(op::WRITE, &words, &data), &mut buffer).expect("the largest write has room");
+        let len = gather(&tray(op::WRITE, &words, &data), &mut buffer).expect("the largest write has room");
         let body = Header::parse(buffer.request(len)).expect("whole").body(buffer.request(len)).to_vec();
         assert_eq!(Write::parse(&body).map(|write| write.size), Some(1 << 20));
         let taken = buffer.take_data(1 << 20);
@@ -367,21 +367,21 @@ mod tests {
         for (at, wrong) in
             [(0, 0u32), (0, 39), (0, 44), (0, 40 + 129 + 5), (0, u32::MAX), (abi::uring::PAYLOAD_AT, u32::MAX)]
         {
-            let mut slot = slot(op::LOOKUP, b"", b"name\0");
-            slot.head_mut()[at..at + 4].copy_from_slice(&wrong.to_ne_bytes());
-            assert_eq!(gather(&slot, &mut buffer), None, "{wrong} at {at}");
+            let mut tray = tray(op::LOOKUP, b"", b"name\0");
+            tray.head_mut()[at..at + 4].copy_from_slice(&wrong.to_ne_bytes());
+            assert_eq!(gather(&tray, &mut buffer), None, "{wrong} at {at}");
         }
     }
 
     #[test]
     fn a_reply_has_its_header_and_the_length_of_its_body() {
-        let mut slot = slot(op::LOOKUP, b"", b"name\0");
-        answer(&mut slot, 6, 0, b"body");
-        assert_eq!((number(slot.head(), 4), word(slot.head(), 8)), (0, 6));
-        assert_eq!((number(slot.head(), abi::uring::PAYLOAD_AT), &slot.payload()[..4]), (4, &b"body"[..]));
-        assert_eq!(word(slot.head(), abi::uring::COMMIT_AT), 6, "it stays");
-        answer(&mut slot, 6, 0, &vec![1; (1 << 20) + 1]);
-        assert_eq!(slot.head()[4..8], (-libc::EIO).to_ne_bytes(), "more than the kernel has room for");
+        let mut tray = tray(op::LOOKUP, b"", b"name\0");
+        answer(&mut tray, 6, 0, b"body");
+        assert_eq!((number(tray.head(), 4), word(tray.head(), 8)), (0, 6));
+        assert_eq!((number(tray.head(), abi::uring::PAYLOAD_AT), &tray.payload()[..4]), (4, &b"body"[..]));
+        assert_eq!(word(tray.head(), abi::uring::COMMIT_AT), 6, "it stays");
+        answer(&mut tray, 6, 0, &vec![1; (1 << 20) + 1]);
+        assert_eq!(tray.head()[4..8], (-libc::EIO).to_ne_bytes(), "more than the kernel has room for");
     }
 
     #[test]
@@ -389,13 +389,13 @@ mod tests {
         let lane = Lane::new().expect("an eventfd");
         let (mut done, mut rung) = (Vec::new(), [0; 8]);
         assert!(!lane.collect(&mut done));
-        assert!(lane.give(slot(op::LOOKUP, b"", b"a\0")) && lane.give(slot(op::LOOKUP, b"", b"b\0")));
+        assert!(lane.give(tray(op::LOOKUP, b"", b"a\0")) && lane.give(tray(op::LOOKUP, b"", b"b\0")));
         rustix::io::read(&lane.bell, &mut rung).expect("it was rung");
         assert_eq!(u64::from_ne_bytes(rung), 1, "the second found it up");
         assert!(lane.collect(&mut done) && done.len() == 2 && !lane.is_up());
-        assert!(lane.give(slot(op::LOOKUP, b"", b"c\0")) && rustix::io::read(&lane.bell, &mut rung).is_err());
+        assert!(lane.give(tray(op::LOOKUP, b"", b"c\0")) && rustix::io::read(&lane.bell, &mut rung).is_err());
         lane.close();
-        assert!(lane.is_up() && !lane.give(slot(op::LOOKUP, b"", b"d\0")));
+        assert!(lane.is_up() && !lane.give(tray(op::LOOKUP, b"", b"d\0")));
     }
 
     #[test]
