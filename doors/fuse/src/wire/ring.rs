@@ -22,7 +22,7 @@ const SUBMIT_MAX: u32 = 128;
 const LEN_AT: usize = 24;
 /// User data of the bell; others are the number of a tray.
 const BELL: u64 = u64::MAX;
-/// Each ring of the bell is told, not only the first.
+/// Each time that the bell is rung is told, not only the first: nobody has to read its number.
 const EACH_RING: u32 = libc::EPOLLET as u32;
 
 /// Room for one request and its reply, in one hand.
@@ -166,9 +166,9 @@ impl Ring {
         self.push(&entry);
     }
 
-    /// Hands over what was lent, and waits for something to tell if `idle`. Errors: those of io_uring.
-    pub(crate) fn wait(&mut self, idle: bool) -> io::Result<()> {
-        match self.ring.submit_and_wait(usize::from(idle)) {
+    /// Hands over what was lent, and waits for something to tell. Errors: those of io_uring.
+    pub(crate) fn wait(&mut self) -> io::Result<()> {
+        match self.ring.submit_and_wait(1) {
             Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => Err(e),
             _ => Ok(()),
         }

@@ -95,7 +95,9 @@ impl Session {
                     Ok(thread) => readers.push(thread),
                     Err(error) => {
                         tracing::warn!(%error, "no thread for requests over io_uring: this mount goes on over /dev/fuse");
-                        uring::refuse(devices.files[0].as_fd())?;
+                        if let Err(error) = uring::refuse(devices.files[0].as_fd()) {
+                            tracing::error!(%error, "the kernel was not told: this mount may hang");
+                        }
                         break;
                     }
                 }

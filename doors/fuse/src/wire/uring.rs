@@ -5,8 +5,8 @@
 //! from the thread of the queue, so whoever replies fills the tray and puts it into the queue's lane.
 //!
 //! A request that waits keeps its tray. So a queue keeps some trays free and makes more when they run short: else
-//! those who wait for a lock could keep out the one who gives it up. Forgetting, interrupts and notices go over the
-//! device as ever.
+//! those who wait for a lock could keep out the one who gives it up. Early, because the kernel gives a new tray no
+//! request that waits already. Forgetting, interrupts and notices go over the device as ever.
 
 use std::fs;
 use std::io;
@@ -144,11 +144,11 @@ fn count(list: &str) -> Option<usize> {
 
 /// Makes the kernel go on over the device: it does so when a registration fails. For when a queue cannot have a thread.
 pub(crate) fn refuse(device: BorrowedFd<'_>) -> io::Result<()> {
-    let (mut ring, bell) = (Ring::new(1)?, Lane::new()?.bell);
+    let (mut ring, bell) = (Ring::new(TRAYS_MAX as u32)?, Lane::new()?.bell);
     ring.start(bell.as_fd())?;
     // There is no such queue.
     ring.lend(device, Tray::new(usize::from(u16::MAX), abi::uring::PAYLOAD_BYTES_MIN)?);
-    ring.wait(true)?;
+    ring.wait()?;
     while ring.next(bell.as_fd()).is_some() {}
     Ok(())
 }
@@ -179,6 +179,9 @@ impl Queue<'_> {
     pub(crate) fn serve(mut self, server: &impl Serve) -> io::Result<()> {
         let lane = &self.devices.lanes[self.lane];
         let outcome = self.serve_until_closed(lane, server);
+        if let Err(error) = &outcome {
+            tracing::error!(%error, queue = self.lane, "requests of one processor are not served any more");
+        }
         // Nobody takes replies from here any more.
         lane.close();
         lane.collect(&mut Vec::new());
@@ -187,12 +190,14 @@ impl Queue<'_> {
 
     fn serve_until_closed(&mut self, lane: &Lane, server: &impl Serve) -> io::Result<()> {
         self.stay_on_processor();
-        self.ring.start(lane.bell.as_fd())?;
         let (mut state, mut done, mut failures) = (State::default(), Vec::new(), 0);
         let mut buffer = self.pool.buffer();
-        self.grow(&mut state, TRAYS_FIRST);
+        let started = self.ring.start(lane.bell.as_fd());
+        if started.is_ok() {
+            self.grow(&mut state, TRAYS_FIRST);
+        }
         if state.known == 0 {
-            tracing::warn!("no memory for requests over io_uring: this mount goes on over /dev/fuse");
+            tracing::warn!(?started, "no memory for requests over io_uring: this mount goes on over /dev/fuse");
             return refuse(self.devices.files[0].as_fd());
         }
         loop {
@@ -202,7 +207,7 @@ impl Queue<'_> {
             if self.ring.lent() == 0 && (state.ended || state.known == 0) {
                 return Ok(());
             }
-            match self.ring.wait(true) {
+            match self.ring.wait() {
                 Ok(()) => failures = 0,
                 Err(error) if failures == FAILURES_MAX => return Err(error),
                 Err(_) => failures += 1,
@@ -217,7 +222,8 @@ impl Queue<'_> {
         }
     }
 
-    /// The kernel gives this queue what is asked on one processor: it is answered fastest from there.
+    /// The kernel gives this queue what is asked on one processor: it is answered fastest from there. A thread that
+    /// was started from here would stay there, too; no step of a request starts one.
     fn stay_on_processor(&self) {
         if self.lane >= CpuSet::MAX_CPU {
             return;
