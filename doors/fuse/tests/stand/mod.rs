@@ -113,12 +113,16 @@ pub fn all_over_io_uring(this: &str) {
         return;
     }
     let is_on = || fs::read_to_string(ENABLED).is_ok_and(|said| said.trim() == "Y");
-    if !is_on() && (fs::write(ENABLED, "1").is_err() || !is_on()) {
+    let was_on = is_on();
+    if !was_on && (fs::write(ENABLED, "1").is_err() || !is_on()) {
         eprintln!("{this}: skipped, {ENABLED} is not there or cannot be switched on");
         return;
     }
     let mut again = Command::new(std::env::current_exe().expect("this program"));
     let all = again.args(["--skip", this]).env(OVER_URING, "1").status().expect("the tests again");
+    if !was_on {
+        fs::write(ENABLED, "0").expect("it was just written to");
+    }
     assert!(all.success(), "over io_uring");
 }
 
