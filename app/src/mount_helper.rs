@@ -87,6 +87,7 @@ fn go(asked: &Asked) -> Result<(), Failure> {
     if asked.fake {
         return Ok(());
     }
+    mount::warn_of(&options);
     let wish = Wish {
         dir: client.dir,
         filesystem: filesystem.to_owned(),

@@ -25,6 +25,8 @@ pub struct MountOptions {
     pub sync_on_close: bool,
     /// `readahead_kb=`.
     pub readahead_kb: Option<u32>,
+    /// `io_uring` or `noio_uring`.
+    pub io_uring: bool,
     /// `dentry_max_age_positive=`, milliseconds.
     pub positive_ms: u32,
     /// `dentry_max_age_negative=`, milliseconds.
@@ -44,6 +46,7 @@ impl Default for MountOptions {
             cache: CacheMode::Write,
             sync_on_close: false,
             readahead_kb: None,
+            io_uring: false,
             positive_ms: 1000,
             negative_ms: 0,
             throughput_mbps: None,
@@ -85,6 +88,8 @@ impl MountOptions {
             "forcedirect" => self.cache = CacheMode::Direct,
             "sync_on_close" => self.sync_on_close = true,
             "nosync_on_close" => self.sync_on_close = false,
+            "io_uring" => self.io_uring = true,
+            "noio_uring" => self.io_uring = false,
             _ => return false,
         }
         true
@@ -119,6 +124,7 @@ impl MountOptions {
             negative_age: Duration::from_millis(self.negative_ms.into()),
             cache: self.cache,
             sync_on_close: self.sync_on_close,
+            io_uring: self.io_uring,
             limits: Limits {
                 bytes_per_s: self.throughput_mbps.map(|mb| u64::from(mb) * 1_000_000),
                 ops_per_s: self.ops.map(u64::from),
@@ -170,9 +176,9 @@ mod tests {
     #[test]
     fn each_word_has_its_effect() {
         let all = "ro,nosuid,nodev,noexec,noatime,forcedirect,sync_on_close,readahead_kb=64,dentry_max_age_positive=5,\
-                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9";
+                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9,io_uring";
         let options = parsed(all).of("f", Some("a/f".into()));
-        assert!(options.read_only && !options.atime && options.sync_on_close);
+        assert!(options.read_only && !options.atime && options.sync_on_close && options.io_uring);
         assert!(options.ignore.suid && options.ignore.dev && options.ignore.exec);
         assert_eq!((options.cache, options.readahead_kib), (CacheMode::Direct, 64));
         assert_eq!(options.positive_age, Duration::from_millis(5));
@@ -183,7 +189,9 @@ mod tests {
 
     #[test]
     fn later_words_win() {
-        let options = parsed("ro,rw,forcedirect,readcache,nosuid,suid,noatime,relatime,sync_on_close,nosync_on_close");
+        let options = parsed(
+            "ro,rw,forcedirect,readcache,nosuid,suid,noatime,relatime,sync_on_close,nosync_on_close,io_uring,noio_uring",
+        );
         assert_eq!(options, MountOptions { cache: CacheMode::Read, ..MountOptions::default() });
     }
 

@@ -172,7 +172,8 @@ async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) 
         say("mounting");
         let path = mountpoint::check(path, dir)?;
         mountpoint::remember(dir, &path)?;
-        let spec = MountSpec { filesystem: order.filesystem.clone(), path: path.to_string_lossy().into_owned() };
+        let path = path.to_string_lossy().into_owned();
+        let spec = MountSpec { filesystem: order.filesystem.clone(), path, io_uring: false };
         control.mount(spec).await?;
     }
     let status = control.status().await?;

@@ -1,6 +1,7 @@
 //! `braid mount`: one more mount of the running cluster, in its process or in one of its own.
 
 use std::ffi::OsString;
+use std::io::{Write, stderr};
 use std::path::PathBuf;
 
 use braid_cluster::view::{MountSpec, MountView};
@@ -29,7 +30,7 @@ pub struct Mount {
     /// Stay in the foreground until it is unmounted (a process of its own)
     #[arg(long)]
     foreground: bool,
-    /// Options, separated by commas; see below (a process of its own)
+    /// Options, separated by commas; see below (a process of its own, but for `io_uring`)
     #[arg(short, value_name = "OPTIONS", default_value = "")]
     options: Vec<String>,
     /// Pass over unknown options (internal)
@@ -43,6 +44,9 @@ pub struct Mount {
     announce: bool,
 }
 
+/// The one option that a mount in the process of the cluster takes.
+const IO_URING: &str = "io_uring";
+
 const OPTIONS: &str = "\
 Options (-o):
   ro, rw                        refuse changes, or not
@@ -53,6 +57,8 @@ Options (-o):
   forcedirect                   nothing is cached
   sync_on_close                 close returns when everything is durable
   readahead_kb=N                the kernel reads ahead so much
+  io_uring, noio_uring          take the kernel's requests over io_uring, or over /dev/fuse (default); the host must
+                                allow it: echo 1 > /sys/module/fuse/parameters/enable_uring
   dentry_max_age_positive=MS    names and attributes are believed so long (1000)
   dentry_max_age_negative=MS    that a name is missing is believed so long (0)
   qos_max_throughput_mbps=N     megabytes per second, read and written
@@ -86,6 +92,9 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
     let words = words.join(",");
     if mount.own_process || mount.foreground {
         let options = MountOptions::parse(&words, mount.sloppy).map_err(Failure::usage)?;
+        if !mount.announce {
+            warn_of(&options);
+        }
         let (dir, filesystem, sloppy) = (client.dir, mount.fs.clone(), mount.sloppy);
         let wish = Wish { dir, filesystem, path, options, words, sloppy, source: mount.source.clone() };
         return match (mount.announce, mount.foreground) {
@@ -94,15 +103,26 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
             (false, false) => print(whole, &in_background(&wish)?),
         };
     }
-    if !words.is_empty() {
-        return Err(Failure::usage("-o: a mount in the cluster's process takes no options: say --own-process"));
+    if !matches!(words.as_str(), "" | IO_URING) {
+        let only = "-o: a mount in the cluster's process takes no option but io_uring: say --own-process";
+        return Err(Failure::usage(only));
     }
-    let spec = MountSpec { filesystem: mount.fs.clone(), path: path.to_string_lossy().into_owned() };
+    warn_of(&MountOptions { io_uring: words == IO_URING, ..MountOptions::default() });
+    let path = path.to_string_lossy().into_owned();
+    let spec = MountSpec { filesystem: mount.fs.clone(), path, io_uring: words == IO_URING };
     let made: MountView = progress::during("mounting", || client.send("POST", "/mounts", &spec))?;
     if whole.json {
         return out::json(&made);
     }
     out::lines(&[format!("file system {} is mounted on {}", made.filesystem, made.path)])
+}
+
+/// Tells on stderr what this host will not do of what is asked; the mount goes on without.
+pub fn warn_of(options: &MountOptions) {
+    if let Some(why) = options.io_uring.then(braid_fuse::io_uring_refused).flatten() {
+        // Whoever closed stderr does not want to know.
+        let _ = writeln!(stderr(), "warning: io_uring: {why}; the mount goes on over /dev/fuse");
+    }
 }
 
 /// Starts the process and waits until the mount answers.

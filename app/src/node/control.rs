@@ -258,7 +258,7 @@ impl Control for Node {
             let (record, open) = self.open_by_name(&spec.filesystem).await?;
             // Noted first: after a crash the next start takes a dead mount away.
             mountpoint::remember(&self.dir, Path::new(&spec.path))?;
-            self.filesystems.mount(open, &record, spec.path).await
+            self.filesystems.mount(open, &record, spec.path, spec.io_uring).await
         })
     }
 

@@ -70,9 +70,10 @@ impl Filesystems {
     }
 
     /// Mounts an open file system.
-    pub async fn mount(&self, open: Arc<Open>, record: &Filesystem, path: String) -> Result<MountView> {
-        let (name, client, point) = (record.name.clone(), open.client.0, path.clone());
-        let task = tokio::task::spawn_blocking(move || open.mounts.mount(Path::new(&point), &Options::new(name)));
+    pub async fn mount(&self, open: Arc<Open>, record: &Filesystem, path: String, io_uring: bool) -> Result<MountView> {
+        let (client, point) = (open.client.0, path.clone());
+        let options = Options { io_uring, ..Options::new(record.name.clone()) };
+        let task = tokio::task::spawn_blocking(move || open.mounts.mount(Path::new(&point), &options));
         let mount = Arc::new(joined(task.await)?);
         let path = mount.point().display().to_string();
         let view = MountView {

@@ -218,6 +218,9 @@ views! {
         pub filesystem: String,
         /// Directory to mount it on, absolute.
         pub path: String,
+        /// Take the kernel's requests over io_uring where the host lets it be.
+        #[serde(default)]
+        pub io_uring: bool,
     }
 }
 

@@ -4,13 +4,13 @@
 //! calls and their results to replies, and mounts and unmounts.
 //!
 //! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`],
-//! [`is_dead`], [`unmount`] (of a mount that another process serves).
+//! [`is_dead`], [`unmount`] (of a mount that another process serves), [`io_uring_refused`].
 //!
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
 //!
 //! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own, and
-//! take them apart where they lie. `door` turns each into a `task` that runs a function of `calls`: its first step on
+//! take them apart where they lie; or a thread per processor takes them from a ring, if the mount asks for io_uring. `door` turns each into a `task` that runs a function of `calls`: its first step on
 //! the thread that read it, the next on the thread that answers it, down to the reply. So a slow request holds up
 //! nothing; what touches many bytes runs on the host's tokio runtime. A signal ends the wait for a lock at once; the
 //! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes live one
@@ -35,5 +35,5 @@ mod table;
 mod task;
 mod wire;
 
-pub use mount::{Mount, Mounts, is_dead, unmount};
+pub use mount::{Mount, Mounts, io_uring_refused, is_dead, unmount};
 pub use options::{CacheMode, Ignore, Options};

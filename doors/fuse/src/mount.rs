@@ -23,7 +23,10 @@ use crate::door::{Door, SETTINGS};
 use crate::holders;
 use crate::hub::{Hub, Member};
 use crate::options::Options;
+use crate::wire::abi::feature;
+use crate::wire::encode::Settings;
 use crate::wire::session::Session;
+use crate::wire::uring;
 
 /// Type of our mounts in the mount table.
 const FSTYPE: &str = "fuse.braid";
@@ -84,7 +87,8 @@ impl Mounts {
         let refused = |what: &str, error: &io::Error| {
             Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
         };
-        let session = Session::start(device, &SETTINGS, readers(options.threads))
+        let features = SETTINGS.features | if options.io_uring { feature::OVER_IO_URING } else { 0 };
+        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers(options.threads))
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
         let member =
@@ -282,6 +286,12 @@ pub fn unmount(point: &Path) -> Result<()> {
         Err(Errno::BUSY) => Err(busy(point)),
         Err(error) => Err(refused(format!("{error}; are you root?"))),
     }
+}
+
+/// Why a mount of this host cannot take its requests over io_uring, and what to do; `None` if it can. A mount that is
+/// asked to all the same goes on over `/dev/fuse`.
+pub fn io_uring_refused() -> Option<String> {
+    uring::open().err()
 }
 
 /// Whether a FUSE mount without a process is on `point`. The kernel may still know the attributes of a dead mount,

@@ -45,6 +45,8 @@ pub struct Options {
     pub sync_on_close: bool,
     /// How much may pass.
     pub limits: Limits,
+    /// Take requests over io_uring where this host lets it be, else over `/dev/fuse` as ever.
+    pub io_uring: bool,
 }
 
 /// What the kernel ignores on the mount, as `mount(8)` has it.
@@ -75,6 +77,7 @@ impl Options {
             cache: CacheMode::default(),
             sync_on_close: false,
             limits: Limits::default(),
+            io_uring: false,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The kernel's FUSE interface: requests read from `/dev/fuse`, replies and notices written to it.
 //!
+//! Requests over io_uring (`uring`, `ring`), a choice of the mount, come and go below the same seam.
+//!
 //! Each reader has a device file and a buffer of its own. A request is taken apart where it lies; a large write keeps
 //! its buffer as its data (`buffer`). A reply is gathered from where its parts lie, in one system call. Requests that
 //! have no reply yet are in one table (`inflight`): there interrupts find them, and there it is settled who replies
@@ -14,5 +16,7 @@ mod inflight;
 pub(crate) mod notify;
 pub(crate) mod reply;
 pub(crate) mod request;
+mod ring;
 pub(crate) mod session;
+pub(crate) mod uring;
 mod watch;

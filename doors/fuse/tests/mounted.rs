@@ -16,7 +16,7 @@ use braid_fuse::Options;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use stand::model::server::Mishap;
-use stand::{Stand, at_last, child, code, role, soon, within_a_second};
+use stand::{Stand, all_over_io_uring, at_last, child, code, role, soon, within_a_second};
 
 #[test]
 fn files_are_made_written_read_and_removed() {
@@ -320,4 +320,9 @@ fn a_server_that_is_gone_means_eio_and_not_a_hang() {
     assert_eq!(error.raw_os_error(), Some(libc::EIO));
     assert_ne!(error.kind(), ErrorKind::NotFound);
     assert_eq!(OsStr::from_bytes(&fs::read(at.join("f")).expect("it works again")), "x");
+}
+
+#[test]
+fn the_same_over_io_uring() {
+    all_over_io_uring("the_same_over_io_uring");
 }

@@ -9,11 +9,13 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, RawDir};
 use rustix::io::Errno;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use stand::model::server::Mishap;
-use stand::{Stand, at_last, child, code, role, within_a_second};
+use stand::{Stand, all_over_io_uring, at_last, child, code, role, within_a_second};
 
 fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).expect("open")
@@ -205,4 +207,54 @@ fn what_is_not_known_is_refused() {
     let nameless = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(&at);
     assert_eq!(code(nameless), Some(libc::EOPNOTSUPP), "ENOSYS to the kernel, and this to the program");
     fs::write(at.join("f"), b"x").expect("the mount goes on");
+}
+
+#[test]
+fn those_who_wait_keep_nobody_out() {
+    let Some(mut stand) = Stand::new("crowd") else { return };
+    let path = stand.mount("m").join("f");
+    fs::write(&path, b"12345").expect("write");
+    let held = open(&path);
+    rustix::fs::flock(&held, FlockOperation::LockExclusive).expect("free");
+    let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
+    let before = asked();
+    // All on one processor, and more than a queue has trays at the start.
+    let (crowd, path) = (150, &path);
+    std::thread::scope(|scope| {
+        let wait = || {
+            let mut one = CpuSet::new();
+            one.set(0);
+            let _ = sched_setaffinity(None, &one);
+            rustix::fs::flock(open(path), FlockOperation::LockShared)
+        };
+        let waiters: Vec<_> = (0..crowd).map(|_| scope.spawn(wait)).collect();
+        assert!(at_last(|| asked() >= before + crowd), "they wait");
+        assert_eq!(fs::read(path).expect("read"), b"12345");
+        rustix::fs::flock(&held, FlockOperation::Unlock).expect("unlock");
+        assert!(waiters.into_iter().all(|waiter| waiter.join().is_ok_and(|got| got.is_ok())));
+    });
+}
+
+#[test]
+#[allow(clippy::disallowed_methods)] // A test may look at the clock.
+fn a_mount_taken_away_by_force_ends_what_waits() {
+    let Some(mut stand) = Stand::new("force") else { return };
+    let path = stand.mount("m").join("f");
+    fs::write(&path, b"12345").expect("write");
+    let held = open(&path);
+    rustix::fs::flock(&held, FlockOperation::LockExclusive).expect("free");
+    let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
+    let (before, wanted) = (asked(), open(&path));
+    let waiter = std::thread::spawn(move || rustix::fs::flock(&wanted, FlockOperation::LockExclusive));
+    assert!(at_last(|| asked() > before), "it waits");
+    let begin = Instant::now();
+    stand.held[0].detach();
+    // It waits 5 s for threads that do not end.
+    assert!(begin.elapsed() < Duration::from_secs(4), "the threads go on");
+    assert!(waiter.join().is_ok_and(|got| got.is_err()), "the lock was given by nobody");
+}
+
+#[test]
+fn the_same_over_io_uring() {
+    all_over_io_uring("the_same_over_io_uring");
 }

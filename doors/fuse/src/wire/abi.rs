@@ -75,6 +75,7 @@ pub(crate) mod feature {
     pub(crate) const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     pub(crate) const INIT_EXT: u64 = 1 << 30;
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// Which fields of a `SETATTR` count.
@@ -108,3 +109,18 @@ pub(crate) const LK_FLOCK: u32 = 1 << 0;
 /// Notices to the kernel.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+
+/// Requests over io_uring: numbers of the commands, and where the parts of a request's head lie in it.
+pub(crate) mod uring {
+    pub(crate) const REGISTER: u32 = 1;
+    pub(crate) const COMMIT_AND_FETCH: u32 = 2;
+    /// The header of the request, later that of the reply, then what stands before the data of its kind.
+    pub(crate) const HEAD_BYTES: usize = 288;
+    pub(crate) const OP_AT: usize = 128;
+    pub(crate) const OP_BYTES: usize = 128;
+    /// The number to commit under, and the bytes of the payload.
+    pub(crate) const COMMIT_AT: usize = 264;
+    pub(crate) const PAYLOAD_AT: usize = 272;
+    /// The payload has room for at least this.
+    pub(crate) const PAYLOAD_BYTES_MIN: usize = 8192;
+}

@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
+use super::ring::Tray;
+
 /// Parts of the table with a lock each, so that readers seldom meet.
 const SHARDS: usize = 16;
 /// Interrupts remembered per shard whose request was not seen yet. One whose request is answered already stays here
@@ -28,16 +30,25 @@ struct Shard {
 }
 
 /// A request that has no reply yet.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Asked {
-    /// Which reader's device it came from; the reply has to go there.
-    pub(crate) reader: usize,
+    /// How it came; the reply has to go the same way back.
+    pub(crate) way: Way,
     /// Thread that waits for it; 0 if unknown.
     pub(crate) tid: u32,
     pub(crate) interrupted: bool,
     since: u64,
     /// Told when an interrupt comes.
     listener: Option<Arc<Notify>>,
+}
+
+/// How a request came.
+#[derive(Debug)]
+pub(crate) enum Way {
+    /// From this reader's device.
+    Device(usize),
+    /// Over io_uring, in this tray.
+    Ring(Tray),
 }
 
 /// A request that has waited for long.
@@ -51,9 +62,9 @@ pub(crate) struct Old {
 
 impl Inflight {
     /// Enters request `unique`; `listener` is told when it is interrupted.
-    pub(crate) fn enter(&self, unique: u64, reader: usize, tid: u32, listener: Option<Arc<Notify>>) {
+    pub(crate) fn enter(&self, unique: u64, way: Way, tid: u32, listener: Option<Arc<Notify>>) {
         let since = self.tick.load(Ordering::Relaxed);
-        let mut asked = Asked { reader, tid, interrupted: false, since, listener };
+        let mut asked = Asked { way, tid, interrupted: false, since, listener };
         let mut shard = self.shard(unique);
         if let Some(at) = shard.early.iter().position(|early| *early == unique) {
             shard.early.remove(at);
@@ -115,15 +126,15 @@ impl Inflight {
 
 #[cfg(test)]
 mod tests {
-    use super::{EARLY_MAX, Inflight, Old};
+    use super::{EARLY_MAX, Inflight, Old, Way};
     use std::sync::Arc;
     use tokio::sync::Notify;
 
     #[test]
     fn a_request_is_taken_once() {
         let inflight = Inflight::default();
-        inflight.enter(8, 1, 77, None);
-        assert_eq!(inflight.take(8).map(|asked| (asked.reader, asked.tid)), Some((1, 77)));
+        inflight.enter(8, Way::Device(1), 77, None);
+        assert!(inflight.take(8).is_some_and(|asked| matches!(asked.way, Way::Device(1)) && asked.tid == 77));
         assert!(inflight.take(8).is_none());
     }
 
@@ -136,7 +147,7 @@ mod tests {
             if unique == 2 {
                 inflight.interrupt(unique);
             }
-            inflight.enter(unique, 0, 1, Some(Arc::clone(&listener)));
+            inflight.enter(unique, Way::Device(0), 1, Some(Arc::clone(&listener)));
             if unique == 4 {
                 inflight.interrupt(unique);
             }
@@ -153,7 +164,7 @@ mod tests {
     fn who_is_interrupted_may_reply_at_once() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
         let (inflight, listener) = (Arc::new(Inflight::default()), Arc::new(Notify::new()));
-        inflight.enter(2, 0, 1, Some(Arc::clone(&listener)));
+        inflight.enter(2, Way::Device(0), 1, Some(Arc::clone(&listener)));
         let (told, heard) = std::sync::mpsc::channel();
         let table = Arc::clone(&inflight);
         crate::task::start(runtime.handle(), async move {
@@ -167,12 +178,12 @@ mod tests {
     #[test]
     fn age_counts_in_ticks() {
         let inflight = Inflight::default();
-        inflight.enter(2, 0, 5, None);
+        inflight.enter(2, Way::Device(0), 5, None);
         assert_eq!(inflight.tick(2), []);
-        inflight.enter(4, 0, 6, None);
+        inflight.enter(4, Way::Device(0), 6, None);
         inflight.interrupt(2);
         assert_eq!(inflight.tick(2), [Old { unique: 2, tid: 5, interrupted: true, ticks: 2 }]);
-        inflight.enter(6, 0, 7, Some(Arc::default()));
+        inflight.enter(6, Way::Device(0), 7, Some(Arc::default()));
         assert_eq!(inflight.tick(2).len(), 2);
         assert_eq!(inflight.tick(2).len(), 2, "it listens and was not interrupted");
         inflight.interrupt(6);

@@ -10,13 +10,16 @@ use tokio::sync::Notify;
 use super::abi::OUT_HEADER_BYTES;
 use super::encode::Body;
 use super::errno::Errno;
-use super::inflight::Inflight;
+use super::inflight::{Inflight, Way};
+use super::uring::{self, Lane};
 
 /// What a mount's readers and repliers share.
 #[derive(Debug)]
 pub(crate) struct Devices {
     /// One per reader. The first is the one that was mounted.
     pub(crate) files: Vec<OwnedFd>,
+    /// One per queue of requests over io_uring; none if they all come from the device.
+    pub(crate) lanes: Vec<Lane>,
     pub(crate) inflight: Inflight,
 }
 
@@ -34,7 +37,13 @@ impl Devices {
     /// Whether the one who asked hears it.
     fn answer(&self, unique: u64, error: i32, body: &[u8]) -> bool {
         let Some(asked) = self.inflight.take(unique) else { return false };
-        let file = &self.files[asked.reader];
+        let file = match asked.way {
+            Way::Device(reader) => &self.files[reader],
+            Way::Ring(mut tray) => {
+                uring::answer(&mut tray, unique, error, body);
+                return self.lanes[tray.lane].give(tray);
+            }
+        };
         match write(file, unique, error, body) {
             Ok(()) => return true,
             // The mount is gone, or the kernel has no use for the reply any more.

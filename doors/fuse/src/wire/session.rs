@@ -9,14 +9,17 @@ use std::thread;
 use bytes::Bytes;
 use rustix::io::Errno as Os;
 
-use super::abi::{self, op};
+use super::abi::uring::PAYLOAD_BYTES_MIN;
+use super::abi::{self, feature, op};
 use super::buffer::{Buffer, Pool};
 use super::encode::{Body, Settings};
 use super::errno::Errno;
-use super::inflight::Inflight;
+use super::inflight::{Inflight, Way};
 use super::notify::Notifier;
 use super::reply::{self, Devices, Reply};
 use super::request::{Header, Init, Op, Write};
+use super::ring::Ring;
+use super::uring::{self, Lane, Queue};
 use super::{device, watch};
 
 /// What serves the requests. Each call must return soon and may reply later.
@@ -31,14 +34,36 @@ pub(crate) trait Serve: Send + Sync + 'static {
 pub(crate) struct Session {
     devices: Arc<Devices>,
     pool: Arc<Pool>,
+    /// As many as the devices have lanes.
+    rings: Vec<Ring>,
+    payload_bytes: usize,
 }
 
 impl Session {
-    /// Agrees with the kernel behind `file` on `settings`; blocks for it. `readers` threads will take requests.
-    /// Errors: a kernel that is too old, and those of the device.
+    /// Agrees with the kernel behind `file` on `settings`; blocks for it. `readers` threads will take requests, or
+    /// those of io_uring if settings have that feature and this host lets it be. Errors: a kernel that is too old, and
+    /// those of the device.
     pub(crate) fn start(file: OwnedFd, settings: &Settings, readers: usize) -> io::Result<Self> {
         let pool = Pool::new(settings.max_write as usize);
-        handshake(&file, settings, &mut pool.buffer())?;
+        let (mut settings, mut rings, mut lanes) = (*settings, Vec::new(), Vec::new());
+        if settings.features & feature::OVER_IO_URING != 0 {
+            match uring::open() {
+                Ok(opened) => (rings, lanes) = opened,
+                Err(why) => {
+                    tracing::warn!("no requests over io_uring, this mount goes on over /dev/fuse: {why}");
+                    settings.features &= !feature::OVER_IO_URING;
+                }
+            }
+        }
+        let agreed = handshake(&file, &settings, &mut pool.buffer())?;
+        if agreed & feature::OVER_IO_URING == 0 {
+            if !rings.is_empty() {
+                tracing::warn!("the kernel does not offer requests over io_uring: this mount goes on over /dev/fuse");
+            }
+            (rings, lanes) = (Vec::new(), Vec::new());
+        }
+        // Beside io_uring little is left for the device, but an interrupt must not wait.
+        let readers = if rings.is_empty() { readers } else { readers.min(2) };
         let mut files = vec![file];
         for _ in 1..readers {
             let more = device::clone(files[0].as_fd()).or_else(|error| {
@@ -47,8 +72,9 @@ impl Session {
             })?;
             files.push(more);
         }
-        let devices = Arc::new(Devices { files, inflight: Inflight::default() });
-        Ok(Self { devices, pool })
+        let devices = Arc::new(Devices { files, lanes, inflight: Inflight::default() });
+        let payload_bytes = (settings.max_write as usize).max(PAYLOAD_BYTES_MIN);
+        Ok(Self { devices, pool, rings, payload_bytes })
     }
 
     pub(crate) fn notifier(&self) -> Notifier {
@@ -57,17 +83,31 @@ impl Session {
 
     /// Has `server` serve requests until the kernel closes the connection. Errors: those of the device.
     pub(crate) fn run(self, server: &impl Serve) -> io::Result<()> {
-        let (devices, pool) = (&self.devices, &self.pool);
+        let (devices, pool, payload_bytes) = (&self.devices, &self.pool, self.payload_bytes);
         thread::scope(|scope| {
             let (stop, stopped) = sync_channel(0);
             let named = |name: String| thread::Builder::new().name(name);
             named("fuse-watch".to_owned()).spawn_scoped(scope, move || watch::run(devices, &stopped))?;
             let mut readers = Vec::new();
+            for (lane, ring) in self.rings.into_iter().enumerate() {
+                let queue = Queue { devices, lane, ring, pool, payload_bytes };
+                match named(format!("fuse-ring-{lane}")).spawn_scoped(scope, move || queue.serve(server)) {
+                    Ok(thread) => readers.push(thread),
+                    Err(error) => {
+                        tracing::warn!(%error, "no thread for requests over io_uring: this mount goes on over /dev/fuse");
+                        if let Err(error) = uring::refuse(devices.files[0].as_fd()) {
+                            tracing::error!(%error, "the kernel was not told: this mount may hang");
+                        }
+                        break;
+                    }
+                }
+            }
             for reader in 1..devices.files.len() {
                 let read = move || read_all(devices, reader, pool, server);
                 readers.push(named(format!("fuse-{reader}")).spawn_scoped(scope, read)?);
             }
             let mut end = read_all(devices, 0, pool, server);
+            devices.lanes.iter().for_each(Lane::close);
             for reader in readers {
                 end = end.and(reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked"))));
             }
@@ -77,7 +117,8 @@ impl Session {
     }
 }
 
-fn handshake(file: &OwnedFd, settings: &Settings, buffer: &mut Buffer) -> io::Result<()> {
+/// The features that were agreed on.
+fn handshake(file: &OwnedFd, settings: &Settings, buffer: &mut Buffer) -> io::Result<u64> {
     loop {
         let Some(len) = read(file, buffer)? else { return Err(io::Error::other("the mount went away")) };
         let (header, offer) = first_request(buffer.request(len)).ok_or_else(|| {
@@ -99,7 +140,7 @@ fn handshake(file: &OwnedFd, settings: &Settings, buffer: &mut Buffer) -> io::Re
         }
         let (body, agreed) = Body::new().init(&offer, settings);
         tracing::debug!(minor = offer.minor, offered = offer.features, agreed, "handshake");
-        return reply::write(file, header.unique, 0, body.bytes());
+        return reply::write(file, header.unique, 0, body.bytes()).map(|()| agreed);
     }
 }
 
@@ -128,47 +169,59 @@ fn read(file: &OwnedFd, buffer: &mut Buffer) -> io::Result<Option<usize>> {
 fn read_all(devices: &Arc<Devices>, reader: usize, pool: &Arc<Pool>, server: &impl Serve) -> io::Result<()> {
     let mut buffer = pool.buffer();
     while let Some(len) = read(&devices.files[reader], &mut buffer)? {
-        take(devices, reader, &mut buffer, len, server);
+        take(devices, Way::Device(reader), &mut buffer, len, server);
     }
     Ok(())
 }
 
-/// Hands the request of `len` bytes in `buffer` to `server`.
-fn take(devices: &Arc<Devices>, reader: usize, buffer: &mut Buffer, len: usize, server: &impl Serve) {
+/// Hands the request of `len` bytes in `buffer` to `server`. `Some`: nobody will reply to it.
+pub(crate) fn take(
+    devices: &Arc<Devices>,
+    way: Way,
+    buffer: &mut Buffer,
+    len: usize,
+    server: &impl Serve,
+) -> Option<Way> {
     let Some(header) = Header::parse(buffer.request(len)) else {
         tracing::error!(len, "what the kernel sent is no request");
-        return;
+        return Some(way);
     };
     let body = header.body(buffer.request(len));
     let malformed = || tracing::error!(opcode = header.opcode, len, "a request of the kernel is malformed");
     if header.opcode == op::WRITE {
         let write = Write::parse(body);
-        let reply = expect_reply(devices, reader, &header);
-        return match write {
+        let reply = expect_reply(devices, way, &header);
+        match write {
             Some(write) => server.write(&header, write, buffer.take_data(write.size as usize), reply),
             None => {
                 malformed();
                 reply.error(Errno::EIO);
             }
-        };
+        }
+        return None;
     }
     match Op::parse(header.opcode, body) {
-        Some(Op::Forget) => {}
-        Some(Op::Interrupt { unique }) => devices.inflight.interrupt(unique),
-        Some(op) => server.request(&header, op, expect_reply(devices, reader, &header)),
+        Some(Op::Forget) => return Some(way),
+        Some(Op::Interrupt { unique }) => {
+            devices.inflight.interrupt(unique);
+            return Some(way);
+        }
+        Some(op) => server.request(&header, op, expect_reply(devices, way, &header)),
         None => {
             malformed();
-            if !matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT) {
-                expect_reply(devices, reader, &header).error(Errno::EIO);
+            if matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT) {
+                return Some(way);
             }
+            expect_reply(devices, way, &header).error(Errno::EIO);
         }
     }
+    None
 }
 
-fn expect_reply(devices: &Arc<Devices>, reader: usize, header: &Header) -> Reply {
+fn expect_reply(devices: &Arc<Devices>, way: Way, header: &Header) -> Reply {
     // Only waits for locks end early: whatever else a signal interrupts is over soon, and then its outcome is known.
     let listener = (header.opcode == op::SETLKW).then(Arc::default);
-    devices.inflight.enter(header.unique, reader, header.tid, listener.clone());
+    devices.inflight.enter(header.unique, way, header.tid, listener.clone());
     Reply::new(Arc::clone(devices), header.unique, listener)
 }
 

@@ -82,7 +82,10 @@ impl Stand {
     pub fn mount(&mut self, name: &str) -> PathBuf {
         let point = self.dir.join(name);
         fs::create_dir_all(&point).expect("a mount point");
-        self.held.push(self.mounts.mount(&point, &Options::new("test")).expect("it mounts"));
+        let io_uring = std::env::var_os(OVER_URING).is_some();
+        let options = Options { io_uring, ..Options::new("test") };
+        self.held.push(self.mounts.mount(&point, &options).expect("it mounts"));
+        assert!(!io_uring || at_last(|| has_thread("fuse-ring-0")), "the kernel does not use the rings");
         point
     }
 }
@@ -92,6 +95,35 @@ impl Drop for Stand {
         self.held.clear();
         let _ = fs::remove_dir_all(&self.dir);
     }
+}
+
+/// In the environment: mount with requests over io_uring.
+const OVER_URING: &str = "BRAID_OVER_URING";
+const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether this process has a thread called `name`.
+fn has_thread(name: &str) -> bool {
+    let named = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("comm")).is_ok_and(|is| is.trim() == name);
+    fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(|entry| entry.is_ok_and(named)))
+}
+
+/// Runs the other tests of this program once more, over io_uring; not if this host does not have it.
+pub fn all_over_io_uring(this: &str) {
+    if std::env::var_os(OVER_URING).is_some() {
+        return;
+    }
+    let is_on = || fs::read_to_string(ENABLED).is_ok_and(|said| said.trim() == "Y");
+    let was_on = is_on();
+    if !was_on && (fs::write(ENABLED, "1").is_err() || !is_on()) {
+        eprintln!("{this}: skipped, {ENABLED} is not there or cannot be switched on");
+        return;
+    }
+    let mut again = Command::new(std::env::current_exe().expect("this program"));
+    let all = again.args(["--skip", this]).env(OVER_URING, "1").status().expect("the tests again");
+    if !was_on {
+        fs::write(ENABLED, "0").expect("it was just written to");
+    }
+    assert!(all.success(), "over io_uring");
 }
 
 /// Whether `check` comes true well before cached attributes expire by themselves.
