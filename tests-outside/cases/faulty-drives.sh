@@ -49,7 +49,7 @@ with open(sys.argv[7], "a") as sums:
     sums.write(f"{hashlib.sha256(content).hexdigest()}  {path}\n")
 sys.exit(f"{path}: a write took {slowest:.1f} s" if slowest > wait_max else 0)
 PY
-round=0
+round=0 started=$(now)
 load_start() { # seconds: a mixed load that notes what it was promised, small synced writes and large streams, at once
   round=$((round + 1))
   mkdir "$MOUNT/load-$round"
@@ -68,7 +68,7 @@ load_end() {
   local writer
   for writer in "${writers[@]}"; do wait "$writer" || die "$1: $(tail -n 3 "$SCRATCH"/faulty-*-"$round")"; done
   ! grep -q "error\|os error" "$SCRATCH/faulty-load-$round" || die "$1: the load met an error: $(cat "$SCRATCH/faulty-load-$round")"
-  echo "$1: $(cat "$SCRATCH/faulty-large-$round"); $(cat "$SCRATCH/faulty-small-$round")"
+  echo "$(since "$started") s, $1: $(cat "$SCRATCH/faulty-large-$round"); $(cat "$SCRATCH/faulty-small-$round")"
 }
 verify() {
   sha256sum --quiet --check "$sums" || die "$1: a file reads wrong"
@@ -99,7 +99,7 @@ well() {
   done
 }
 
-seconds=$(pick 10 40)
+seconds=$(pick 7 40)
 # 1. One drive turns slow.
 load_start "$seconds"
 sleep 2
@@ -143,7 +143,7 @@ server_kill
 cluster_up
 verify "restarted"
 well
-load_start "$(pick 5 20)"
+load_start "$(pick 3 20)"
 load_end "after"
 wait_destaged
 verify "at the end"

@@ -3,13 +3,13 @@
 //! A large write adds slices that point to flash; what they hide counts as in use until their chunk is merged, because
 //! counts only change with records. Destage merges what is old. When little is free that is too late: a file that is
 //! overwritten again and again would fill the drives with what nobody sees. Worse, bytes that are staged above it could
-//! not be moved any more, for which there would be no room. So the slices *below the first staged one* are merged first:
-//! that needs a base, and no room.
+//! not be moved any more, for which there would be no room. So chunks are merged up to where nothing staged is seen in
+//! them: that needs a base, and no room.
 
 use braid_base::Result;
 use braid_base::ids::Index;
 use braid_base::limits::GC_EARLY_PERCENT;
-use braid_base::record::Place;
+use braid_base::record::{Extent, Place};
 
 use crate::data::chunk::ChunkId;
 use crate::data::remap::{self, UsedChanges};
@@ -18,6 +18,9 @@ use crate::txn::Txn;
 
 /// Chunks that are looked at in one step.
 const CHUNKS_AT_ONCE: usize = 64;
+
+/// A chunk with more layers of staged bytes than this is left to destage.
+const STEPS_BACK_MAX: usize = 8;
 
 /// How far the round is.
 #[derive(Default)]
@@ -45,20 +48,35 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     used.book(t, s)
 }
 
-/// Merges the slices of `chunk` before its first staged one, if later ones of them may hide something.
+/// Merges the slices of `chunk` up to where nothing staged is seen in it, if some of them may hide others.
 fn merge(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges) -> Result<()> {
     let cuts = remap::cuts(t, s, chunk.file)?;
     let history = remap::history(t, s, chunk, &cuts)?;
     let mut upto = history.mergeable(s.data.committed);
-    let staged = history.slices.iter().find(|(.., extent)| matches!(extent.place, Place::Stage { .. }));
-    if let Some((at, ..)) = staged {
-        upto = upto.min(Index(at.0.saturating_sub(1)));
+    let mut extents = history.at(upto).extents;
+    // Without the last staged bytes that are seen, earlier ones may be.
+    for _ in 0..STEPS_BACK_MAX {
+        let Some(at) = oldest_staged(&extents) else { break };
+        upto = Index(at.0.saturating_sub(1));
+        if history.base_upto() > Some(upto) {
+            return Ok(());
+        }
+        extents = history.at(upto).extents;
     }
     let count = history.slices.iter().take_while(|(at, ..)| *at <= upto).count();
-    if count == 0 || count + usize::from(history.base.is_some()) < 2 || history.base_upto() > Some(upto) {
+    let worth = count > 0 && count + usize::from(history.base.is_some()) >= 2;
+    if !worth || history.base_upto() > Some(upto) || oldest_staged(&extents).is_some() {
         return Ok(());
     }
-    let extents = history.at(upto).extents;
     remap::rebase(t, s, chunk, &history, upto, extents, used);
     Ok(())
+}
+
+/// The oldest position whose payload is seen in `extents`.
+fn oldest_staged(extents: &[Extent]) -> Option<Index> {
+    let staged = |extent: &Extent| match extent.place {
+        Place::Stage { at, .. } => Some(at),
+        Place::Flash { .. } => None,
+    };
+    extents.iter().filter_map(staged).min()
 }

@@ -166,23 +166,29 @@ impl World {
         }
     }
 
-    /// A large write of `bytes` at `off` to its end; false if no room is lent for it now.
-    pub fn write_laid(&mut self, ino: Ino, off: u64, bytes: &[u8]) -> Result<bool, String> {
+    /// A large write at `off` of as much of `bytes` as room is lent for now; how much that was.
+    pub fn write_laid(&mut self, ino: Ino, off: u64, bytes: &[u8]) -> Result<usize, String> {
         let asked = self.sync(Op::GetSpace { ino, bytes: bytes.len() as u64 }, Act::Other)?;
         let Ok(Reply::Space(lent)) = asked else { return Err(format!("space: {asked:?}")) };
-        lent.iter().try_for_each(|(at, place)| self.lend(*at, place))?;
-        let mut fit =
-            lent.into_iter().filter(|(at, p)| usize::from(at.ul) * usize::from(p.data) * BLOCK >= bytes.len());
-        let Some((range, place)) = fit.next() else { return Ok(false) };
-        let width = usize::from(place.data) * BLOCK;
-        let at = StripeAt { ul: bytes.len().div_ceil(width) as u16, ..range };
-        let mut padded = bytes.to_vec();
-        padded.resize(width * usize::from(at.ul), 0);
-        self.flash.insert((at.pack, at.sb), (at.ul, padded));
-        let stripes = vec![Laid { at, epoch: place.epoch, len: bytes.len() as u32 }];
-        let body = Op::CommitWrite { ino, off, stripes, kill_suid_sgid: false, at: None };
-        let act = Act::Write { ino, parts: vec![(off, bytes.to_vec())], append: false };
-        self.sync(body, act)?.map(|_| true).map_err(|e| e.to_string())
+        let (mut stripes, mut done) = (Vec::new(), 0);
+        for (at, place) in lent {
+            self.lend(at, &place)?;
+            let whole = usize::from(place.data) * usize::from(at.ul) * BLOCK;
+            let mut padded = bytes[done..bytes.len().min(done + whole)].to_vec();
+            if padded.is_empty() {
+                continue;
+            }
+            stripes.push(Laid { at, epoch: place.epoch, len: padded.len() as u32 });
+            done += padded.len();
+            padded.resize(whole, 0);
+            self.flash.insert((at.pack, at.sb), (at.ul, padded));
+        }
+        if done > 0 {
+            let body = Op::CommitWrite { ino, off, stripes, kill_suid_sgid: false, at: None };
+            let act = Act::Write { ino, parts: vec![(off, bytes[..done].to_vec())], append: false };
+            self.sync(body, act)?.map_err(|e| e.to_string())?;
+        }
+        Ok(done)
     }
 
     /// Writes a stripe into the front of a range; what a drive does not take is never committed.
