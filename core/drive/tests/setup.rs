@@ -133,7 +133,7 @@ fn looked(target: &mut Target, ms: u64) -> (Option<Trouble>, Vec<Effect>) {
 
 #[test]
 fn a_write_that_takes_too_long_is_trouble_until_a_probe_was_quick() {
-    let mut bench = Bench::formatted();
+    let bench = Bench::formatted();
     let mut target = bench.open().expect("formatted").target;
     let mut effects = Vec::new();
     target.step(NOW, Event::Op { token: OpToken(1), op: create(1) }, &mut effects);
