@@ -6,9 +6,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use braid_base::{ErrorKind, Result};
 use braid_base::ids::Ino;
 use braid_base::limits::HELD_MS_MAX;
+use braid_base::{ErrorKind, Result};
 use braid_client::Fs;
 use braid_io::chance::Rng;
 
@@ -18,6 +18,7 @@ use crate::deeds::Deed;
 use crate::generate;
 use crate::model::{Action, Answer, Model};
 use crate::perform::{Verdict, judge, perform};
+use crate::register::Losses;
 use crate::unsynced::Unsynced;
 
 /// Between the death of a process and the look at what it did, milliseconds: longer than any message and any
@@ -54,7 +55,13 @@ pub type HandRef = Arc<Mutex<Hand>>;
 
 impl Hand {
     /// A program that will make `calls` calls below `top`.
-    pub fn new(number: u32, model: Model, calls: u32, (scarce, fills, behind): (bool, bool, bool), rng: Rng) -> HandRef {
+    pub fn new(
+        number: u32,
+        model: Model,
+        calls: u32,
+        (scarce, fills, behind): (bool, bool, bool),
+        rng: Rng,
+    ) -> HandRef {
         let (in_flight, left, full, power_losses) = (None, calls, 0, 0);
         Arc::new(Mutex::new(Self {
             number,
@@ -145,7 +152,7 @@ impl Hand {
 }
 
 /// Makes calls until none is left. `again`: an earlier process was killed.
-pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
+pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board, again: bool) {
     if again && let Err(what) = resolve(&hand, &fs, &board, AFTERMATH_MS).await {
         return board.violation(format!("hand {}: {what}", lock(&hand).number));
     }
@@ -154,9 +161,10 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
         let number = lock(&hand).number;
         board.note(|| format!("hand {number}: {}", action.line()));
         let answer = perform(&fs, &action).await;
+        let scarce = lock(&hand).scarce;
         let told = lock(&hand).told(&action, &answer, &board);
         if let Err(what) = told
-            && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer)), &fs, &board, what).await
+            && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer, scarce)), &fs, &board, what).await
         {
             return board.violation(format!("hand {number}: {what}"));
         }
@@ -179,16 +187,31 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
 }
 
 /// True if the program was told that bytes are lost that it had written.
-fn is_told(action: &Action, answer: &Result<Answer>) -> bool {
-    matches!((action, answer), (Action::Fsync { .. }, Err(error)) if error.kind() == ErrorKind::Io)
+fn is_told(action: &Action, answer: &Result<Answer>, scarce: bool) -> bool {
+    matches!((action, answer), (Action::Fsync { .. }, Err(error)) if is_loss(error.kind(), scarce))
+}
+
+/// What `fsync` says of bytes that were written and are lost. Room was lent for them; but when a drive does not take
+/// its part, they need room in the log, which may not be there.
+fn is_loss(kind: ErrorKind, scarce: bool) -> bool {
+    kind == ErrorKind::Io || (scarce && kind == ErrorKind::NoSpace)
 }
 
 /// `what` is wrong: unless bytes were held back and their session was given up, a promise is broken. `told`: the
 /// program knows of it already.
-async fn perhaps_lost((hand, told): (&HandRef, bool), fs: &Fs, board: &Board, what: String) -> std::result::Result<(), String> {
-    let (files, mut told) = (lock(hand).unsynced.files(), told);
+async fn perhaps_lost(
+    (hand, told): (&HandRef, bool),
+    fs: &Fs,
+    board: &Board,
+    what: String,
+) -> std::result::Result<(), String> {
+    let (files, scarce) = {
+        let hand = lock(hand);
+        (hand.unsynced.files(), hand.scarce)
+    };
+    let mut told = told;
     for ino in files {
-        told |= fs.fsync(ino).await.is_err_and(|error| error.kind() == ErrorKind::Io);
+        told |= fs.fsync(ino).await.is_err_and(|error| is_loss(error.kind(), scarce));
     }
     if !told {
         return Err(what);

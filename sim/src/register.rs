@@ -30,14 +30,13 @@ const SHORT: usize = 4096;
 /// The owner of all locks: clients differ.
 const OWNER: u64 = 7;
 
-/// Hears when a client's session is given up: what it held back is lost then.
-#[derive(Default)]
-pub struct Losses(AtomicU64);
+/// Hears when a client's session is given up: what it held back, locked or had open is lost then.
+pub struct Losses(AtomicU64, Board);
 
 impl Losses {
     /// Those of the client of `fs`, from now on.
-    pub fn of(fs: &Fs) -> Arc<Self> {
-        let losses = Arc::new(Self::default());
+    pub fn of(fs: &Fs, board: &Board) -> Arc<Self> {
+        let losses = Arc::new(Self(AtomicU64::new(0), board.clone()));
         if let Some(leases) = fs.session().leases() {
             let holder: Weak<dyn Holder> = Arc::downgrade(&losses) as Weak<dyn Holder>;
             leases.add_holder(holder);
@@ -63,6 +62,8 @@ impl Holder for Losses {
 
     fn lost(&self, _: PartitionId) {
         self.0.fetch_add(1, Ordering::Relaxed);
+        // As far as open references go.
+        self.1.power_lost();
     }
 }
 
@@ -86,12 +87,15 @@ impl HeldBack {
 pub struct Register {
     /// The file.
     pub ino: Ino,
+    scarce: bool,
     /// The last version that anybody tried to write.
     tried: u64,
     /// The last one that must be there.
     acked: u64,
     /// A later one that must be there as long as its writer lives and was not given up.
     held_back: Option<HeldBack>,
+    /// Writers under way, with the losses that each had before it took the lock.
+    writing: Vec<(Arc<Losses>, u64)>,
     /// The count of changes of the file after the last acknowledged write.
     change: u64,
     /// Who believes to have the lock.
@@ -106,15 +110,17 @@ fn counts(session: &Weak<Session>, ino: Ino) -> bool {
 }
 
 impl Register {
-    /// An empty file.
-    pub fn of(ino: Ino) -> Self {
-        Self { ino, ..Self::default() }
+    /// An empty file; `scarce`: there may be no room for what is held back, which its writer then hears from `fsync`.
+    pub fn of(ino: Ino, scarce: bool) -> Self {
+        Self { ino, scarce, ..Self::default() }
     }
 
     /// What a read that begins now must at least see, and whose life that hangs on.
     fn floor(&self) -> (u64, Option<HeldBack>) {
         match &self.held_back {
-            Some(held) if held.version > self.acked && held.counts(self.ino) => (held.version, Some(held.clone())),
+            Some(held) if !self.scarce && held.version > self.acked && held.counts(self.ino) => {
+                (held.version, Some(held.clone()))
+            }
             _ => (self.acked, None),
         }
     }
@@ -155,7 +161,9 @@ async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, S
     };
     let register = &lock(arena).register;
     let floor = if hangs_on.is_some_and(|held| !held.counts(ino)) { register.acked.min(floor) } else { floor };
-    if found < floor || found > register.tried {
+    // Who loses its session with the lock does not know it at once: what it writes may come after what others wrote.
+    let unlocked = register.writing.iter().any(|(losses, before)| losses.count() != *before);
+    if (found < floor && !unlocked) || found > register.tried {
         let tried = register.tried;
         return Err(format!("the shared file has versions {floor} to {tried}, and somebody reads {found}"));
     }
@@ -177,7 +185,7 @@ pub async fn write(
     board: &Board,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let (ino, me) = (lock(arena).register.ino, fs.session().client());
+    let (ino, me, lost) = (lock(arena).register.ino, fs.session().client(), losses.count());
     match fs.lock_wait(ino, spec(LockKind::Write), pending()).await {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
@@ -186,7 +194,13 @@ pub async fn write(
     taken(&mut lock(arena), fs, board)?;
     let now = read(arena, fs, board).await?;
     if now.is_some() {
+        lock(arena).register.writing.push((losses.clone(), lost));
         change(arena, (fs, losses), board, rng).await?;
+        let register = &mut lock(arena).register;
+        register.writing.retain(|(of, _)| !Arc::ptr_eq(of, losses));
+        if losses.count() != lost {
+            (register.acked, register.held_back) = (0, None);
+        }
     }
     {
         let register = &mut lock(arena).register;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::{Error, ErrorKind};
 use braid_base::ids::Ino;
+use braid_base::{Error, ErrorKind};
 use braid_client::Fs;
 
 use crate::model::{Action, Answer, Content, Model};
