@@ -15,7 +15,10 @@ pub enum Broken {
     /// One of operations that span partitions (noabortlog, nolock, unlockontimeout) or that take effect once.
     #[cfg(feature = "broken")]
     Names(braid_meta::Variant),
-    /// One of file data (uptonow, relocnocas, regrant, reusegrant).
+    /// One of sessions and leases (nomarker, nowait, expirefast).
+    #[cfg(feature = "broken")]
+    Leases(braid_meta::LeaseMutation),
+    /// One of file data (uptonow, relocnocas, regrant, reusegrant, lategrantok, nogc).
     #[cfg(feature = "broken")]
     Data(braid_meta::Mutation),
     /// A move is reported as done before the drives acknowledged (earlyack).

@@ -15,7 +15,7 @@ use braid_client::fs::Create;
 use braid_io::chance::Rng;
 
 use crate::board::Board;
-use crate::register::{self, Losses, Register};
+use crate::register::{self, Losses, Register, Shared};
 
 /// Directories that take part in moves.
 const DIRS: usize = 5;
@@ -32,15 +32,15 @@ pub struct Arena {
     /// The number of the wandering file's present name, once the rename to it was begun.
     step: u64,
     /// The file that all read and write.
-    pub register: Register,
+    pub register: Shared,
 }
 
 /// Shared by all.
 pub type ArenaRef = Arc<Mutex<Arena>>;
 
 impl Arena {
-    /// Makes the shared directory with its parts.
-    pub async fn prepare(fs: &Fs) -> Result<ArenaRef> {
+    /// Makes the shared directory with its parts; `scarce`: the cluster may run full.
+    pub async fn prepare(fs: &Fs, scarce: bool) -> Result<ArenaRef> {
         let cred = Cred::default();
         let dir = fs.mkdir(cred, fs.root(), b"shared", 0o755, 0).await?.ino;
         let mut dirs = Vec::new();
@@ -49,7 +49,7 @@ impl Arena {
         }
         fs.create(cred, dir, &step_name(0), Create::default()).await?;
         let ino = fs.create(cred, dir, b"register", Create::default()).await?.ino;
-        let register = Register::of(ino);
+        let register = Arc::new(Mutex::new(Register::of(ino, scarce)));
         Ok(Arc::new(Mutex::new(Self { dir, dirs, register, ..Self::default() })))
     }
 }
@@ -63,12 +63,20 @@ fn step_name(step: u64) -> Vec<u8> {
 }
 
 /// Takes part for `rounds` rounds. Only the `mover` renames the wandering file.
-pub async fn compete(arena: ArenaRef, fs: Fs, board: Board, mut rng: Rng, mover: bool, rounds: u32) {
-    let (leases, losses) = (fs.session().leases().is_some(), Losses::of(&fs));
+pub async fn compete(
+    arena: ArenaRef,
+    (fs, losses): (Fs, Arc<Losses>),
+    board: Board,
+    mut rng: Rng,
+    mover: bool,
+    rounds: u32,
+) {
+    let leases = fs.session().leases().is_some();
+    let shared = Arc::clone(&lock(&arena).register);
     for _ in 0..rounds {
         let result = match rng.below(if leases { 8 } else { 4 }) {
-            4 | 5 => register::write(&arena, (&fs, &losses), &board, &mut rng).await,
-            6 | 7 => register::look(&arena, &fs, &board).await,
+            4 | 5 => register::write(&shared, (&fs, &losses), &board, &mut rng).await,
+            6 | 7 => register::look(&shared, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,
             1 if mover => wander(&arena, &fs).await,
             1 | 2 => observe(&arena, &fs).await,

@@ -36,8 +36,6 @@ deeds! {
     CommitRefused,
     /// A commit reached a partition twice.
     CommitTwice,
-    /// A client was killed while it had ranges or bytes on their way.
-    WriterKilled,
     /// A partition asked a client to give a lease back.
     Recalled,
     /// A partition asked a client what it holds, after a change of primary.

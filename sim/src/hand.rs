@@ -18,6 +18,7 @@ use crate::deeds::Deed;
 use crate::generate;
 use crate::model::{Action, Answer, Model};
 use crate::perform::{Verdict, judge, perform};
+use crate::register::Losses;
 use crate::unsynced::Unsynced;
 
 /// Between the death of a process and the look at what it did, milliseconds: longer than any message and any
@@ -151,7 +152,7 @@ impl Hand {
 }
 
 /// Makes calls until none is left. `again`: an earlier process was killed.
-pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
+pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board, again: bool) {
     if again && let Err(what) = resolve(&hand, &fs, &board, AFTERMATH_MS).await {
         return board.violation(format!("hand {}: {what}", lock(&hand).number));
     }
@@ -160,9 +161,10 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
         let number = lock(&hand).number;
         board.note(|| format!("hand {number}: {}", action.line()));
         let answer = perform(&fs, &action).await;
+        let scarce = lock(&hand).scarce;
         let told = lock(&hand).told(&action, &answer, &board);
         if let Err(what) = told
-            && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer)), &fs, &board, what).await
+            && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer, scarce)), &fs, &board, what).await
         {
             return board.violation(format!("hand {number}: {what}"));
         }
@@ -185,8 +187,14 @@ pub async fn work(hand: HandRef, fs: Fs, board: Board, again: bool) {
 }
 
 /// True if the program was told that bytes are lost that it had written.
-fn is_told(action: &Action, answer: &Result<Answer>) -> bool {
-    matches!((action, answer), (Action::Fsync { .. }, Err(error)) if error.kind() == ErrorKind::Io)
+fn is_told(action: &Action, answer: &Result<Answer>, scarce: bool) -> bool {
+    matches!((action, answer), (Action::Fsync { .. }, Err(error)) if is_loss(error.kind(), scarce))
+}
+
+/// What `fsync` says of bytes that were written and are lost. Room was lent for them; but when a drive does not take
+/// its part, they need room in the log, which may not be there.
+fn is_loss(kind: ErrorKind, scarce: bool) -> bool {
+    kind == ErrorKind::Io || (scarce && kind == ErrorKind::NoSpace)
 }
 
 /// `what` is wrong: unless bytes were held back and their session was given up, a promise is broken. `told`: the
@@ -197,9 +205,13 @@ async fn perhaps_lost(
     board: &Board,
     what: String,
 ) -> std::result::Result<(), String> {
-    let (files, mut told) = (lock(hand).unsynced.files(), told);
+    let (files, scarce) = {
+        let hand = lock(hand);
+        (hand.unsynced.files(), hand.scarce)
+    };
+    let mut told = told;
     for ino in files {
-        told |= fs.fsync(ino).await.is_err_and(|error| error.kind() == ErrorKind::Io);
+        told |= fs.fsync(ino).await.is_err_and(|error| is_loss(error.kind(), scarce));
     }
     if !told {
         return Err(what);

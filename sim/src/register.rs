@@ -7,7 +7,7 @@
 
 use std::future::{pending, ready};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use braid_base::ErrorKind;
 use braid_base::ids::{ClientId, FsId, Ino, PartitionId};
@@ -20,7 +20,6 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
-use crate::contest::{Arena, ArenaRef, lock};
 use crate::deeds::Deed;
 
 /// Longest record: long enough to be held back or to go straight to the drives.
@@ -30,14 +29,20 @@ const SHORT: usize = 4096;
 /// The owner of all locks: clients differ.
 const OWNER: u64 = 7;
 
-/// Hears when a client's session is given up: what it held back is lost then.
-#[derive(Default)]
-pub struct Losses(AtomicU64);
+/// Shared by all.
+pub type Shared = Arc<Mutex<Register>>;
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Register> {
+    shared.lock().expect("nothing panics while it holds the register")
+}
+
+/// Hears when a client's session is given up: what it held back, locked or had open is lost then.
+pub struct Losses(AtomicU64, Board);
 
 impl Losses {
     /// Those of the client of `fs`, from now on.
-    pub fn of(fs: &Fs) -> Arc<Self> {
-        let losses = Arc::new(Self::default());
+    pub fn of(fs: &Fs, board: &Board) -> Arc<Self> {
+        let losses = Arc::new(Self(AtomicU64::new(0), board.clone()));
         if let Some(leases) = fs.session().leases() {
             let holder: Weak<dyn Holder> = Arc::downgrade(&losses) as Weak<dyn Holder>;
             leases.add_holder(holder);
@@ -63,6 +68,8 @@ impl Holder for Losses {
 
     fn lost(&self, _: PartitionId) {
         self.0.fetch_add(1, Ordering::Relaxed);
+        // As far as open references go.
+        self.1.power_lost();
     }
 }
 
@@ -86,12 +93,15 @@ impl HeldBack {
 pub struct Register {
     /// The file.
     pub ino: Ino,
+    scarce: bool,
     /// The last version that anybody tried to write.
     tried: u64,
     /// The last one that must be there.
     acked: u64,
     /// A later one that must be there as long as its writer lives and was not given up.
     held_back: Option<HeldBack>,
+    /// Writers under way, with the losses that each had before it took the lock.
+    writing: Vec<(Arc<Losses>, u64)>,
     /// The count of changes of the file after the last acknowledged write.
     change: u64,
     /// Who believes to have the lock.
@@ -106,15 +116,17 @@ fn counts(session: &Weak<Session>, ino: Ino) -> bool {
 }
 
 impl Register {
-    /// An empty file.
-    pub fn of(ino: Ino) -> Self {
-        Self { ino, ..Self::default() }
+    /// An empty file; `scarce`: there may be no room for what is held back, which its writer then hears from `fsync`.
+    pub fn of(ino: Ino, scarce: bool) -> Self {
+        Self { ino, scarce, ..Self::default() }
     }
 
     /// What a read that begins now must at least see, and whose life that hangs on.
     fn floor(&self) -> (u64, Option<HeldBack>) {
         match &self.held_back {
-            Some(held) if held.version > self.acked && held.counts(self.ino) => (held.version, Some(held.clone())),
+            Some(held) if !self.scarce && held.version > self.acked && held.counts(self.ino) => {
+                (held.version, Some(held.clone()))
+            }
             _ => (self.acked, None),
         }
     }
@@ -135,10 +147,10 @@ fn version_of(bytes: &[u8]) -> Result<u64, String> {
 }
 
 /// Reads and checks. `None`: the world was in the way.
-async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, String> {
+async fn read(shared: &Shared, fs: &Fs, board: &Board) -> Result<Option<u64>, String> {
     let (ino, (floor, hangs_on), change) = {
-        let arena = lock(arena);
-        (arena.register.ino, arena.register.floor(), arena.register.change)
+        let register = lock(shared);
+        (register.ino, register.floor(), register.change)
     };
     let attr = match fs.getattr(ino).await {
         Ok(attr) => attr,
@@ -153,9 +165,11 @@ async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, S
         Err(error) if error.kind() == ErrorKind::Io => return Ok(None),
         Err(error) => return Err(format!("read of the shared file: {error}")),
     };
-    let register = &lock(arena).register;
+    let register = &lock(shared);
     let floor = if hangs_on.is_some_and(|held| !held.counts(ino)) { register.acked.min(floor) } else { floor };
-    if found < floor || found > register.tried {
+    // Who loses its session with the lock does not know it at once: what it writes may come after what others wrote.
+    let unlocked = register.writing.iter().any(|(losses, before)| losses.count() != *before);
+    if (found < floor && !unlocked) || found > register.tried {
         let tried = register.tried;
         return Err(format!("the shared file has versions {floor} to {tried}, and somebody reads {found}"));
     }
@@ -166,30 +180,36 @@ async fn read(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<Option<u64>, S
 }
 
 /// Looks at the file.
-pub async fn look(arena: &ArenaRef, fs: &Fs, board: &Board) -> Result<(), String> {
-    read(arena, fs, board).await.map(drop)
+pub async fn look(shared: &Shared, fs: &Fs, board: &Board) -> Result<(), String> {
+    read(shared, fs, board).await.map(drop)
 }
 
 /// Writes the next version under the lock.
 pub async fn write(
-    arena: &ArenaRef,
+    shared: &Shared,
     (fs, losses): (&Fs, &Arc<Losses>),
     board: &Board,
     rng: &mut Rng,
 ) -> Result<(), String> {
-    let (ino, me) = (lock(arena).register.ino, fs.session().client());
+    let (ino, me, lost) = (lock(shared).ino, fs.session().client(), losses.count());
     match fs.lock_wait(ino, spec(LockKind::Write), pending()).await {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
         Err(error) => return Err(format!("lock of the shared file: {error}")),
     }
-    taken(&mut lock(arena), fs, board)?;
-    let now = read(arena, fs, board).await?;
+    taken(&mut lock(shared), fs, board)?;
+    let now = read(shared, fs, board).await?;
     if now.is_some() {
-        change(arena, (fs, losses), board, rng).await?;
+        lock(shared).writing.push((losses.clone(), lost));
+        change(shared, (fs, losses), board, rng).await?;
+        let register = &mut lock(shared);
+        register.writing.retain(|(of, _)| !Arc::ptr_eq(of, losses));
+        if losses.count() != lost {
+            (register.acked, register.held_back) = (0, None);
+        }
     }
     {
-        let register = &mut lock(arena).register;
+        let register = &mut lock(shared);
         let mine = register.holder.as_ref().is_some_and(|holder| holder.ptr_eq(&Arc::downgrade(fs.session())));
         if mine {
             register.holder = None;
@@ -202,8 +222,8 @@ pub async fn write(
     }
 }
 
-fn taken(arena: &mut Arena, fs: &Fs, board: &Board) -> Result<(), String> {
-    let (register, me) = (&mut arena.register, fs.session().client());
+fn taken(register: &mut Register, fs: &Fs, board: &Board) -> Result<(), String> {
+    let me = fs.session().client();
     if let Some(holder) = register.holder.take().filter(|holder| counts(holder, register.ino)) {
         let other = holder.upgrade().map(|session| session.client());
         return Err(format!("client {me} has the lock of the shared file, and {other:?} has it, too"));
@@ -216,14 +236,14 @@ fn taken(arena: &mut Arena, fs: &Fs, board: &Board) -> Result<(), String> {
 }
 
 async fn change(
-    arena: &ArenaRef,
+    shared: &Shared,
     (fs, losses): (&Fs, &Arc<Losses>),
     board: &Board,
     rng: &mut Rng,
 ) -> Result<(), String> {
     let lost = losses.count();
     let (ino, version) = {
-        let register = &mut lock(arena).register;
+        let register = &mut lock(shared);
         register.tried += 1;
         (register.ino, register.tried)
     };
@@ -236,17 +256,17 @@ async fn change(
         Err(error) => return Err(format!("write to the shared file: {error}")),
     };
     let held = HeldBack { version, session: Arc::downgrade(fs.session()), losses: losses.clone(), lost };
-    settled(arena, fs, board, held, &written);
+    settled(shared, fs, board, held, &written);
     if written.attr.is_none() && rng.chance(1, 2) && fs.fsync(ino).await.is_ok() {
-        let register = &mut lock(arena).register;
+        let register = &mut lock(shared);
         register.acked = register.acked.max(version);
     }
     Ok(())
 }
 
 /// The write was answered.
-fn settled(arena: &ArenaRef, fs: &Fs, board: &Board, held: HeldBack, written: &Written) {
-    let register = &mut lock(arena).register;
+fn settled(shared: &Shared, fs: &Fs, board: &Board, held: HeldBack, written: &Written) {
+    let register = &mut lock(shared);
     register.last.1 = Some(fs.session().client());
     match &written.attr {
         Some(attr) => {

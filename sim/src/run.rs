@@ -18,6 +18,7 @@ use crate::contest::{self, Arena, ArenaRef};
 use crate::hand::{self, Hand, HandRef};
 use crate::model::Model;
 use crate::points::Coverage;
+use crate::register::Losses;
 use crate::world::{Counts, World};
 
 /// The root directory.
@@ -165,6 +166,7 @@ impl Run {
         assert_eq!(ROOT, Ino::new(Vp(0), 1), "the root is the first inode of virtual partition 0");
         let fs = self.mount(Node::Auditor);
         let (clients, hands) = (self.world.config.clients, self.world.config.hands);
+        let scarce = self.world.config.is_scarce();
         let setup = async move {
             fs.make_root(0o755).await?;
             let mut tops = Vec::new();
@@ -172,7 +174,7 @@ impl Run {
                 let name = format!("hand{number}");
                 tops.push(fs.mkdir(Cred::default(), ROOT, name.as_bytes(), 0o755, 0).await?.ino);
             }
-            let arena = Arena::prepare(&fs).await?;
+            let arena = Arena::prepare(&fs, scarce).await?;
             fs.end_session().await?;
             Ok::<_, braid_base::Error>((tops, arena))
         };
@@ -231,14 +233,15 @@ impl Run {
     fn start_client(&mut self, client: u32, again: bool) {
         let node = Node::Client(client);
         let fs = self.mount(node);
+        let losses = Losses::of(&fs, &self.world.board);
         for hand in self.clients[client as usize].clone() {
-            let task = hand::work(hand, fs.clone(), self.world.board.clone(), again);
+            let task = hand::work(hand, (fs.clone(), losses.clone()), self.world.board.clone(), again);
             self.world.spawn(node, Box::pin(task));
         }
         if let Some(arena) = self.arena.clone() {
             let rng = Rng::new(self.world.config.seed ^ u64::from(client) << 32 ^ self.world.now_us());
             let rounds = self.world.config.ops / 4;
-            let task = contest::compete(arena, fs, self.world.board.clone(), rng, client == 0, rounds);
+            let task = contest::compete(arena, (fs, losses), self.world.board.clone(), rng, client == 0, rounds);
             self.world.spawn(node, Box::pin(task));
         }
     }

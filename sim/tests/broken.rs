@@ -1,6 +1,25 @@
 //! Every rule is there for a reason: left out, some seed breaks a promise, and the audit says so.
+//!
+//! Where each broken variant of the models is caught ("data": `core/meta/tests/data`, `every_broken_rule_is_noticed`;
+//! "leases": `sim/tests/leases`):
+//!
+//! | model | variant | rule left out | caught by |
+//! |---|---|---|---|
+//! | packs.py | lazyzero | `Broken::LazyZero` | here |
+//! | packs.py | regrant | `Mutation::LendAgain` | here, data |
+//! | packs.py | slotaddr | `Broken::SlotAddress` | here |
+//! | packs.py | reusegrant | `Mutation::LendAgain`: the range of a move that failed is written again | here, data |
+//! | packs.py | relocnocas | `Mutation::NoCheck` | here, data |
+//! | packs.py | lategrantok | `Mutation::AnyGrant` | data |
+//! | packs.py | earlyack | `Broken::EarlyAck` | here |
+//! | slices.py | uptonow | `Mutation::StampAtCommit` | here, data |
+//! | slices.py | nogc | `Mutation::NoScan`, `Mutation::NoHint` | here; `NoHint` data, too |
+//! | leases.py | nomarker | `LeaseMutation::NoMarker` | here, leases |
+//! | leases.py | nowait | `LeaseMutation::NoWait` | here, leases |
+//! | leases.py | expirefast | `LeaseMutation::ExpireFast` | here, leases |
+//! | leases.py | staleterm, stalesession, recallcross | `CoreMutation` of the same name | leases |
 
-use braid_meta::{Mutation, Variant};
+use braid_meta::{LeaseMutation, Mutation, Variant};
 use braid_sim::broken::Broken;
 use braid_sim::config::SimConfig;
 use braid_sim::run::run;
@@ -57,6 +76,26 @@ fn data_moves_are_committed_without_a_look() {
 #[test]
 fn data_ranges_are_lent_again() {
     caught(Broken::Data(Mutation::LendAgain), 31);
+}
+
+#[test]
+fn data_packs_die_while_something_refers_to_them() {
+    caught(Broken::Data(Mutation::NoScan), 0);
+}
+
+#[test]
+fn leases_of_a_new_primary_before_those_of_the_old_one_were_told() {
+    caught(Broken::Leases(LeaseMutation::NoWait), 0);
+}
+
+#[test]
+fn leases_of_sessions_that_left_no_mark() {
+    caught(Broken::Leases(LeaseMutation::NoMarker), 0);
+}
+
+#[test]
+fn leases_outlive_their_sessions() {
+    caught(Broken::Leases(LeaseMutation::ExpireFast), 0);
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub enum Mutation {
     NoHint,
     /// A commit may name any stripe, lent or not.
     AnyGrant,
+    /// A pack is given up as soon as its collection was planned, without a look at what still refers to it.
+    NoScan,
 }
 
 impl Data {

@@ -116,7 +116,8 @@ impl Run {
 
 /// All names below the root.
 async fn remove_all(fs: Fs) -> Result<()> {
-    let mut dirs: Vec<(Ino, Option<(Ino, Vec<u8>)>)> = vec![(fs.root(), None)];
+    // Each with its name in the directory above it.
+    let mut dirs = vec![(fs.root(), None::<(Ino, Vec<u8>)>)];
     while let Some((dir, name)) = dirs.last().cloned() {
         let mut below = Vec::new();
         for (entry, ino, attr) in list(&fs, dir, 64, true).await? {

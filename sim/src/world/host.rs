@@ -201,6 +201,8 @@ impl World {
             Some(Broken::Names(variant)) => state.leave_out(Some(variant)),
             #[cfg(feature = "broken")]
             Some(Broken::Data(mutation)) => state.break_rule(mutation),
+            #[cfg(feature = "broken")]
+            Some(Broken::Leases(mutation)) => state.leave_out_of_leases(Some(mutation)),
             _ => {}
         }
     }

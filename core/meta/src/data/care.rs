@@ -101,7 +101,7 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
             t.write(keys::pack(t.partition, id), &pack.rec);
         }
         Life::Closing | Life::Lending { .. } => {}
-        Life::Sealed { .. } if pack.rec.live_upper > 0 => {
+        Life::Sealed { .. } if pack.rec.live_upper > 0 && !s.data.gc.is_given_up(id) => {
             s.data.packs.care.remove(&id);
         }
         Life::Sealed { .. } => {
@@ -140,7 +140,9 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
         return Ok(());
     }
     pack.life = Life::Sealed { scan: Scan::default() };
-    if found > 0 {
+    if s.data.gc.is_given_up(id) {
+        pack.rec.live_upper = 0;
+    } else if found > 0 {
         // The count was wrong: the scan is right.
         pack.rec.live_upper = found;
         t.write(keys::pack(t.partition, id), &pack.rec);

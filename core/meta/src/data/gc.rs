@@ -10,6 +10,7 @@ use braid_base::keys::{self, prefix_end};
 use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX, GC_EARLY_PERCENT, GC_START_PERCENT, GC_URGENT_PERCENT};
 use braid_base::record::{PackClass, Place};
 
+use crate::data::Mutation;
 use crate::data::care::hinted;
 use crate::data::chunk::ChunkId;
 use crate::data::destage::Choice;
@@ -48,6 +49,15 @@ pub(crate) struct Gc {
     /// Packs that hold few bytes in many blocks: how many bytes they held when they were looked through, and so many
     /// blocks at least. Nothing comes of copying them until they hold less.
     dense: BTreeMap<PackId, (u64, u64)>,
+    /// What must never be ([`Mutation::NoScan`]): packs that die whatever refers to them.
+    given_up: BTreeSet<PackId>,
+}
+
+impl Gc {
+    /// True if the pack dies without a look at what refers to it.
+    pub fn is_given_up(&self, id: PackId) -> bool {
+        self.given_up.contains(&id)
+    }
 }
 
 /// True if garbage is collected before anything else is moved: little is free, or only what is kept for this.
@@ -59,7 +69,7 @@ pub(crate) fn urgent(s: &State) -> bool {
 /// The next chunks to move out of the victims; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     let Some(worth) = worth(s, t.now.mono_ms) else {
-        s.data.gc = Gc { dense: std::mem::take(&mut s.data.gc.dense), ..Gc::default() };
+        (s.data.gc.victims, s.data.gc.next) = Default::default();
         return Ok(None);
     };
     let table = &s.data.packs.table;
@@ -158,6 +168,10 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
             continue;
         }
         most = most.min(share + VICTIMS_SPAN_PERCENT);
+        if s.data.mutation == Some(Mutation::NoScan) {
+            s.data.gc.given_up.insert(id);
+            s.data.packs.care.insert(id);
+        }
         victims.push(id);
     }
     let table = &s.data.packs.table;
