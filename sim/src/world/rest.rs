@@ -44,7 +44,7 @@ impl World {
             let all = |target: &braid_drive::Target| target.stat().free == target.stat().slots;
             bad.contains(&(id as u32)) || drive.target.as_ref().is_some_and(all)
         });
-        let seats = self.hosts.iter_mut().flat_map(|host| host.seats.values_mut());
+        let mut seats = self.hosts.iter_mut().flat_map(|host| host.seats.values_mut());
         // A drive that lies may never confirm that a shard is gone.
         let none = |node: &mut SeatNode| {
             let status = node.seat.partition().state_mut().data_status();
@@ -52,7 +52,7 @@ impl World {
             let dead = if bad.is_empty() { status.dead } else { 0 };
             packs + dead + status.orphans == 0 && status.staged_bytes + status.used_bytes + status.live_bytes == 0
         };
-        free && seats.map(none).all(|none| none)
+        free && seats.all(none)
     }
 
     /// Packs, moves and free slots, for people.

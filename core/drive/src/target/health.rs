@@ -124,7 +124,7 @@ mod tests {
             health.ended(now, 1, Some(ErrorKind::Io), true);
             assert_eq!(health.trouble(), Some(Trouble::Failing));
             let calm = calm_at(&mut health, now);
-            assert!(calm >= (2 * last).min(DRIVE_CALM_MS_MAX).max(DRIVE_CALM_MS), "round {round}: {calm} after {last}");
+            assert!(calm >= (2 * last).clamp(DRIVE_CALM_MS, DRIVE_CALM_MS_MAX), "round {round}: {calm} after {last}");
             assert!(calm <= DRIVE_CALM_MS_MAX + 1_000);
             (now, last) = (now + calm, calm / 1_000 * 1_000);
         }

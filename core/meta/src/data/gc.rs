@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
-use braid_base::ids::PackId;
+use braid_base::ids::{Chunk, FsId, Ino, PackId};
 use braid_base::keys::{self, prefix_end};
 use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX, GC_EARLY_PERCENT, GC_START_PERCENT, GC_URGENT_PERCENT};
 use braid_base::record::{PackClass, Place};
@@ -34,8 +34,11 @@ const WORTH_LAST_PERCENT: u64 = 97;
 const VICTIMS_MAX: usize = 4;
 /// Packs that are emptied together are in use to about the same share, per cent.
 const VICTIMS_SPAN_PERCENT: u64 = 10;
-/// Packs that are looked through before some are taken, at most.
+/// Packs that are looked at before some are taken, at most.
 const LOOKS_MAX: usize = 8;
+/// Places in a pack where some chunks are looked at, and how many at each.
+const SAMPLE_PLACES: u16 = 4;
+const SAMPLE_CHUNKS: usize = 16;
 /// Chunks looked for at a time: more than one move takes.
 const CHUNKS_AT_ONCE: usize = 128;
 
@@ -46,8 +49,8 @@ pub(crate) struct Gc {
     victims: Vec<PackId>,
     /// Hints before this one name chunks that no longer refer to the first victim.
     next: Option<Vec<u8>>,
-    /// Packs that hold few bytes in many blocks: how many bytes they held when they were looked through, and so many
-    /// blocks at least. Nothing comes of copying them until they hold less.
+    /// Packs that hold few bytes in many blocks: how many bytes they held when they were looked at, and in about
+    /// how many blocks. Nothing comes of copying them until they hold less.
     dense: BTreeMap<PackId, (u64, u64)>,
     /// What must never be ([`Mutation::NoScan`]): packs that die whatever refers to them.
     given_up: BTreeSet<PackId>,
@@ -162,7 +165,7 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
             break;
         }
         looked += 1;
-        let held = occupied(t, s, id, blocks * worth / 100)?;
+        let held = occupied(t, s, id, live)?;
         if held * 100 > blocks * worth {
             s.data.gc.dense.insert(id, (live, held));
             continue;
@@ -179,27 +182,30 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
     Ok(victims)
 }
 
-/// Blocks of files that lie in a pack with at least one byte; not counted any further once they are more than `most`.
-fn occupied(t: &Txn<'_>, s: &State, id: PackId, most: u64) -> Result<u64> {
-    let prefix = keys::hints(t.partition, id);
-    let (mut next, mut seen, mut blocks) = (Some(prefix.clone()), BTreeSet::new(), 0);
-    while let Some(from) = next.filter(|_| blocks <= most) {
-        let (hints, more) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
-        for (_, file, chunk) in hints {
+/// About how many blocks of files lie in a pack with at least one byte, if its count says `live` bytes: judged by some
+/// of its chunks, because a look at all of them would hold up everything else.
+fn occupied(t: &Txn<'_>, s: &State, id: PackId, live: u64) -> Result<u64> {
+    let end = prefix_end(&keys::hints(t.partition, id));
+    let (mut seen, mut bytes, mut blocks) = (BTreeSet::new(), 0, 0);
+    for place in 0..SAMPLE_PLACES {
+        let sb = s.data.packs.shard_blocks / SAMPLE_PLACES * place;
+        let from = keys::hint(t.partition, id, sb, FsId(0), Ino(0), Chunk(0));
+        for (_, file, chunk) in hinted(t, &from, &end, SAMPLE_CHUNKS)?.0 {
             let chunk = file.chunk(chunk);
-            if blocks > most || !seen.insert(chunk) {
+            if !seen.insert(chunk) {
                 continue;
             }
             let cuts = remap::cuts(t, s, file)?;
             let mut held = BTreeSet::new();
             for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
                 if matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == id) {
+                    bytes += u64::from(extent.len);
                     held.extend(extent.off / BLOCK as u32..=(extent.off + extent.len - 1) / BLOCK as u32);
                 }
             }
             blocks += held.len() as u64;
         }
-        next = more;
     }
-    Ok(blocks)
+    // Nothing but hints of what is gone: the count is too high, and copying costs nothing.
+    Ok(if bytes == 0 { 0 } else { (live as u128 * u128::from(blocks) / u128::from(bytes)) as u64 })
 }

@@ -53,7 +53,7 @@ fn short_runs_with_failures_and_restarts() {
 
 #[test]
 fn long_runs_collect_garbage_on_small_drives() {
-    let met = run_all(1..13, Wish { steps: 900, slots: 14, ..Wish::default() });
+    let met = run_all(1..41, Wish { steps: 900, slots: 10, ..Wish::default() });
     assert!(met.contains("garbage collected"), "{met:?}");
 }
 
