@@ -12,13 +12,6 @@ if [[ ! -w $switch ]]; then
 fi
 before=$(cat "$switch")
 
-within() {
-  local limit=$1 code=0
-  shift
-  timeout --kill-after=1 "$limit" "$@" || code=$?
-  ((code != 124 && code != 137)) || die "no end within $limit s: $*"
-  return "$code"
-}
 # Threads of process $1 that serve rings.
 rings() { cat /proc/"$1"/task/*/comm 2>/dev/null | grep -c '^fuse-ring-' || true; }
 until_true() {
