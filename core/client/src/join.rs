@@ -63,7 +63,8 @@ pub(crate) async fn join_or_late<F: Future>(
         if running.is_empty() {
             return Poll::Ready(());
         }
-        if running.len() > slack {
+        // Without one that has answered nobody knows what is late.
+        if running.len() > slack || running.len() == done.len() {
             return Poll::Pending;
         }
         timer.get_or_insert_with(|| wire.sleep_ms(grace_ms)).as_mut().poll(cx)

@@ -4,6 +4,7 @@
 //! Without `run`, or over a wire without pushes, there are no sessions and everything is asked.
 
 mod cache;
+mod changed;
 mod core;
 mod kept;
 
@@ -203,19 +204,22 @@ impl Leases {
 
     fn step(&self, event: Event<'_>) {
         let mut out = Vec::new();
-        let _turn = self.turn.lock().expect("nothing panics while it has its turn");
+        let turn = self.turn.lock().expect("nothing panics while it has its turn");
         self.core().step(self.wire.now_ms(), event, &mut out);
         if out.is_empty() {
             return;
         }
         // What must be forgotten is forgotten before anybody hears that it was.
         for effect in &out {
-            match effect {
-                Effect::Forget { fs, ino, names } => {
-                    self.holders().iter().for_each(|holder| holder.forget(*fs, *ino, names));
-                }
-                Effect::Lost { p } => self.holders().iter().for_each(|holder| holder.lost(*p)),
-                Effect::Ask { .. } | Effect::Flush { .. } => {}
+            if let Effect::Forget { fs, ino, names } = effect {
+                self.holders().iter().for_each(|holder| holder.forget(*fs, *ino, names));
+            }
+        }
+        drop(turn);
+        for effect in &out {
+            // Whoever waited for what is lost may go on in this very thread, and take a turn.
+            if let Effect::Lost { p } = effect {
+                self.holders().iter().for_each(|holder| holder.lost(*p));
             }
         }
         let mut todo = self.todo();

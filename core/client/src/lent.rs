@@ -94,6 +94,11 @@ impl Lent {
         }
     }
 
+    /// True if ranges of `p` were given up a moment ago: others would be on the same drive.
+    pub(crate) fn avoids(&self, p: PartitionId, now_ms: u64) -> bool {
+        self.kept().get(&p).is_some_and(|kept| now_ms < kept.avoid_ms)
+    }
+
     /// What was promised goes another way and takes its room elsewhere: as much of the ranges is given up.
     pub(crate) fn abandon(&self, p: PartitionId, len: u64, now_ms: u64) {
         self.redeem(p, len);

@@ -15,10 +15,10 @@ use crate::reader::code_of;
 use crate::wire::Wire;
 
 /// A drive that is still silent so long after the others took their shards will not be waited for, milliseconds.
-const LATE_MS: u64 = 2_500;
+pub(crate) const LATE_MS: u64 = 2_500;
 
 /// Puts a stripe on its drives; `logical` are its `D * ul * 4096` bytes, padding included. When it returns, all shards
-/// are durable. `waits_ms`: see [`ask_drive`]; no more drives than a reader can do without are left behind sooner, if
+/// are durable. `waits_ms`: see [`ask_drive`]; no more drives than a reader can do without are left behind `late_ms` after
 /// all others have answered. Errors: the drives that did not take their shards, and why.
 pub(crate) async fn put(
     wire: &Arc<dyn Wire>,
@@ -26,6 +26,7 @@ pub(crate) async fn put(
     place: &Placement,
     logical: Bytes,
     waits_ms: &[u64],
+    late_ms: u64,
 ) -> std::result::Result<(), Vec<(DriveId, Error)>> {
     let first = place.drives.first().copied().unwrap_or(DriveId(0));
     let code = code_of(place).map_err(|error| vec![(first, error)])?;
@@ -43,7 +44,7 @@ pub(crate) async fn put(
         let id = ShardId { pack: at.pack, shard: shard as u8 };
         put_shard(wire, *drive, id, at.sb, data, waits_ms).await
     });
-    let done = join_or_late(&**wire, (code.parity(), LATE_MS), puts.collect()).await;
+    let done = join_or_late(&**wire, (code.parity(), late_ms), puts.collect()).await;
     let failed: Vec<(DriveId, Error)> =
         place.drives.iter().zip(done).filter_map(|(drive, done)| Some((*drive, late(*drive, done).err()?))).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed) }

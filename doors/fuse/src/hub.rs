@@ -357,22 +357,28 @@ impl Pending {
 
     /// The notice that [`Self::next`] gave out is given.
     fn done(&self) {
+        let mut heard = Vec::new();
         let mut list = self.list();
         (list.over, list.giving) = (list.over + 1, None);
         while let Some((upto, _)) = list.waits.front()
             && *upto <= list.over
         {
-            if let Some((_, wait)) = list.waits.pop_front() {
-                // Who waited may have lost patience.
-                let _ = wait.send(());
-            }
+            heard.extend(list.waits.pop_front());
+        }
+        // Who waited may go on in this very thread, and want the list of another mount: not with this one in hand.
+        drop(list);
+        for (_, wait) in heard {
+            // Who waited may have lost patience.
+            let _ = wait.send(());
         }
     }
 
     fn close(&self) {
         let mut list = self.list();
         list.closed = true;
-        list.waits.clear();
+        let waits = std::mem::take(&mut list.waits);
+        drop(list);
+        drop(waits);
         self.more.notify_all();
     }
 

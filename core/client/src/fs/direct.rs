@@ -88,6 +88,9 @@ impl Fs {
     /// Errors: `Io` if the partition gave no answer in time.
     pub(super) async fn borrow(&self, ino: Ino, len: u64, now_ms: u64) -> Result<bool> {
         let p = self.0.session.home(ino);
+        if self.0.lent.avoids(p, now_ms) {
+            return Ok(false);
+        }
         let bytes = self.0.lent.ask(p, len, now_ms);
         match answered(self.ask(Op::GetSpace { ino, bytes }).await)? {
             Some(Reply::Space(lent)) if !lent.is_empty() => {
@@ -107,7 +110,7 @@ impl Fs {
             // It failed while an earlier stripe of this write was on its way.
             return false;
         }
-        match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS).await {
+        match stripe::put(wire, laid.at, place, gathered(parts, total), &PUT_WAITS_MS, stripe::LATE_MS).await {
             Ok(()) => true,
             Err(failed) => {
                 for (drive, error) in failed {

@@ -30,6 +30,8 @@ pub(super) struct Node {
     attr: Attr,
     /// The attributes are out of date; the lease stays.
     stale: bool,
+    /// What was asked before this does not make them up to date.
+    fresh_from: u64,
     names: HashMap<Vec<u8>, Name>,
     /// Names that are not listed are not there.
     complete: bool,
@@ -128,6 +130,7 @@ impl Cache {
                 leaving: None,
                 attr: grant.attr.clone(),
                 stale: false,
+                fresh_from: 0,
                 names: HashMap::new(),
                 complete: grant.empty,
                 names_from: if grant.empty { version } else { 0 },
@@ -141,7 +144,7 @@ impl Cache {
             (node.seq, node.kind) = (grant.seq, grant.kind);
         }
         if version >= node.attr.change {
-            (node.attr, node.stale) = (grant.attr.clone(), false);
+            (node.attr, node.stale) = (grant.attr.clone(), asked < node.fresh_from);
         }
         if grant.empty {
             self.entries -= node.all_from(version);
@@ -149,13 +152,9 @@ impl Cache {
         true
     }
 
-    /// What to give back of a grant that was not taken: nobody would ever miss it, and the partition counts it.
-    pub(super) fn refuse(&mut self, p: PartitionId, fs: FsId, grant: &Grant) -> Option<Release> {
-        if self.nodes.contains_key(&(fs, grant.ino)) || grant.seq <= self.floor(p, grant.ino) {
-            return None;
-        }
-        self.raise(p, grant.ino, grant.seq);
-        Some(Release { fs, ino: grant.ino, seq: grant.seq, keep: None })
+    /// True if nothing is held of an inode and lease `seq` could still be taken: the partition counts it all the same.
+    pub(super) fn is_unclaimed(&self, p: PartitionId, key: Key, seq: u64) -> bool {
+        !self.nodes.contains_key(&key) && seq > self.floor(p, key.1)
     }
 
     /// Remembers what `name` stood for when its directory was at `version`.
@@ -187,16 +186,16 @@ impl Cache {
 
     /// The attributes are to be asked for anew.
     pub(super) fn refresh(&mut self, key: Key) {
+        self.clock += 1;
         if let Some(node) = self.nodes.get_mut(&key) {
-            node.stale = true;
+            (node.stale, node.fresh_from) = (true, self.clock);
         }
     }
 
     /// All attributes are to be asked for anew.
     pub(super) fn refresh_all(&mut self) {
         self.clock += 1;
-        self.marks.fill(self.clock);
-        self.nodes.values_mut().for_each(|node| node.stale = true);
+        self.nodes.values_mut().for_each(|node| (node.stale, node.fresh_from) = (true, self.clock));
     }
 
     /// A name of the inode went; true if it was the last one as far as is known, and its attributes are no longer used.

@@ -5,16 +5,17 @@
 //! the partition says that the session still lives. A higher term than known means a new primary: shared leases are
 //! forgotten, exclusive ones, opens and locks are asserted again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use braid_base::ErrorKind;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
 use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
 use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
-use braid_base::{ErrorKind, Result};
 
 use super::cache::{Cache, Key, Seen};
+use super::changed::changed;
 use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
@@ -23,6 +24,8 @@ const RETRY_MS: u64 = 1_000;
 const RELEASES_AT_ONCE: usize = 512;
 /// Leases given back for one answer that needs room.
 const EVICT_AT_ONCE: usize = 16;
+/// How long a lease that was not taken may be claimed by a later answer, milliseconds.
+const UNCLAIMED_MS: u64 = 1_000;
 /// How long a change with unknown outcome may still take effect: twice the patience of a session, milliseconds.
 const DOUBT_MS: u64 = 60_000;
 
@@ -104,6 +107,8 @@ struct Part {
     /// The session was not extended in time, and what others may have changed since was forgotten.
     overdue: bool,
     releases: Vec<Release>,
+    /// Leases that were granted and not taken, their numbers, and since when: the next answer may bring them again.
+    unclaimed: BTreeMap<Key, (u64, u64)>,
 }
 
 /// The machine of one client.
@@ -129,6 +134,7 @@ impl Core {
             wanted: false,
             overdue: false,
             releases: Vec::new(),
+            unclaimed: BTreeMap::new(),
         };
         let parts = (0..partitions).map(|_| idle()).collect();
         Self {
@@ -251,6 +257,7 @@ impl Core {
                 self.say_hello(p, now, out);
             }
             self.overdue(p, now, out);
+            self.unclaimed(p, now);
             self.give_back(p, 1, out);
         }
         self.cache.tidy();
@@ -266,6 +273,17 @@ impl Core {
         self.forget_shared(p, out);
         for (fs, ino) in self.cache.keys_of(p) {
             out.push(Effect::Forget { fs, ino, names: Vec::new() });
+        }
+    }
+
+    /// Gives back what nobody asked for again.
+    fn unclaimed(&mut self, p: PartitionId, now: u64) {
+        let part = self.part(p);
+        let mut old = part.unclaimed.extract_if(.., |_, (_, since)| now >= *since + UNCLAIMED_MS).collect::<Vec<_>>();
+        old.retain(|(key, (seq, _))| self.cache.is_unclaimed(p, *key, *seq));
+        for (key, (seq, _)) in old {
+            self.cache.raise(p, key.1, seq);
+            self.part(p).releases.push(Release { fs: key.0, ino: key.1, seq, keep: None });
         }
     }
 
@@ -333,6 +351,7 @@ impl Core {
         if was != Term(0) {
             self.forget_shared(p, out);
             self.part(p).releases.clear();
+            self.part(p).unclaimed.clear();
             self.part(p).hello_ms = 0;
         }
     }
@@ -348,6 +367,7 @@ impl Core {
         let part = self.part(p);
         part.phase = Phase::Idle;
         part.releases.clear();
+        part.unclaimed.clear();
         out.push(Effect::Lost { p });
         for (fs, ino) in self.cache.keys_of(p) {
             let names = self.cache.remove((fs, ino)).map_or(Vec::new(), |gone| gone.names);
@@ -417,11 +437,7 @@ impl Core {
             PushBody::Recall { fs, ino, seq, keep } => self.recalled(p, (fs, ino), seq, keep, out),
             PushBody::Evicted => self.lose(p, out),
             PushBody::Reassert => self.say_hello(p, now, out),
-            PushBody::Refresh { fs, ino } => {
-                // It may overtake an answer that was given before the change.
-                self.cache.outdate(ino);
-                self.cache.refresh((fs, ino));
-            }
+            PushBody::Refresh { fs, ino } => self.cache.refresh((fs, ino)),
         }
     }
 
@@ -495,8 +511,11 @@ impl Core {
             for grant in &answer.grants {
                 if now >= self.doubt_until && self.cache.grant(p, fs, grant, asked.stamp) {
                     taken.insert(grant.ino);
-                } else if let Some(release) = self.cache.refuse(p, fs, grant) {
-                    self.part(p).releases.push(release);
+                } else if self.cache.is_unclaimed(p, (fs, grant.ino), grant.seq) {
+                    self.part(p).unclaimed.insert((fs, grant.ino), (grant.seq, now));
+                } else if self.cache.node((fs, grant.ino)).is_none() {
+                    // It is being given back: the sooner that is done, the sooner there is a new one.
+                    self.give_back(p, 1, out);
                 }
             }
             self.learn_names(fs, op, answer, &taken);
@@ -561,32 +580,5 @@ impl Core {
             }
             _ => {}
         }
-    }
-}
-
-/// The inodes that an answered change of this client changed, or may have.
-fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
-    let Ok(reply) = result else {
-        // A link that could not be made may have been counted and uncounted.
-        return if let Op::Link { ino, .. } = op { vec![*ino] } else { Vec::new() };
-    };
-    match (op, reply) {
-        (Op::Create { dir, .. }, _) => vec![*dir],
-        (Op::Link { dir, ino, .. }, _) => vec![*dir, *ino],
-        (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![*dir, *ino],
-        (Op::Rename { from_dir, to_dir, .. }, Reply::Renamed { moved, other }) => {
-            [*from_dir, *to_dir, *moved].into_iter().chain(*other).collect()
-        }
-        (
-            Op::SetAttr { ino, .. }
-            | Op::Open { ino, truncate: true }
-            | Op::Write { ino, .. }
-            | Op::CommitWrite { ino, .. }
-            | Op::Fallocate { ino, .. }
-            | Op::SetXattr { ino, .. }
-            | Op::RemoveXattr { ino, .. },
-            _,
-        ) => vec![*ino],
-        _ => Vec::new(),
     }
 }

@@ -44,11 +44,13 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let chunks = s.data.stage.laid_after(s.data.merge.last, CHUNKS_AT_ONCE);
     s.data.merge.last = chunks.last().copied().filter(|_| chunks.len() == CHUNKS_AT_ONCE);
     let (mut used, mut merged) = (UsedChanges::default(), s.data.merge.merged);
+    let mut before = None;
     for chunk in chunks {
         if t.is_full() {
-            s.data.merge.last = Some(chunk);
+            s.data.merge.last = before;
             break;
         }
+        before = Some(chunk);
         if !s.data.jobs.is_busy(chunk) {
             merged |= merge(t, s, chunk, &mut used)?;
         }

@@ -30,6 +30,11 @@ pub(crate) fn keep(
     for (from, to) in [before, after].into_iter().filter(|(from, to)| from < to) {
         fresh += (to - from) - held(t, s, file, inode, from, to)?;
     }
+    // What lies in the range that is known may be a gap in it, or a hole punched since.
+    let (first, end) = (from.max(span.from), to.min(span.to));
+    if first < end {
+        fresh += ((end - first) - held(t, s, file, inode, first, end)?).saturating_sub(span.bytes);
+    }
     check(s, file.fs, fresh)?;
     space::charge(t, s, file.fs, inode, fresh as i64)?;
     inode.reserved = Reserved { from: span.from.min(from), to: span.to.max(to), bytes: span.bytes + fresh };
@@ -77,22 +82,36 @@ pub(crate) fn release(
     if known.bytes == 0 || first >= end {
         return Ok(());
     }
-    let unwritten = (end - first) - held(t, s, file, inode, first, end)?;
-    let back = unwritten.min(known.bytes);
-    space::charge(t, s, file.fs, inode, -(back as i64))?;
-    inode.reserved.bytes -= back;
-    if to >= known.to {
-        // What was written before `first` may have been counted as unwritten: no more is kept than fits.
+    let counted = count(t, s, file, inode, first, end)?;
+    let cuts_tail = to >= known.to;
+    let back = match counted {
+        // All of it, or what of the tail was written is not known: room that nobody gives back is worse than none.
+        _ if cuts_tail && (from <= known.from || counted.is_none()) => known.bytes,
+        Some(held) => (end - first) - held,
+        None => (end - first) - estimate(inode, first, end),
+    };
+    let mut back = back.min(known.bytes);
+    if cuts_tail {
+        // No more is kept than there is room for in what is left of the range.
+        back = back.max(known.bytes.saturating_sub(first - known.from));
         inode.reserved.to = first;
     }
+    space::charge(t, s, file.fs, inode, -(back as i64))?;
+    inode.reserved.bytes -= back;
     Ok(())
 }
 
-/// Bytes that the file holds in `[from, to)`; of many chunks an estimate: as much of the file as fits there.
+/// Bytes that the file holds in `[from, to)`; of many chunks an estimate.
 fn held(t: &Txn<'_>, s: &State, file: FileId, inode: &InodeRec, from: u64, to: u64) -> Result<u64> {
-    if inode.flags & InodeRec::DATA == 0 {
-        return Ok(0);
-    }
-    let counted = cut::count(t, s, file, from, to)?;
-    Ok(counted.unwrap_or_else(|| (inode.attr.used - inode.reserved.bytes).min(to - from)))
+    Ok(count(t, s, file, inode, from, to)?.unwrap_or_else(|| estimate(inode, from, to)))
+}
+
+/// The same; `None` if it lies in too many chunks.
+fn count(t: &Txn<'_>, s: &State, file: FileId, inode: &InodeRec, from: u64, to: u64) -> Result<Option<u64>> {
+    if inode.flags & InodeRec::DATA == 0 { Ok(Some(0)) } else { cut::count(t, s, file, from, to) }
+}
+
+/// As much of the file as fits there.
+fn estimate(inode: &InodeRec, from: u64, to: u64) -> u64 {
+    inode.attr.used.saturating_sub(inode.reserved.bytes).min(to - from)
 }

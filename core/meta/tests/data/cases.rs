@@ -272,6 +272,49 @@ fn what_is_allocated_is_kept_for_its_file() -> Outcome {
 }
 
 #[test]
+fn what_is_kept_for_a_file_in_many_chunks_is_never_more_than_it_uses() -> Outcome {
+    const MANY: u64 = 40;
+    let (mut world, ino) = calm_world(Wish::default())?;
+    world.part.state_mut().set_capacity(200 * CHUNK);
+    let one_in_each = |world: &mut World, first: u64| {
+        (first..first + MANY).try_for_each(|chunk| write(world, ino, chunk * CHUNK, &[7; 100]))
+    };
+    let fallocate = |world: &mut World, off: u64, len: u64, mode: FallocMode, act: Act| {
+        world.sync(Op::Fallocate { ino, off, len, mode, keep_size: true }, act)
+    };
+    let truncate = |world: &mut World, size: u64| -> Outcome {
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size })?.map_err(|e| e.to_string())?;
+        world.calm()
+    };
+    for round in 0..2 {
+        one_in_each(&mut world, 0)?;
+        fallocate(&mut world, MANY * CHUNK, 2 * MANY * CHUNK, FallocMode::Allocate, Act::Other)?
+            .map_err(|e| format!("round {round}: {e}"))?;
+        one_in_each(&mut world, MANY)?;
+        truncate(&mut world, 0)?;
+        assert_eq!(world.part.state().data_status().used_bytes, 0, "round {round}");
+        fallocate(&mut world, 0, 2 * MANY * CHUNK, FallocMode::Allocate, Act::Other)?.map_err(|e| e.to_string())?;
+        one_in_each(&mut world, 0)?;
+        truncate(&mut world, CHUNK)?;
+        let used = world.part.state().data_status().used_bytes;
+        assert!((100..=CHUNK).contains(&used), "round {round}: {used}");
+        truncate(&mut world, 0)?;
+    }
+    // Between two pieces at the ends of the largest file nothing is paid for: to zero it is refused.
+    let far = FILE_MAX - 4096;
+    for off in [0, far] {
+        fallocate(&mut world, off, 4096, FallocMode::Allocate, Act::Other)?.map_err(|e| e.to_string())?;
+    }
+    for mode in [FallocMode::Zero, FallocMode::Allocate] {
+        let op = Op::Fallocate { ino, off: 0, len: FILE_MAX, mode, keep_size: true };
+        assert_eq!(refused(&mut world, op)?, ErrorKind::NoSpace, "{mode:?}");
+    }
+    assert_eq!(world.part.state().data_status().used_bytes, 8192);
+    Ok(())
+}
+
+#[test]
 fn a_held_write_that_nobody_asks_for_any_more_is_never_made() -> Outcome {
     let (mut world, ino) = calm_world(Wish { cap_bytes: 20_000, ..Wish::default() })?;
     world.part.state_mut().set_drives(Vec::new());
