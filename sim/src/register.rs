@@ -105,7 +105,8 @@ pub struct Register {
     /// The count of changes of the file after the last acknowledged write.
     change: u64,
     /// Who believes to have the lock.
-    holder: Option<Weak<Session>>,
+    /// Who has the lock, as of a session that it had not lost so far.
+    holder: Option<(Weak<Session>, Arc<Losses>, u64)>,
     /// Who had it last, and who wrote last.
     last: (Option<ClientId>, Option<ClientId>),
 }
@@ -197,7 +198,7 @@ pub async fn write(
         Err(error) if error.kind() == ErrorKind::Io => return Ok(()),
         Err(error) => return Err(format!("lock of the shared file: {error}")),
     }
-    taken(&mut lock(shared), fs, board)?;
+    taken(&mut lock(shared), (fs, losses, lost), board)?;
     let now = read(shared, fs, board).await?;
     if now.is_some() {
         lock(shared).writing.push((losses.clone(), lost));
@@ -210,7 +211,7 @@ pub async fn write(
     }
     {
         let register = &mut lock(shared);
-        let mine = register.holder.as_ref().is_some_and(|holder| holder.ptr_eq(&Arc::downgrade(fs.session())));
+        let mine = register.holder.as_ref().is_some_and(|(holder, ..)| holder.ptr_eq(&Arc::downgrade(fs.session())));
         if mine {
             register.holder = None;
         }
@@ -222,16 +223,20 @@ pub async fn write(
     }
 }
 
-fn taken(register: &mut Register, fs: &Fs, board: &Board) -> Result<(), String> {
+fn taken(register: &mut Register, (fs, losses, lost): (&Fs, &Arc<Losses>, u64), board: &Board) -> Result<(), String> {
     let me = fs.session().client();
-    if let Some(holder) = register.holder.take().filter(|holder| counts(holder, register.ino)) {
+    // A session that was lost took the lock along, also if its client has another one by now.
+    let ino = register.ino;
+    let has =
+        |(holder, losses, lost): &(Weak<Session>, Arc<Losses>, u64)| counts(holder, ino) && losses.count() == *lost;
+    if let Some((holder, ..)) = register.holder.take().filter(has) {
         let other = holder.upgrade().map(|session| session.client());
         return Err(format!("client {me} has the lock of the shared file, and {other:?} has it, too"));
     }
     if register.last.0.replace(me).is_some_and(|before| before != me) {
         board.did(Deed::LockPassed);
     }
-    register.holder = Some(Arc::downgrade(fs.session()));
+    register.holder = Some((Arc::downgrade(fs.session()), Arc::clone(losses), lost));
     Ok(())
 }
 
