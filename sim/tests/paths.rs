@@ -1,8 +1,9 @@
 //! The paths of `docs/paths.md`, walked one by one: how many messages, log writes and drive operations each takes,
 //! and which rooms it visits.
 
+use braid_base::ErrorKind;
 use braid_base::ids::Ino;
-use braid_base::msg::fs::Cred;
+use braid_base::msg::fs::{Cred, XattrMode};
 use braid_client::Fs;
 use braid_client::fs::Create;
 use braid_sim::board::{Board, Node};
@@ -23,8 +24,17 @@ struct Path {
 
 impl Path {
     fn new() -> Self {
+        Self::of(SimConfig::calm(1))
+    }
+
+    /// The same, and the client has leases.
+    fn with_leases() -> Self {
+        Self::of(SimConfig { leases: true, behind_bytes: 1 << 20, ..SimConfig::calm(1) })
+    }
+
+    fn of(config: SimConfig) -> Self {
         // Nothing of the background gets in between: no destage before it is asked for.
-        let config = SimConfig { partitions: 1, clients: 0, stage_age_ms: 5_000, ..SimConfig::calm(1) };
+        let config = SimConfig { partitions: 1, clients: 0, stage_age_ms: 5_000, ..config };
         let mut run = Run::new(config, Board::default()).expect("a calm cluster starts");
         run.set_up().expect("a calm cluster can be set up");
         let fs = run.mount(Node::Client(0));
@@ -163,4 +173,56 @@ fn create_and_unlink_are_one_message_and_one_log_write_each() {
     let (took, gone) = path.walk(async |fs, _| fs.unlink(ROOT, b"new").await);
     assert!(gone.is_ok());
     assert_eq!(took, one);
+}
+
+#[test]
+fn what_a_lease_covers_is_not_asked_for() {
+    let mut path = Path::with_leases();
+    let one = Counts { requests: 1, ..Counts::default() };
+    let (took, opened) = path.walk(async |fs, file| fs.open(file, false).await);
+    assert!(opened.is_ok() && took == one, "{took:?}");
+    let (took, value) = path.walk(async |fs, file| {
+        fs.close(file).await.expect("closed");
+        fs.open(file, false).await.expect("opened again");
+        fs.close(file).await.expect("closed again");
+        let names = fs.listxattr(file).await.expect("listed");
+        (names, fs.getxattr(file, b"security.capability").await)
+    });
+    assert_eq!((took, value.0.len()), (Counts::default(), 0), "the reference came back, attributes there are none");
+    assert_eq!(value.1.expect_err("there is none").kind(), ErrorKind::NoAttribute);
+    path.walk(async |fs, file| fs.setxattr(file, b"user.a", b"1", XattrMode::Any).await.expect("set"));
+    let (took, value) = path.walk(async |fs, file| fs.getxattr(file, b"user.a").await.expect("it is there"));
+    assert_eq!((took, value), (one, b"1".to_vec()));
+}
+
+#[test]
+fn references_that_were_given_back_do_not_keep_a_file() {
+    let mut path = Path::with_leases();
+    path.walk(async |fs, file| {
+        fs.open(file, false).await.expect("opened");
+        fs.close(file).await.expect("closed");
+    });
+    let (took, gone) = path.walk(async |fs, _| fs.unlink(ROOT, b"file").await);
+    assert!(gone.is_ok());
+    assert_eq!(took, Counts { requests: 2, log_writes: 1, ..Counts::default() }, "the reference went first");
+}
+
+#[test]
+fn most_names_of_a_directory_come_ahead() {
+    const NAMES: usize = 200;
+    let mut path = Path::with_leases();
+    for at in 0..NAMES {
+        let name = format!("n{at}").into_bytes();
+        path.walk(async move |fs, _| fs.create(Cred::default(), ROOT, &name, Create::default()).await.map(drop))
+            .1
+            .expect("created");
+    }
+    path.fs = path.run.mount(Node::Client(1));
+    let (took, found) = path.walk(async |fs, _| {
+        for at in 0..NAMES {
+            fs.lookup(ROOT, format!("n{at}").as_bytes()).await.expect("it is there");
+        }
+    });
+    assert_eq!(found, ());
+    assert!(took.requests < NAMES as u64 / 4, "{took:?}");
 }

@@ -81,6 +81,8 @@ pub struct Attr {
     pub generation: u32,
     /// Counts every change of the inode; never goes back.
     pub change: u64,
+    /// False if it has no extended attributes, and so no access control list either.
+    pub xattrs: bool,
 }
 
 /// The mode after a write by somebody else than the owner: no set-uid; no set-gid if the group may execute.

@@ -50,7 +50,7 @@ impl InodeRec {
     pub const DYING: u32 = 2;
     /// Bytes were written once: there may be bases, slices and punches.
     pub const DATA: u32 = 4;
-    /// An extended attribute was set once.
+    /// On disk only: an extended attribute was set once ([`Attr::xattrs`]).
     pub const XATTR: u32 = 8;
     /// On disk only: `reserved` follows the target.
     pub const RESERVED: u32 = 16;
@@ -81,7 +81,9 @@ impl Record for InodeRec {
         }
         w.put_u32(a.generation).put_u64(a.change).put_u64(self.parent.0).put_u64(self.quota);
         let Reserved { from, to, bytes } = self.reserved;
-        w.put_u32(self.flags | if bytes > 0 { Self::RESERVED } else { 0 }).put_bytes(&self.target);
+        let xattrs = if a.xattrs { Self::XATTR } else { 0 };
+        let reserved = if bytes > 0 { Self::RESERVED } else { 0 };
+        w.put_u32(self.flags | xattrs | reserved).put_bytes(&self.target);
         if bytes > 0 {
             w.put_u64(from).put_u64(to).put_u64(bytes);
         }
@@ -91,7 +93,7 @@ impl Record for InodeRec {
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
         r.version(1, "inode")?;
-        let attr = Attr {
+        let mut attr = Attr {
             ino: Ino(0),
             kind: file_type(r)?,
             mode: r.u16()?,
@@ -107,13 +109,15 @@ impl Record for InodeRec {
             btime: time(r)?,
             generation: r.u32()?,
             change: r.u64()?,
+            xattrs: false,
         };
         let (parent, quota, flags, target) = (Ino(r.u64()?), r.u64()?, r.u32()?, r.bytes()?.to_vec());
         let reserved = match flags & Self::RESERVED {
             0 => Reserved::default(),
             _ => Reserved { from: r.u64()?, to: r.u64()?, bytes: r.u64()? },
         };
-        Ok(Self { attr, parent, quota, flags: flags & !Self::RESERVED, target, reserved })
+        attr.xattrs = flags & Self::XATTR != 0;
+        Ok(Self { attr, parent, quota, flags: flags & !(Self::RESERVED | Self::XATTR), target, reserved })
     }
 }
 

@@ -83,6 +83,7 @@ fn inodes_and_entries_are_as_drawn() {
         btime: time(11),
         generation: 12,
         change: 13,
+        xattrs: true,
     };
     let mut fields = vec![n("type", 7u8), n("mode", 0o4751u16), n("uid", 2u8), n("gid", 3u8), n("nlink", 4u8)];
     fields.extend([n("size", 5u8), n("used", 6u8), n("rdev", 7u8), n("atime_s", -8i64 as u64), n("atime_ns", 108u8)]);
@@ -91,8 +92,7 @@ fn inodes_and_entries_are_as_drawn() {
     }
     fields.extend([n("generation", 12u8), n("change", 13u8), n("parent", 14u8), n("quota", 15u8), n("flags", 10u8)]);
     fields.push(b("target", b"to"));
-    let flags = InodeRec::DYING | InodeRec::XATTR;
-    let target = b"to".to_vec();
+    let (flags, target) = (InodeRec::DYING, b"to".to_vec());
     let mut inode = InodeRec { attr, parent: Ino(14), quota: 15, flags, target, reserved: Reserved::default() };
     same("inode", &fields, &inode);
     inode.reserved = Reserved { from: 16, to: 19, bytes: 2 };

@@ -10,7 +10,9 @@ use braid_base::msg::lease::LeaseKind;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
+use crate::ahead::Ahead;
 use crate::behind::Behind;
+use crate::idle::Idle;
 use crate::layouts::Layouts;
 use crate::leases::Holder;
 use crate::lent::Lent;
@@ -48,6 +50,8 @@ struct Inner {
     layouts: Layouts,
     lent: Lent,
     behind: Behind,
+    ahead: Ahead,
+    idle: Idle,
     background: Option<Arc<dyn Background>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
@@ -75,6 +79,10 @@ impl Holder for Inner {
     fn forget(&self, fs: FsId, ino: Ino, names: &[Vec<u8>]) {
         if fs == self.fs {
             self.layouts.forget_file(ino);
+            self.ahead.forget(ino);
+            if let Some(me) = self.me.upgrade() {
+                Fs(me).close_later(self.idle.of(ino));
+            }
             self.watchers().iter().for_each(|watcher| watcher.forget(ino, names));
         }
     }
@@ -133,6 +141,8 @@ impl Fs {
             layouts: Layouts::new(wire),
             lent: Lent::default(),
             behind: Behind::new(behind_max),
+            ahead: Ahead::default(),
+            idle: Idle::default(),
             background,
             watchers: Mutex::default(),
             total_bytes,
@@ -187,6 +197,7 @@ impl Fs {
 
     /// Ends the session: open references and locks go in all partitions.
     pub async fn end_session(&self) -> Result<()> {
+        self.0.idle.clear();
         self.0.session.end(self.0.fs).await
     }
 

@@ -73,6 +73,27 @@ pub(crate) async fn join_or_late<F: Future>(
     done
 }
 
+/// Both values; `a` goes first.
+pub(crate) async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Output) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut of_a, mut of_b) = (None, None);
+    poll_fn(|cx| {
+        if of_a.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            of_a = Some(value);
+        }
+        if of_b.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            of_b = Some(value);
+        }
+        if of_a.is_some() && of_b.is_some() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    (of_a.expect("it was polled until it was ready"), of_b.expect("it was polled until it was ready"))
+}
+
 /// `future`'s value, or `None` if `end` comes first.
 pub(crate) async fn until<F: Future>(end: impl Future<Output = ()>, future: F) -> Option<F::Output> {
     let (mut end, mut future) = (pin!(end), pin!(future));

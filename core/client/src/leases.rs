@@ -122,6 +122,12 @@ impl Leases {
         Some((kind, core.session(ino.partition(self.wire.partitions()))))
     }
 
+    /// The session in the partition of `ino` (0: none), and the open references of `ino` that it has there.
+    pub(crate) fn opened(&self, fs: FsId, ino: Ino) -> (u64, u32) {
+        let core = self.core();
+        (core.session(ino.partition(self.wire.partitions())), core.opens(fs, ino))
+    }
+
     /// Attributes and names remembered.
     pub fn remembered(&self) -> usize {
         self.core().len()

@@ -20,9 +20,11 @@
 //!
 //! Tests: `tests/` run everything against a small partition and drives held in memory.
 
+mod ahead;
 mod behind;
 pub mod fs;
 mod health;
+mod idle;
 mod join;
 mod layouts;
 pub mod leases;

@@ -2,7 +2,7 @@
 //!
 //! What the name operations need of it stands here; the rest is in the rooms below.
 
-use braid_base::ids::{FsId, Index, Ino};
+use braid_base::ids::{ClientId, FsId, Index, Ino};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::record::InodeRec;
@@ -157,6 +157,11 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         }
         Ok(())
     });
+}
+
+/// True if a write of `client` waits here for room.
+pub(crate) fn is_waiting(s: &State, client: ClientId) -> bool {
+    s.data.held.is_waiting(client)
 }
 
 /// The next write that was held back and may run now.

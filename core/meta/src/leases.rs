@@ -32,6 +32,7 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
+use crate::data;
 use crate::event::Token;
 use crate::ops::{dentry, inode};
 use crate::state::State;
@@ -317,7 +318,12 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         t.reply(token, Err(Error::new(ErrorKind::Busy, "a request that nobody asks for any more")));
     }
     for client in s.leases.table.overdue(now, RECALL_MS) {
-        s.leases.sessions.refuse(client);
+        if data::is_waiting(s, client) {
+            // What it has to write before it can answer waits in this very partition: it is not the one who is late.
+            s.leases.table.excuse(client, now);
+        } else {
+            s.leases.sessions.refuse(client);
+        }
     }
     if now >= s.leases.called_ms + REPEAT_MS {
         s.leases.called_ms = now;

@@ -145,7 +145,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
             readdir::readdir(t, s, request, *dir, *cookie, *limit, *plus)?.into()
         }
         Op::Open { ino, truncate } => open::open(t, s, request, *ino, *truncate)?.into(),
-        Op::Close { ino } => open::close(t, s, request, *ino)?.into(),
+        Op::Close { inos } => open::close(s, request, inos)?.into(),
         Op::Write { .. } => write::write(t, s, token, request)?,
         Op::GetSpace { bytes, .. } => write::space(t, s, request, *bytes)?.into(),
         Op::CommitWrite { .. } => write::commit(t, s, request)?.into(),

@@ -86,8 +86,8 @@ impl Handler for Fake {
                 answer.send(&Reply::Value(sum.to_le_bytes().to_vec()).into());
             }
             Op::Statfs => drop(answer),
-            Op::Close { ino } => {
-                self.order.lock().expect("no panic").push(ino.0);
+            Op::Close { inos } => {
+                self.order.lock().expect("no panic").push(inos[0].0);
                 tokio::task::block_in_place(|| drop(self.gate.lock().expect("no panic")));
             }
             other => answer.send(&Error::new(ErrorKind::Unsupported, format!("{other:?}")).into()),
@@ -338,7 +338,8 @@ fn raw_client(path: &Path, inos: impl Iterator<Item = u64>) -> UnixStream {
     let welcome = Header::decode(&head).expect("a header");
     assert_eq!(welcome.kind, Kind::Welcome);
     stream.read_exact(&mut vec![0; welcome.frame_len() - HEADER]).expect("all of it");
-    let all = inos.flat_map(|ino| frame(Kind::AskPartition, ino, 5, &request(Op::Close { ino: Ino(ino) }).encode()));
+    let all =
+        inos.flat_map(|ino| frame(Kind::AskPartition, ino, 5, &request(Op::Close { inos: vec![Ino(ino)] }).encode()));
     stream.write_all(&all.collect::<Vec<u8>>()).expect("it listens");
     stream
 }

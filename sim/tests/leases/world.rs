@@ -449,7 +449,7 @@ impl World {
                     let _ = list.remove(1);
                 }
                 if *open {
-                    self.begin(c, Op::Close { ino: *ino }, None, false);
+                    self.begin(c, Op::Close { inos: vec![*ino] }, None, false);
                 }
             }
             (_, Err(error)) if error.kind() == ErrorKind::Corrupt => self.fail(format!("{:?}: {error}", pending.body)),

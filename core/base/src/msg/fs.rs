@@ -146,8 +146,9 @@ pub enum Op {
     Readdir { dir: Ino, cookie: u64, limit: u32, plus: bool },
     /// -> `Attr`. Takes an open reference: the content outlives the last name until `Close`.
     Open { ino: Ino, truncate: bool },
-    /// -> `Done`. Gives one open reference of this client back.
-    Close { ino: Ino },
+    /// -> `Done`. Gives one open reference of this client back for each time that an inode is named; all live in one
+    /// partition.
+    Close { inos: Vec<Ino> },
     /// -> `Wrote`. Bytes (at most 1 MiB in all) at their offsets, in one log entry; with `append` the first part's
     /// offset is the end of file as the partition knows it. `at`: when the program wrote them, if they were held back
     /// since; room for them was lent then.
@@ -323,11 +324,11 @@ impl Op {
             | Self::Rmdir { dir, .. }
             | Self::Readdir { dir, .. } => *dir,
             Self::Rename { to_dir, .. } => *to_dir,
+            Self::Close { inos } => return inos.first().copied(),
             Self::GetAttr { ino }
             | Self::SetAttr { ino, .. }
             | Self::Readlink { ino }
             | Self::Open { ino, .. }
-            | Self::Close { ino }
             | Self::Write { ino, .. }
             | Self::GetSpace { ino, .. }
             | Self::CommitWrite { ino, .. }

@@ -11,10 +11,15 @@ use crate::session::unexpected;
 impl Fs {
     /// The attributes of `ino`, from memory if they are certain. Errors: `NotFound`.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr> {
-        if let Some(attr) = self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino)) {
+        if let Some(attr) = self.known(ino) {
             return Ok(self.amended(attr));
         }
         self.ask_attr("getattr", Op::GetAttr { ino }).await
+    }
+
+    /// The attributes of `ino` as the cluster has them, if they are certain.
+    pub(super) fn known(&self, ino: Ino) -> Option<Attr> {
+        self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino))
     }
 
     /// Changes attributes; the answer is what they are then. A new size cuts the file or extends it with a hole.

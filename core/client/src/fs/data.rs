@@ -1,15 +1,17 @@
 //! Content: open, close, read, write.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::attr::Attr;
-use braid_base::ids::Ino;
+use braid_base::ids::{Ino, PartitionId};
 use braid_base::limits::{CHUNK, DIRECT_MIN, FILE_MAX, WRITE_MAX};
 use braid_base::msg::fs::{Layout, Op, Reply};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 
 use super::Fs;
+use crate::idle::{IDLE_MS, Reference};
 use crate::layouts::by_chunk;
 use crate::reader::check_layout;
 use crate::session::unexpected;
@@ -37,14 +39,64 @@ impl Fs {
             self.settle(ino).await;
             return self.change_all("open", ino, body).await;
         }
+        if let Some((_, session)) = self.lease(ino)
+            && let Some(attr) = self.known(ino)
+            && self.0.idle.take((ino, session))
+        {
+            return Ok(self.amended(attr));
+        }
         self.ask_attr("open", body).await
     }
 
-    /// Gives an open reference back. What is dirty follows by itself; who wants to know how that ends asks
+    /// Gives an open reference back, in a while. What is dirty follows by itself; who wants to know how that ends asks
     /// [`Fs::flush`] before.
     pub async fn close(&self, ino: Ino) -> Result<()> {
         self.launch(self.0.behind.send(ino));
-        self.ask_done("close", Op::Close { ino }).await
+        let opened = self.0.session.leases().map(|leases| leases.opened(self.0.fs, ino));
+        let Some((session, opens)) = opened.filter(|(session, _)| *session > 0 && self.0.background.is_some()) else {
+            return self.ask_done("close", Op::Close { inos: vec![ino] }).await;
+        };
+        if self.lease(ino).is_none() && opens > 0 {
+            // Nobody would say that another client is about to remove it.
+            self.close_later(vec![(ino, session)]);
+            return Ok(());
+        }
+        self.close_later(self.0.idle.give((ino, session), opens, self.0.reader.wire().now_ms()));
+        self.tend_idle();
+        Ok(())
+    }
+
+    /// Gives references to the partitions that count them, beside everything else.
+    pub(super) fn close_later(&self, references: Vec<Reference>) {
+        let Some(background) = &self.0.background else { return };
+        let mut groups: BTreeMap<(PartitionId, u64), Vec<Ino>> = BTreeMap::new();
+        for (ino, session) in references {
+            groups.entry((self.0.session.home(ino), session)).or_default().push(ino);
+        }
+        for ((_, session), inos) in groups {
+            let this = self.clone();
+            background.spawn(Box::pin(async move { this.close_all(session, inos).await }));
+        }
+    }
+
+    /// Gives references in one partition back.
+    pub(super) async fn close_all(&self, session: u64, inos: Vec<Ino>) {
+        if let Err(error) = self.ask_under(session, Op::Close { inos }).await {
+            // They went with the session, or will.
+            tracing::debug!(%error, "open references could not be given back");
+        }
+    }
+
+    fn tend_idle(&self) {
+        let Some(background) = self.0.background.as_ref().filter(|_| self.0.idle.tend()) else { return };
+        let this = self.clone();
+        background.spawn(Box::pin(async move {
+            let wire = this.0.reader.wire();
+            while !this.0.idle.untended() {
+                wire.sleep_ms(IDLE_MS / 2).await;
+                this.close_later(this.0.idle.old(wire.now_ms().saturating_sub(IDLE_MS / 2)));
+            }
+        }));
     }
 
     /// Bytes `[off, off+len)`, cut at the size of the file and at [`READ_MAX`]. Errors: `Io` (bytes that cannot be

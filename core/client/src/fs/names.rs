@@ -3,11 +3,13 @@
 use braid_base::attr::FileType;
 use braid_base::ids::Ino;
 use braid_base::limits::SYMLINK_MAX;
-use braid_base::msg::fs::{Cred, Op, RenameMode, Reply};
+use braid_base::msg::fs::{Cred, FsResult, Op, RenameMode, Reply};
 use braid_base::{Error, ErrorKind, Result};
 
 use super::behind::answered;
 use super::{Entry, Fs, check_name};
+use crate::ahead::Page;
+use crate::join::both;
 use crate::session::unexpected;
 
 /// What to create.
@@ -48,8 +50,12 @@ impl Fs {
         }
         match self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)) {
             Some(None) => return Err(ErrorKind::NotFound.into()),
-            // The name is certain, its inode may have to be asked for.
+            // The name is certain, its inode may have to be asked for: of a listing without attributes.
             Some(Some(ino)) => {
+                match self.known(ino) {
+                    Some(_) => self.0.ahead.hit(dir),
+                    None => self.list_ahead(dir),
+                }
                 if let Some(attr) = answered(self.getattr(ino).await)? {
                     return Ok(Entry { ino, attr });
                 }
@@ -57,7 +63,30 @@ impl Fs {
             None => {}
         }
         let reply = self.ask(Op::Lookup { dir, name: name.to_vec() }).await?;
+        self.list_ahead(dir);
         self.entry("lookup", reply).await
+    }
+
+    /// A name that is there, or its inode, has to be asked for: fetches more of its directory if that has become a habit.
+    fn list_ahead(&self, dir: Ino) {
+        let Some(background) = &self.0.background else { return };
+        if self.0.session.leases().is_none() {
+            // Nothing of it could be remembered.
+            return;
+        }
+        let Some(page) = self.0.ahead.miss(dir) else { return };
+        let this = self.clone();
+        background.spawn(Box::pin(async move {
+            let Page { cookie, limit, .. } = page;
+            let found = match this.ask(Op::Readdir { dir, cookie, limit, plus: true }).await {
+                Ok(Reply::Entries { entries, end }) => {
+                    let next = entries.last().filter(|_| !end).map_or(0, |last| last.cookie);
+                    Some((entries.len(), next))
+                }
+                _ => None,
+            };
+            this.0.ahead.fetched(dir, page, found);
+        }));
     }
 
     /// The inode of `dir`'s parent, without its attributes.
@@ -116,13 +145,13 @@ impl Fs {
     /// has other names or is open. Errors: `NotFound`, `IsDirectory`.
     pub async fn unlink(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         check_name(name)?;
-        self.unlinked("unlink", Op::Unlink { dir, name: name.to_vec() }).await
+        self.unlinked("unlink", (dir, name), Op::Unlink { dir, name: name.to_vec() }).await
     }
 
     /// Removes an empty directory. Errors: `NotFound`, `NotDirectory`, `NotEmpty`.
     pub async fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         check_name(name)?;
-        self.unlinked("rmdir", Op::Rmdir { dir, name: name.to_vec() }).await
+        self.unlinked("rmdir", (dir, name), Op::Rmdir { dir, name: name.to_vec() }).await
     }
 
     /// Renames. Errors: `NotFound`, `Exists` (with `NoReplace`), `NotEmpty`, `IsDirectory`, `NotDirectory`,
@@ -138,16 +167,26 @@ impl Fs {
         check_name(from)?;
         check_name(to)?;
         let body = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), mode };
-        match self.ask(body).await? {
+        match self.ask_unheld((to_dir, to), body).await? {
             Reply::Renamed { moved, other } => Ok(Renamed { moved, other }),
             other => Err(unexpected("rename", &other)),
         }
     }
 
-    async fn unlinked(&self, what: &str, body: Op) -> Result<Ino> {
-        match self.ask(body).await? {
+    async fn unlinked(&self, what: &str, name: (Ino, &[u8]), body: Op) -> Result<Ino> {
+        match self.ask_unheld(name, body).await? {
             Reply::Unlinked { ino } => Ok(ino),
             other => Err(unexpected(what, &other)),
         }
+    }
+
+    /// Asks for a change after which a name no longer stands for what it does: references to that which programs have
+    /// given back go first, so that what nobody has open any more goes at once.
+    async fn ask_unheld(&self, (dir, name): (Ino, &[u8]), body: Op) -> FsResult {
+        let ino = self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)).flatten();
+        let given = ino.map(|ino| self.0.idle.of(ino)).unwrap_or_default();
+        let Some((_, session)) = given.first() else { return self.ask(body).await };
+        let inos = given.iter().map(|(ino, _)| *ino).collect();
+        both(self.close_all(*session, inos), self.ask(body)).await.1
     }
 }

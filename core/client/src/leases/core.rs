@@ -22,7 +22,7 @@ use super::kept::Kept;
 const RETRY_MS: u64 = 1_000;
 /// Leases that one message gives back.
 const RELEASES_AT_ONCE: usize = 512;
-/// Leases given back for one answer that needs room.
+/// Leases given back at least for one answer that needs room.
 const EVICT_AT_ONCE: usize = 16;
 /// How long a lease that was not taken may be claimed by a later answer, milliseconds.
 const UNCLAIMED_MS: u64 = 1_000;
@@ -185,6 +185,11 @@ impl Core {
         (node.leaving.is_none() && self.is_valid(node.partition, now)).then_some(node.kind)
     }
 
+    /// Open references of an inode that its partition knows of.
+    pub fn opens(&self, fs: FsId, ino: Ino) -> u32 {
+        self.kept.opens_of((fs, ino))
+    }
+
     /// Attributes and names remembered.
     pub fn len(&self) -> usize {
         self.cache.len()
@@ -313,9 +318,12 @@ impl Core {
         if !self.is_of(p, session) || answer.term < self.part(p).term {
             return;
         }
+        let is_news = answer.term > self.part(p).term;
         self.saw_term(p, answer.term, out);
         let part = self.part(p);
         match &answer.result {
+            // It was sent for an earlier term: whoever waits for the session would wait for the next attempt.
+            Err(error) if error.kind() == ErrorKind::Moved && is_news => self.say_hello(p, now, out),
             Ok(Reply::Session { reassert: false }) => {
                 (part.phase, part.overdue) = (Phase::Live, false);
                 part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
@@ -524,7 +532,7 @@ impl Core {
             let lost_a_name = matches!(op, Op::Unlink { dir, .. } | Op::Rmdir { dir, .. } if *dir != ino);
             self.drop_own((fs, ino), lost_a_name, out);
         }
-        for _ in 0..EVICT_AT_ONCE {
+        for _ in 0..EVICT_AT_ONCE.max(2 * answer.grants.len()) {
             let Some(key) = self.cache.oldest_over() else { break };
             self.leave(key, out);
         }

@@ -22,6 +22,11 @@ impl Kept {
         opens.map(|(key, count)| (key.0, key.1, *count)).collect()
     }
 
+    /// Open references of one inode.
+    pub(super) fn opens_of(&self, key: Key) -> u32 {
+        self.opens.get(&key).copied().unwrap_or(0)
+    }
+
     /// Locks.
     pub(super) fn locks(&self, here: impl Fn(&Key) -> bool) -> Vec<(FsId, Ino, LockSpec)> {
         let locks = self.locks.iter().filter(|(key, _)| here(key));
@@ -42,14 +47,7 @@ impl Kept {
             (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
                 *self.opens.entry((fs, *ino)).or_default() += 1;
             }
-            (Op::Close { ino }, _) => {
-                if let Some(count) = self.opens.get_mut(&(fs, *ino)) {
-                    *count -= 1;
-                    if *count == 0 {
-                        self.opens.remove(&(fs, *ino));
-                    }
-                }
-            }
+            (Op::Close { inos }, _) => inos.iter().for_each(|ino| self.closed((fs, *ino))),
             (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),
             (Op::UnlockOwner { ino, owner, flock }, _) => {
                 let whole =
@@ -57,6 +55,15 @@ impl Kept {
                 self.locked((fs, *ino), whole);
             }
             _ => {}
+        }
+    }
+
+    fn closed(&mut self, key: Key) {
+        if let Some(count) = self.opens.get_mut(&key) {
+            *count -= 1;
+            if *count == 0 {
+                self.opens.remove(&key);
+            }
         }
     }
 

@@ -102,11 +102,13 @@ impl State {
                 node.opens += 1;
                 Reply::Attr(node.attr.clone())
             }
-            Op::Close { ino } => {
-                let node = self.node(ino)?;
-                assert!(node.opens > 0, "{ino} was closed more often than opened");
-                node.opens -= 1;
-                self.bury(ino);
+            Op::Close { inos } => {
+                for ino in inos {
+                    let node = self.node(ino)?;
+                    assert!(node.opens > 0, "{ino} was closed more often than opened");
+                    node.opens -= 1;
+                    self.bury(ino);
+                }
                 Reply::Done
             }
             Op::SetXattr { ino, name, value, mode } => {

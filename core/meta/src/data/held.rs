@@ -2,10 +2,11 @@
 //!
 //! They run in order as destage makes room. While it makes no progress at all, those that have waited too long
 //! are answered with an error: nobody waits for ever. Which one depends: there is no room on flash, or there is, and
-//! the drives do not take it.
+//! the drives do not take it, or too few of them can be used.
 
 use std::collections::VecDeque;
 
+use braid_base::ids::ClientId;
 use braid_base::limits::{ASKED_AGAIN_MS, HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::{Error, ErrorKind, Result};
@@ -34,6 +35,11 @@ impl Held {
     /// Requests that wait.
     pub fn len(&self) -> usize {
         self.queue.len()
+    }
+
+    /// True if a request of `client` waits.
+    pub fn is_waiting(&self, client: ClientId) -> bool {
+        self.queue.iter().any(|wait| wait.request.op.client == client)
     }
 }
 
@@ -96,6 +102,9 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     });
     let (wait_ms, kind, why) = if destage::may_move(s, now) {
         (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
+    } else if s.data.packs.drives.usable().len() <= usize::from(s.config.parity) {
+        // There may be plenty of room: to say that it lacks would send the administrator the wrong way.
+        (HELD_FULL_MS_MAX, ErrorKind::Io, "the write stage is full and too few drives take writes: check them")
     } else {
         (HELD_FULL_MS_MAX, ErrorKind::NoSpace, "the write stage is full and there is no room to move it to")
     };

@@ -77,7 +77,7 @@ impl Orphans {
 pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode: &mut InodeRec) -> Result<()> {
     let file = FileId::first(fs, ino);
     let open = s.opens.is_open(fs, ino);
-    if inode.flags & (InodeRec::DATA | InodeRec::XATTR) == 0 && !open {
+    if inode.flags & InodeRec::DATA == 0 && !inode.attr.xattrs && !open {
         space::settle(t, s, fs, -(inode.attr.used as i64), -1)?;
         t.delete(keys::inode(t.partition, fs, ino, file.layer));
         s.leases.gone(fs, ino);

@@ -1,9 +1,10 @@
 //! Sessions of clients in this partition.
 //!
 //! 1. `Hello` with `begin` marks the session in the log; the answer comes when the mark is committed.
-//! 2. Each `Hello` keeps it alive; one of a client in this very process needs none. Silence for `SESSION_TTL_MS`, or a recall not answered for `RECALL_MS` and then
-//!    silence (its heartbeats are refused), ends it: the mark's deletion is logged, and when that is committed
-//!    everything that the client held goes.
+//! 2. Each `Hello` keeps it alive; one of a client in this very process needs none. Silence for `SESSION_TTL_MS`, or a
+//!    recall not answered for `RECALL_MS` (while no write of the client waits for room here) and then silence, because
+//!    its heartbeats are refused, ends it: the mark's deletion is logged, and when that is committed everything that
+//!    the client held goes.
 //! 3. A client that begins a session with a higher number has left the earlier one.
 //! 4. A new primary finds marks: it calls those clients, takes what each says it holds, and gives up who is silent
 //!    for `SESSION_TTL_MS`. Clients that lived in an earlier process of its own host are dead.

@@ -208,6 +208,16 @@ impl Table {
         self.recalling.iter().filter(is_late).map(|(_, client)| *client).collect()
     }
 
+    /// The time that `client` has to answer begins anew.
+    pub(super) fn excuse(&mut self, client: ClientId, now: u64) {
+        for (key, _) in self.recalling.iter().filter(|(_, holder)| *holder == client) {
+            let held = self.held.get_mut(key).and_then(|list| list.iter_mut().find(|held| held.client == client));
+            if let Some(recall) = held.and_then(|held| held.recall.as_mut()) {
+                recall.since_ms = now;
+            }
+        }
+    }
+
     fn count_down(&mut self, client: ClientId, by: usize) {
         if let Some(count) = self.counts.get_mut(&client) {
             *count -= by;
@@ -271,5 +281,8 @@ mod tests {
         let again = table.repeat(1_002, 1_000);
         assert!(again.len() == 1 && again[0].keep.is_none() && again[0].seq > first.seq);
         assert_eq!(table.overdue(21_000, 20_000), vec![A]);
+        table.excuse(A, 21_000);
+        assert_eq!(table.overdue(40_999, 20_000), vec![]);
+        assert_eq!(table.overdue(41_000, 20_000), vec![A]);
     }
 }

@@ -93,7 +93,7 @@ fn chosen(set: Option<SetTime>, old: Time, now: Time) -> Time {
 
 /// The access control list follows the permission bits.
 fn follow_mode(t: &mut Txn<'_>, fs: FsId, ino: Ino, inode: &InodeRec) -> Result<()> {
-    if inode.flags & InodeRec::XATTR == 0 {
+    if !inode.attr.xattrs {
         return Ok(());
     }
     let key = keys::xattr(t.partition, fs, ino, acl::ACCESS, Layer::FIRST);

@@ -143,11 +143,10 @@ fn fresh(t: &Txn<'_>, request: &Request, parent: &InodeRec) -> Result<Fresh> {
         nlink: if *kind == FileType::Directory { 2 } else { 1 },
         size: target.len() as u64,
         rdev: if is_device { *rdev } else { 0 },
+        xattrs: !xattrs.is_empty(),
         ..born(t.now.wall)
     };
-    let flags = if xattrs.is_empty() { 0 } else { InodeRec::XATTR };
-    let inode =
-        InodeRec { attr, quota: parent.quota, target: target.clone(), flags, parent: Ino(0), ..InodeRec::default() };
+    let inode = InodeRec { attr, quota: parent.quota, target: target.clone(), ..InodeRec::default() };
     Ok(Fresh { inode, xattrs })
 }
 
@@ -156,7 +155,7 @@ fn born(now: braid_base::attr::Time) -> Attr {
 }
 
 fn default_acl(t: &Txn<'_>, fs: FsId, dir: Ino, parent: &InodeRec) -> Result<Option<Acl>> {
-    if parent.flags & InodeRec::XATTR == 0 {
+    if !parent.attr.xattrs {
         return Ok(None);
     }
     let value = t.get(&keys::xattr(t.partition, fs, dir, acl::DEFAULT, Layer::FIRST))?;

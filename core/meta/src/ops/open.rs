@@ -27,10 +27,12 @@ pub(crate) fn open(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, 
     Ok(Reply::Attr(inode.attr))
 }
 
-/// `Op::Close`: gives one reference of this client back.
-pub(crate) fn close(_t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino) -> Result<Reply> {
-    if s.opens.close(request.fs, ino, request.op.client) {
-        s.data.orphans.closed(request.fs, ino);
+/// `Op::Close`: gives one reference of this client back for each time that an inode is named.
+pub(crate) fn close(s: &mut State, request: &Request, inos: &[Ino]) -> Result<Reply> {
+    for ino in inos {
+        if s.opens.close(request.fs, *ino, request.op.client) {
+            s.data.orphans.closed(request.fs, *ino);
+        }
     }
     Ok(Reply::Done)
 }

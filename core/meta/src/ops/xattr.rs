@@ -40,7 +40,7 @@ pub(super) fn set(
     }
     let key = keys::xattr(t.partition, fs, ino, name, Layer::FIRST);
     if keeps(&mut inode, name, value)? {
-        inode.flags |= InodeRec::XATTR;
+        inode.attr.xattrs = true;
         t.put(key, value.to_vec());
     } else if is_there {
         t.delete(key);
@@ -115,7 +115,7 @@ fn check_name(name: &[u8]) -> Result<()> {
 }
 
 fn value_of(t: &Txn<'_>, fs: FsId, ino: Ino, inode: &InodeRec, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    if inode.flags & InodeRec::XATTR == 0 {
+    if !inode.attr.xattrs {
         return Ok(None);
     }
     t.get(&keys::xattr(t.partition, fs, ino, name, Layer::FIRST))

@@ -160,9 +160,9 @@ fn make_dir(t: &mut Txn<'_>, fs: FsId, dir: &mut NewDir) -> Result<Attr> {
     data::account(t, fs, 0, 1)?;
     dir.ino = inode::next_number(t, dir.ino.vp())?;
     dir.attr.ino = dir.ino;
-    let flags = InodeRec::PENDING | if dir.xattrs.is_empty() { 0 } else { InodeRec::XATTR };
-    let attr = dir.attr.clone();
-    let mut inode = InodeRec { attr, parent: dir.parent, quota: dir.quota, flags, ..InodeRec::default() };
+    let attr = Attr { xattrs: !dir.xattrs.is_empty(), ..dir.attr.clone() };
+    let (parent, quota, flags) = (dir.parent, dir.quota, InodeRec::PENDING);
+    let mut inode = InodeRec { attr, parent, quota, flags, ..InodeRec::default() };
     create::put_xattrs(t, fs, dir.ino, &dir.xattrs);
     inode::store(t, fs, dir.ino, &mut inode);
     Ok(inode.attr)

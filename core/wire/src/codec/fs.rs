@@ -68,7 +68,7 @@ wire_enum!(Op, "operation" {
     9 = Rename { from_dir, from, to_dir, to, mode },
     10 = Readdir { dir, cookie, limit, plus },
     11 = Open { ino, truncate },
-    12 = Close { ino },
+    12 = Close { inos },
     13 = Write { ino, parts, append, kill_suid_sgid, at },
     14 = Layout { ino, off, len },
     15 = NextData { ino, off },

@@ -276,7 +276,8 @@ wire_struct!(Attr {
     ctime,
     btime,
     generation,
-    change
+    change,
+    xattrs
 });
 wire_struct!(SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, access_only });
 wire_struct!(StripeAt { pack, sb, ul });

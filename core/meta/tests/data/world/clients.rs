@@ -104,7 +104,7 @@ impl World {
     }
 
     pub fn close(&mut self, ino: Ino) -> Result<(), String> {
-        self.sync(Op::Close { ino }, Act::Other)?.map_err(|e| e.to_string())?;
+        self.sync(Op::Close { inos: vec![ino] }, Act::Other)?.map_err(|e| e.to_string())?;
         let count = self.opens.entry(ino).or_default();
         *count -= 1;
         if *count == 0 {

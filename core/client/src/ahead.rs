@@ -1,0 +1,176 @@
+//! Names ahead of need: a program that looks up one name of a directory after the other (`stat` of all files of a
+//! tree, `rm -r`, `tar`) would wait for an answer each time. A page of the directory costs little more than one, so
+//! pages come while names are asked for that nobody knows, and from then on most are answered from memory.
+//!
+//! Pages come in the order of cookies, which says nothing about the order in which a program asks. So the right measure
+//! is what it has asked so far: entries are fetched in proportion to names that had to be asked for and to names that
+//! were found, and no more where hardly any is.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard};
+
+use braid_base::ids::Ino;
+
+/// Directories that are watched; beyond, all start afresh.
+const DIRS_MAX: usize = 1_024;
+/// Names asked for in a directory before anything is fetched.
+const MISSES_MIN: u64 = 2;
+/// Entries that may be fetched for each name that had to be asked for: together they cost about as much as it did.
+const PER_MISS: u64 = 16;
+/// Entries that may be fetched for each name that was found.
+const PER_HIT: u64 = 8;
+/// Beyond this many, one of so many must have been of use.
+const TRIAL: u64 = 4_096;
+const TRIAL_PER_HIT: u64 = 64;
+/// Entries of one page: about a millisecond of the partition's time at most.
+const PAGE_MIN: u64 = 16;
+const PAGE_MAX: u64 = 256;
+
+/// Part of a directory to fetch: what follows `cookie`, up to `limit` entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    pub(crate) cookie: u64,
+    pub(crate) limit: u32,
+    /// Which one it is.
+    number: u64,
+}
+
+#[derive(Default)]
+struct Trail {
+    misses: u64,
+    hits: u64,
+    fetched: u64,
+    /// Where the next page begins.
+    cookie: u64,
+    /// The page that is on its way.
+    fetching: Option<u64>,
+}
+
+/// What was looked up where.
+#[derive(Default)]
+pub(crate) struct Ahead(Mutex<Trails>);
+
+#[derive(Default)]
+struct Trails {
+    dirs: HashMap<Ino, Trail>,
+    last_page: u64,
+}
+
+impl Ahead {
+    /// A name in `dir` was answered from memory.
+    pub(crate) fn hit(&self, dir: Ino) {
+        if let Some(trail) = self.trails().dirs.get_mut(&dir) {
+            trail.hits += 1;
+        }
+    }
+
+    /// A name in `dir` was there and had to be asked for; what to fetch now. Then [`Self::fetched`] must follow.
+    pub(crate) fn miss(&self, dir: Ino) -> Option<Page> {
+        let Trails { dirs, last_page } = &mut *self.trails();
+        if dirs.len() >= DIRS_MAX && !dirs.contains_key(&dir) {
+            dirs.clear();
+        }
+        let trail = dirs.entry(dir).or_default();
+        trail.misses += 1;
+        let is_useful = trail.fetched <= TRIAL + TRIAL_PER_HIT * trail.hits;
+        if trail.fetching.is_some() || trail.misses < MISSES_MIN || !is_useful {
+            return None;
+        }
+        let allowed = PER_MISS * trail.misses + PER_HIT * trail.hits;
+        let limit = allowed.saturating_sub(trail.fetched).min(PAGE_MAX);
+        if limit < PAGE_MIN {
+            return None;
+        }
+        *last_page += 1;
+        trail.fetching = Some(*last_page);
+        Some(Page { cookie: trail.cookie, limit: limit as u32, number: *last_page })
+    }
+
+    /// A page came: so many entries, and where the next one begins (0 after the last: what is not known by then was
+    /// forgotten again). Without that it could not be had.
+    pub(crate) fn fetched(&self, dir: Ino, page: Page, found: Option<(usize, u64)>) {
+        let mut trails = self.trails();
+        let trail = trails.dirs.get_mut(&dir).filter(|trail| trail.fetching == Some(page.number));
+        let Some(trail) = trail else { return };
+        trail.fetching = None;
+        if let Some((count, cookie)) = found {
+            // An empty one has cost a message, too.
+            trail.fetched += (count as u64).max(PAGE_MIN);
+            trail.cookie = cookie;
+        }
+    }
+
+    /// What was fetched of `dir` is no longer known.
+    pub(crate) fn forget(&self, dir: Ino) {
+        self.trails().dirs.remove(&dir);
+    }
+
+    fn trails(&self) -> MutexGuard<'_, Trails> {
+        self.0.lock().expect("nothing panics while it holds the trails")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ahead, TRIAL};
+    use braid_base::ids::Ino;
+
+    const DIR: Ino = Ino(7);
+
+    /// Looks up names of a directory of `size`, of which a fetched page brings the next ones in the order of cookies;
+    /// `order` gives the cookie of each name in turn. How many had to be asked for, and how many entries were fetched.
+    fn walk(size: u64, order: impl Iterator<Item = u64>) -> (u64, u64) {
+        let (ahead, mut known, mut asked) = (Ahead::default(), 0, 0);
+        for cookie in order {
+            if cookie <= known {
+                ahead.hit(DIR);
+                continue;
+            }
+            asked += 1;
+            if let Some(page) = ahead.miss(DIR) {
+                assert!(page.cookie == known && known < size);
+                let count = u64::from(page.limit).min(size - known);
+                known += count;
+                ahead.fetched(DIR, page, Some((count as usize, known % size)));
+            }
+        }
+        (asked, known)
+    }
+
+    fn spread(size: u64) -> impl Iterator<Item = u64> {
+        // 7919 has no common factor with the sizes below.
+        (0..size).map(move |n| n * 7919 % size + 1)
+    }
+
+    #[test]
+    fn most_names_of_a_tree_are_not_asked_for() {
+        for (size, most) in [(100, 10), (1_000, 100), (10_000, 500)] {
+            let (asked, fetched) = walk(size, spread(size));
+            assert!(asked <= most && fetched == size, "{size}: asked for {asked}, fetched {fetched}");
+        }
+    }
+
+    #[test]
+    fn a_few_names_of_a_large_directory_fetch_little() {
+        let (asked, fetched) = walk(1_000_000, spread(1_000_000).take(10));
+        assert!(asked == 10 && fetched <= 160, "{fetched}");
+        let (asked, fetched) = walk(1_000_000, spread(1_000_000).take(5_000));
+        assert!(asked > 4_900 && fetched <= 2 * TRIAL, "asked for {asked}, fetched {fetched}");
+    }
+
+    #[test]
+    fn one_page_at_a_time_and_afresh_after_the_last() {
+        let ahead = Ahead::default();
+        assert_eq!(ahead.miss(DIR), None, "one name is no habit");
+        let page = ahead.miss(DIR).expect("two are");
+        assert_eq!((page.cookie, ahead.miss(DIR)), (0, None), "it is on its way");
+        ahead.fetched(DIR, page, None);
+        let again = ahead.miss(DIR).expect("the first attempt failed");
+        ahead.fetched(DIR, page, Some((20, 99)));
+        assert_eq!(ahead.miss(DIR), None, "that answer was another one's");
+        ahead.fetched(DIR, again, Some((20, 99)));
+        assert_eq!(ahead.miss(DIR).map(|page| page.cookie), Some(99));
+        ahead.forget(DIR);
+        assert_eq!((ahead.miss(DIR), ahead.miss(DIR).map(|page| page.cookie)), (None, Some(0)));
+    }
+}
