@@ -76,6 +76,11 @@ pub enum Mutation {
 }
 
 impl Data {
+    /// True if a write of `client` waits here for room.
+    pub(crate) fn is_waiting(&self, client: ClientId) -> bool {
+        self.held.is_waiting(client)
+    }
+
     pub(crate) fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
         Ok(Self {
             stage: stage::Stage::load(config.partition, kv)?,
@@ -157,11 +162,6 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         }
         Ok(())
     });
-}
-
-/// True if a write of `client` waits here for room.
-pub(crate) fn is_waiting(s: &State, client: ClientId) -> bool {
-    s.data.held.is_waiting(client)
 }
 
 /// The next write that was held back and may run now.

@@ -32,7 +32,6 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
-use crate::data;
 use crate::event::Token;
 use crate::ops::{dentry, inode};
 use crate::state::State;
@@ -318,7 +317,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         t.reply(token, Err(Error::new(ErrorKind::Busy, "a request that nobody asks for any more")));
     }
     for client in s.leases.table.overdue(now, RECALL_MS) {
-        if data::is_waiting(s, client) {
+        if s.data.is_waiting(client) {
             // What it has to write before it can answer waits in this very partition: it is not the one who is late.
             s.leases.table.excuse(client, now);
         } else {
