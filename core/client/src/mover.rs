@@ -21,6 +21,9 @@ const PARTS_AT_ONCE: usize = 16;
 /// How long a drive may be silent before a write is repeated, milliseconds; after the last it has failed. A slow drive
 /// has 14 s in all, and a lost message costs little of that.
 const PUT_WAITS_MS: [u64; 4] = [1_000, 2_000, 4_000, 7_000];
+/// How much later than the others a drive may be, milliseconds: longer than one that is not called slow takes for a put,
+/// which is several requests. There may be no other drive to move to.
+const LATE_MS: u64 = 10_000;
 
 /// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
 /// first one met; then nothing must be committed.
@@ -33,7 +36,7 @@ async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePla
     let code = code_of(&plan.place)?;
     let unit = usize::from(plan.at.ul) * BLOCK;
     let logical = gather(reader, stage, &plan.parts, code.data() * unit).await?;
-    let done = stripe::put(reader.wire(), plan.at, &plan.place, logical, &PUT_WAITS_MS, stripe::LATE_MS).await;
+    let done = stripe::put(reader.wire(), plan.at, &plan.place, logical, &PUT_WAITS_MS, LATE_MS).await;
     // Any of them says enough.
     done.map_err(|mut failed| failed.swap_remove(0).1)
 }
