@@ -171,9 +171,9 @@ fn flock_and_fcntl_are_two_kinds() {
     // Who waits can be killed.
     let held = open(&a.join("f"));
     flock(&held, FlockOperation::LockExclusive).expect("free");
-    let mut waiter = Command::new("flock").arg(b.join("f")).arg("true").spawn().expect("flock");
     let asked = || stand.world.server.state().log.iter().filter(|(_, op, _)| op == "Lock").count();
     let before = asked();
+    let mut waiter = Command::new("flock").arg(b.join("f")).arg("true").spawn().expect("flock");
     assert!(at_last(|| asked() > before), "it waits");
     waiter.kill().expect("kill");
     assert!(within_a_second(|| waiter.try_wait().expect("wait").is_some()), "it cannot be killed");
