@@ -205,11 +205,12 @@ impl Pool {
                 Ok((conn, mut intake)) => {
                     pause = BACKOFF_FIRST_MS;
                     self.set(slot, Some(Arc::clone(&conn)));
+                    let kept = Kept { pool: self, slot };
                     if let (true, Some(sink)) = (again && slot == 0, self.sink()) {
                         sink.reconnected();
                     }
                     let why = self.read(&conn, &mut intake).await;
-                    self.lose(slot);
+                    drop(kept);
                     why
                 }
                 Err(error) => error,
@@ -334,6 +335,19 @@ impl Drop for Waits<'_> {
         if let Some(waiting) = self.conn.waiting().as_mut() {
             waiting.remove(&self.id);
         }
+    }
+}
+
+/// Ends the connection of a slot, however its keeper ends: one that is told to stop while it sets a connection up does so
+/// after the wire has ended all that it saw.
+struct Kept<'a> {
+    pool: &'a Pool,
+    slot: usize,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.pool.lose(self.slot);
     }
 }
 

@@ -241,7 +241,8 @@ mod tests {
         for round in 0..5 {
             until(|| clients.list().iter().any(|who| who.client == me)).await;
             switch.push(push(round));
-            assert_eq!(heard.recv().await, Some(push(round)));
+            let pushed = tokio::time::timeout(Duration::from_secs(10), heard.recv()).await;
+            assert_eq!(pushed, Ok(Some(push(round))));
             server.abort();
             until(|| clients.list().is_empty()).await;
             switch.push(push(100));
@@ -254,5 +255,29 @@ mod tests {
         assert!(heard.try_recv().is_err(), "what comes while it is away is lost");
         let known: BTreeMap<_, _> = switch.clients.lock().expect("no panic").clone().into_iter().collect();
         assert!(known.is_empty(), "a client that has gone is forgotten");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_client_that_goes_while_it_comes_back_is_gone() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("s");
+        let (switch, _asked) = switch(&tokio::runtime::Handle::current());
+        let clients = Clients::new(switch, 1, CLUSTER, "s".to_owned());
+        let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
+        for round in 0..100 {
+            let server = serve();
+            let wire = connect(&path, ClientId(7)).await;
+            server.abort();
+            until(|| clients.list().is_empty()).await;
+            let server = serve();
+            // The moment at which its keeper is told that it is let in, more or less.
+            while clients.list().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            (0..round * 20).for_each(|_| std::hint::spin_loop());
+            drop(wire);
+            until(|| clients.list().is_empty()).await;
+            server.abort();
+        }
     }
 }
