@@ -220,6 +220,11 @@ impl Behind {
         error
     }
 
+    /// The same, and it stays for whoever asks to be told.
+    pub(crate) fn untold_error(&self, ino: Ino) -> Option<Error> {
+        self.held().files.get(&ino)?.error.clone()
+    }
+
     /// Another client wants to see `ino`.
     pub(crate) fn wanted(&self, ino: Ino, now_ms: u64) {
         self.held().recent.wanted(ino, now_ms);

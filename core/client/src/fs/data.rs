@@ -191,6 +191,10 @@ impl Fs {
         if append {
             // Where the end is, is for the partition to say.
             self.settle(ino).await;
+            // Bytes that a program believes to be there are not: behind them this would land where it must not.
+            if let Some(error) = self.0.behind.untold_error(ino) {
+                return Err(error);
+            }
         }
         while !left.is_empty() || whole.is_none() {
             let part = left.split_to(left.len().min(WRITE_MAX));
