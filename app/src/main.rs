@@ -22,6 +22,11 @@ mod progress;
 mod serve;
 mod whole;
 
+/// The requests of a busy server are made on one thread and freed on another, which the allocator of the C library
+/// does slowly (decisions/0016).
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> std::process::ExitCode {
     mount_helper::run().unwrap_or_else(cli::run)
 }
