@@ -2,6 +2,7 @@
 
 use braid_cluster::capacity::net_bytes;
 use braid_cluster::facts::Protection;
+use braid_cluster::setup::bounds::slots_min;
 use braid_io::chance::Rng;
 
 use crate::broken::Broken;
@@ -184,7 +185,7 @@ impl SimConfig {
     fn full(self) -> Self {
         let rng = &mut Rng::new(self.seed ^ 0xF011);
         let shard_bytes = *pick(rng, &[64 << 10, 128 << 10]);
-        let slots = *pick(rng, &[3 << 20, 6 << 20]) / shard_bytes;
+        let slots = (*pick(rng, &[3 << 20, 6 << 20]) / shard_bytes).max(slots_min(self.partitions));
         let raw = slots * shard_bytes * u64::from(self.drives);
         let protection = Protection { data: self.data, parity: self.parity };
         let net = net_bytes(raw, protection, self.drives as usize, 0) / u64::from(self.partitions);
@@ -213,7 +214,7 @@ impl SimConfig {
             data: 4,
             parity: 2,
             shard_bytes,
-            slots: (drive_bytes / shard_bytes).clamp(6, 96),
+            slots: (drive_bytes / shard_bytes).clamp(slots_min(partitions), 96),
             capacity_bytes: if rng.chance(1, 4) { 6 << 20 } else { 1 << 30 },
             segment_bytes: *pick(rng, &[4 << 20, 8 << 20]),
             stage_cache_bytes: *pick(rng, &[0, 64 << 10, 4 << 20]),

@@ -109,11 +109,16 @@ pub enum Verdict {
     Wrong(String),
 }
 
+/// How a write is refused that waited for room in the stage for too long.
+const STAGE_FULL: &str = "the write stage is full and";
+
 /// Compares. `scarce`: the cluster may be full. What only reads may fail with `Io` while the world misbehaves.
 pub fn judge(model: &Model, action: &Action, answer: &Result<Answer>, scarce: bool) -> Verdict {
     let expected = model.expect(action);
     match (&expected, answer) {
         (Ok(_), Err(e)) if e.kind() == ErrorKind::NoSpace && scarce && action.needs_space() => Verdict::Hindered,
+        // Drives that fail every move for a minute, with the stage full: nothing was written.
+        (Ok(_), Err(e)) if e.message().starts_with(STAGE_FULL) && scarce && action.needs_space() => Verdict::Hindered,
         (_, Err(e)) if e.kind() == ErrorKind::Io && !action.changes() => Verdict::Hindered,
         (Err(kinds), Err(error)) if kinds.contains(&error.kind()) => Verdict::Refused,
         (Ok(expect), Ok(answer)) => match fits(expect, answer) {

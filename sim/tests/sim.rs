@@ -67,6 +67,15 @@ fn a_late_double_of_a_refused_operation() {
     must_hold(config);
 }
 
+/// Full clusters: an append behind bytes that had no room (1426), writes that waited for ever while garbage was
+/// collected (1857, 2155, 2531), and a cluster that only answers slowly (1232).
+#[test]
+fn full_clusters_that_went_wrong_once() {
+    for seed in [1232, 1426, 1857, 2155, 2531] {
+        must_hold(SimConfig::from_seed(seed));
+    }
+}
+
 #[test]
 fn many_seeds_and_every_crash_point() {
     let (first, count) = (number("BRAID_FIRST").unwrap_or(1000), number("BRAID_SEEDS").unwrap_or(SEEDS));

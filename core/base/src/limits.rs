@@ -2,6 +2,14 @@
 
 /// Unit of checksums, drive I/O and coding: 4 KiB.
 pub const BLOCK: usize = 4096;
+/// `bytes` rounded up to whole blocks: what they take on the drives.
+pub const fn whole_blocks(bytes: u64) -> u64 {
+    bytes.div_ceil(BLOCK as u64).saturating_mul(BLOCK as u64)
+}
+
+/// What clients were promised room for may take so much more in whole blocks, bytes: a file held back in pieces of
+/// half a MiB or more needs at most one block beside them, and a mount holds 64 MiB back.
+pub const ROUNDED_BYTES_MAX: u64 = 4 << 20;
 /// Piece of a file that owns one list of extents: 1 MiB.
 pub const CHUNK: u64 = 1 << 20;
 /// Largest file, bytes: chunk numbers are 32 bits wide, so 4 PiB, less one chunk so that rounding up cannot overflow.

@@ -4,6 +4,7 @@ use crate::attr::{Attr, FileType, Time};
 use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ids::{DriveId, Epoch, Index, Ino, PackId};
+use crate::limits::whole_blocks;
 
 mod base;
 
@@ -54,6 +55,11 @@ impl InodeRec {
     pub const XATTR: u32 = 8;
     /// On disk only: `reserved` follows the target.
     pub const RESERVED: u32 = 16;
+
+    /// What the file counts for in usage and capacity: what it holds, in whole blocks. A byte takes a block.
+    pub fn charged(&self) -> u64 {
+        whole_blocks(self.attr.used)
+    }
 }
 
 fn put_time(w: &mut Writer, time: Time) {
@@ -395,7 +401,7 @@ impl Record for StripeRec {
 /// Usage of a file system or quota id in one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageRec {
-    /// Bytes of file data.
+    /// What the files hold, each in whole blocks ([`InodeRec::charged`]), bytes.
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
@@ -404,13 +410,13 @@ pub struct UsageRec {
 impl Record for UsageRec {
     fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.put_u8(1).put_u64(self.bytes).put_u64(self.inodes);
+        w.put_u8(2).put_u64(self.bytes).put_u64(self.inodes);
         w.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
-        r.version(1, "usage")?;
+        r.version(2, "usage")?;
         Ok(Self { bytes: r.u64()?, inodes: r.u64()? })
     }
 }

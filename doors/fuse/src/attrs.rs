@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use braid_base::attr::{Attr, FileType, SetTime, Time};
 use braid_base::ids::Ino;
+use braid_base::limits::whole_blocks;
 
 use crate::wire::encode;
 use crate::wire::request::{Node, When};
@@ -36,7 +37,7 @@ impl Numbers {
         encode::Attr {
             node: self.show(attr.ino),
             size: attr.size,
-            blocks: attr.used.div_ceil(512),
+            blocks: whole_blocks(attr.used) / 512,
             atime: (attr.atime.sec, attr.atime.nsec),
             mtime: (attr.mtime.sec, attr.mtime.nsec),
             ctime: (attr.ctime.sec, attr.ctime.nsec),

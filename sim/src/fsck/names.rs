@@ -64,7 +64,7 @@ fn in_place(part: &Tables, partitions: u16, findings: &mut Vec<Finding>) {
 
 fn usage(part: &Tables, findings: &mut Vec<Finding>) {
     let inodes = part.inodes.len() as u64;
-    let bytes: u64 = part.inodes.values().map(|rec| rec.attr.used).sum();
+    let bytes: u64 = part.inodes.values().map(InodeRec::charged).sum();
     if (part.usage.inodes, part.usage.bytes) != (inodes, bytes) {
         let (id, usage) = (part.id, part.usage);
         add(findings, "I21", format!("{id}: expected a usage of {bytes} bytes in {inodes} inodes, found {usage:?}"));

@@ -89,6 +89,28 @@ pub(super) fn drive_bytes(path: &Path, size_bytes: u64) -> Result<()> {
     Err(Error::new(ErrorKind::Refused, message))
 }
 
+/// Fewest shards of a drive: each partition has a pack open of each class and one that is being emptied, and garbage
+/// collection begins with slots that nobody else may take.
+pub const fn slots_min(partitions: u16) -> u64 {
+    4 * partitions as u64 + 2
+}
+
+/// Refuses drives of at least `smallest_bytes` that are too small for so many partitions.
+pub(super) fn slots(smallest_bytes: u64, partitions: u16) -> Result<()> {
+    let (shard_bytes, needed) = (shard_bytes(smallest_bytes), slots_min(partitions));
+    let found = smallest_bytes / shard_bytes;
+    if found >= needed {
+        return Ok(());
+    }
+    let needed_mib = (needed * shard_bytes) >> 20;
+    let most = found.saturating_sub(2) / 4;
+    let message = format!(
+        "{partitions} partitions need drives of at least {needed_mib} MiB each ({needed} shards), found {} MiB: give larger ones or use --partitions {most}",
+        smallest_bytes >> 20
+    );
+    Err(Error::new(ErrorKind::Refused, message))
+}
+
 /// Refuses a number of partitions outside 1..4096.
 pub(super) fn partitions(count: u16) -> Result<()> {
     if (1..=PARTITIONS_MAX).contains(&count) {

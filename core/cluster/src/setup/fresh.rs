@@ -40,6 +40,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
         to_format.push(ToFormat { drive, make_file });
     }
     let smallest_bytes = to_format.iter().map(|new| new.drive.size_bytes).min().unwrap_or(0);
+    bounds::slots(smallest_bytes, partitions)?;
     let cluster = Cluster {
         guid: identity(),
         name,

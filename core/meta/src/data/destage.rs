@@ -53,10 +53,16 @@ pub(crate) struct Jobs {
     backoff_ms: u64,
     /// When a move last succeeded.
     pub progress_ms: u64,
+    /// When a move that made room in the stage last succeeded.
+    pub destaged_ms: u64,
+    /// The move begun last was one of garbage collection.
+    collected: bool,
 }
 
 /// One move.
 struct Job {
+    /// It makes room in the stage.
+    destages: bool,
     chunks: Vec<Planned>,
     stripes: Vec<(StripeAt, Epoch, u32)>,
 }
@@ -83,7 +89,9 @@ impl Jobs {
     pub fn new(config: &Config) -> Self {
         let next = config.term.0 << 32;
         let (running, busy, wanted, swept) = Default::default();
-        Self { running, busy, wanted, swept, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0 }
+        let (retry_ms, backoff_ms, collected) = (0, BACKOFF_MS, false);
+        let (progress_ms, destaged_ms) = (0, 0);
+        Self { running, busy, wanted, swept, next, retry_ms, backoff_ms, progress_ms, destaged_ms, collected }
     }
 
     /// True while a move works on the chunk.
@@ -102,34 +110,50 @@ impl Jobs {
     }
 }
 
-/// True unless there is nowhere to move to: a move runs or is tried again, or its packs are to be had.
+/// True unless there is nowhere to move what is staged: its move runs or is tried again, or packs for it are to be had.
+/// Garbage collection that goes on is no promise of room: what it frees, it may need itself.
 pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
     let (jobs, packs) = (&s.data.jobs, &s.data.packs);
-    jobs.len() > 0 || now_ms < jobs.retry_ms || packs.is_creating() || packs.drives.have_room(s.config.parity)
+    let runs = jobs.running.values().any(|job| job.destages);
+    runs || now_ms < jobs.retry_ms || packs.is_creating() || packs.drives.have_room(PackClass::User, s.config.parity)
 }
 
 /// Starts as many moves as there is reason, room and leave for.
+///
+/// Else what is staged goes first. While little is free garbage collection and stage take turns: collected alone, a
+/// full cluster would let writes wait for ever; destaged alone, it would never have room again.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     while s.data.jobs.len() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {
-        let Some(choice) = choose(t, s)? else { return Ok(()) };
-        if !plan(t, s, choice)? {
+        let urgent = gc::urgent(s);
+        let collect_first = urgent && !s.data.jobs.collected;
+        let begun = match begin(t, s, collect_first)? {
+            Some(true) => true,
+            Some(false) if urgent => begin(t, s, !collect_first)? == Some(true),
+            Some(false) => false,
+            None => begin(t, s, !collect_first)? == Some(true),
+        };
+        if !begun {
             return Ok(());
         }
     }
     Ok(())
 }
 
-fn choose(t: &mut Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    if gc::urgent(s)
-        && let Some(choice) = gc::choose(t, s)?
-    {
-        return Ok(Some(choice));
+/// Plans a move of garbage collection, or of what is staged; `None` if there is nothing of it to move.
+fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> {
+    let choice = if collect {
+        gc::choose(t, s)?
+    } else {
+        let (chunks, sweep) = staged(t, s);
+        let choice = Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep };
+        (!choice.chunks.is_empty()).then_some(choice)
+    };
+    let Some(choice) = choice else { return Ok(None) };
+    let begun = plan(t, s, choice)?;
+    if begun {
+        s.data.jobs.collected = collect;
     }
-    let (chunks, sweep) = staged(t, s);
-    if !chunks.is_empty() {
-        return Ok(Some(Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep }));
-    }
-    gc::choose(t, s)
+    Ok(Some(begun))
 }
 
 /// Chunks whose staged bytes ought to move, and which of them come in turn. First those with far too many slices. Then
@@ -226,6 +250,23 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     Ok(launch(t, s, choice.class, gathered, &sweep) || merged)
 }
 
+/// Room for `blocks` in packs of `class`; for what is staged, when there is no slot left for another of them, also in
+/// what is open for others. Of garbage collection only while that can have others: without one it frees nothing.
+fn carve(s: &State, class: PackClass, blocks: u32) -> Vec<(StripeAt, u32)> {
+    let (packs, parity) = (&s.data.packs, s.config.parity);
+    let stripe = (STRIPE_BYTES / BLOCK) as u32;
+    let mut ranges = packs.carve(class, blocks, stripe);
+    if class != PackClass::Destage || packs.drives.have_room(class, parity) {
+        return ranges;
+    }
+    let spare = packs.drives.can_spare(parity);
+    for other in [PackClass::User, PackClass::Gc].into_iter().filter(|other| spare || *other == PackClass::User) {
+        let found: u32 = ranges.iter().map(|(_, blocks)| blocks).sum();
+        ranges.extend(packs.carve(other, blocks - found, stripe));
+    }
+    ranges
+}
+
 /// Lends ranges and asks the mover; takes only as many chunks as there is room for. False if there is none.
 fn launch(
     t: &mut Txn<'_>,
@@ -234,9 +275,8 @@ fn launch(
     mut chunks: Vec<Moving>,
     sweep: &BTreeSet<ChunkId>,
 ) -> bool {
-    let stripe = (STRIPE_BYTES / BLOCK) as u32;
     let need = |chunks: &[Moving]| chunks.iter().map(Moving::blocks).sum::<u32>();
-    let mut ranges = s.data.packs.carve(class, need(&chunks), stripe);
+    let mut ranges = carve(s, class, need(&chunks));
     let room: u32 = ranges.iter().map(|(_, blocks)| blocks).sum();
     while need(&chunks) > room {
         chunks.pop();
@@ -245,7 +285,7 @@ fn launch(
         return false;
     }
     if need(&chunks) < room {
-        ranges = s.data.packs.carve(class, need(&chunks), stripe);
+        ranges = carve(s, class, need(&chunks));
     }
     let filled = fill(&mut chunks, &ranges);
     if let Some(last) = chunks.iter().rev().find(|moving| sweep.contains(&moving.chunk)) {
@@ -264,7 +304,7 @@ fn launch(
         let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
         Planned { chunk, upto, base_upto, extents: moving.into_extents() }
     });
-    let job = Job { chunks: planned.collect(), stripes };
+    let job = Job { destages: class == PackClass::Destage, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
     t.after(Effect::Job(MoveJob { id, stripes: plans }));
@@ -282,6 +322,9 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
     if result.is_ok() && job.stripes.iter().all(current) {
         s.data.jobs.backoff_ms = BACKOFF_MS;
         s.data.jobs.progress_ms = t.now.mono_ms;
+        if job.destages {
+            s.data.jobs.destaged_ms = t.now.mono_ms;
+        }
         commit(t, s, &job)?;
         job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
         return start(t, s);

@@ -120,11 +120,16 @@ impl Drives {
         free / usize::from(shards).max(1)
     }
 
-    /// True if enough drives have slots for the narrowest pack that is not of garbage collection, whether they answer
-    /// at the moment or not.
-    pub fn have_room(&self, parity: u8) -> bool {
-        let roomy = self.usable.iter().filter(|drive| !self.is_full(**drive, PackClass::User));
+    /// True if enough drives have slots for the narrowest pack of `class`, whether they answer at the moment or not.
+    pub fn have_room(&self, class: PackClass, parity: u8) -> bool {
+        let roomy = self.usable.iter().filter(|drive| !self.is_full(**drive, class));
         roomy.count() > usize::from(parity)
+    }
+
+    /// True if garbage collection of every partition can have another pack, and one after that.
+    pub fn can_spare(&self, parity: u8) -> bool {
+        let free = |drive: &&DriveId| self.stats.get(drive).is_none_or(|stat| stat.free > self.partitions);
+        self.usable.iter().filter(free).count() > usize::from(parity)
     }
 
     /// True if it has no slots left but those that are kept from `class`.

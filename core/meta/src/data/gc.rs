@@ -66,7 +66,8 @@ impl Gc {
 /// True if garbage is collected before anything else is moved: little is free, or only what is kept for this.
 pub(crate) fn urgent(s: &State) -> bool {
     let drives = &s.data.packs.drives;
-    drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT) || !drives.have_room(s.config.parity)
+    drives.free_percent().is_some_and(|free| free < GC_URGENT_PERCENT)
+        || !drives.have_room(PackClass::User, s.config.parity)
 }
 
 /// The next chunks to move out of the victims; `None` if there is nothing to collect or all of it is on its way.
@@ -116,7 +117,7 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
 
 /// How much of a pack may be in use for it to be collected now, per cent; `None`: nothing is.
 fn worth(s: &State, now_ms: u64) -> Option<u64> {
-    if !s.data.packs.drives.have_room(s.config.parity) {
+    if !s.data.packs.drives.have_room(PackClass::User, s.config.parity) {
         return Some(WORTH_LAST_PERCENT);
     }
     let free = s.data.packs.drives.free_percent()?;

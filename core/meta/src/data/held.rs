@@ -91,7 +91,8 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     if s.data.held.queue.is_empty() {
         return;
     }
-    let (now, idle_since) = (t.now.mono_ms, s.data.jobs.progress_ms);
+    let now = t.now.mono_ms;
+    let may_move = destage::may_move(s, now);
     // Nobody waits for these any more: they must not be carried out long after a program was told that they failed.
     s.data.held.queue.retain(|wait| {
         let forsaken = now >= wait.asked_ms + ASKED_AGAIN_MS;
@@ -100,7 +101,7 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
         }
         !forsaken
     });
-    let (wait_ms, kind, why) = if destage::may_move(s, now) {
+    let (wait_ms, kind, why) = if may_move {
         (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
     } else if s.data.packs.drives.usable().len() <= usize::from(s.config.parity) {
         // There may be plenty of room: to say that it lacks would send the administrator the wrong way.
@@ -108,6 +109,8 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     } else {
         (HELD_FULL_MS_MAX, ErrorKind::NoSpace, "the write stage is full and there is no room to move it to")
     };
+    // Any move tells that the drives work; only one of the stage makes room in it.
+    let idle_since = if may_move { s.data.jobs.progress_ms } else { s.data.jobs.destaged_ms };
     let held = &mut s.data.held;
     while let Some(Wait { since_ms, .. }) = held.queue.front()
         && now >= idle_since.max(*since_ms) + wait_ms

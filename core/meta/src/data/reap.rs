@@ -78,7 +78,7 @@ pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode:
     let file = FileId::first(fs, ino);
     let open = s.opens.is_open(fs, ino);
     if inode.flags & InodeRec::DATA == 0 && !inode.attr.xattrs && !open {
-        space::settle(t, s, fs, -(inode.attr.used as i64), -1)?;
+        space::settle(t, s, fs, -(inode.charged() as i64), -1)?;
         t.delete(keys::inode(t.partition, fs, ino, file.layer));
         s.leases.gone(fs, ino);
         return Ok(());
@@ -122,7 +122,7 @@ pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         if let Some(inode) = inode {
             t.delete(keys::inode(t.partition, file.fs, file.ino, file.layer));
             s.leases.gone(file.fs, file.ino);
-            space::settle(t, s, file.fs, -(inode.attr.used as i64), -1)?;
+            space::settle(t, s, file.fs, -(inode.charged() as i64), -1)?;
         }
         t.delete(key);
         s.data.cutting.remove(file);

@@ -35,7 +35,7 @@ pub(crate) fn keep(
     if first < end {
         fresh += ((end - first) - held(t, s, file, inode, first, end)?).saturating_sub(span.bytes);
     }
-    check(s, file.fs, fresh)?;
+    check(s, file.fs, inode, fresh)?;
     space::charge(t, s, file.fs, inode, fresh as i64)?;
     inode.reserved = Reserved { from: span.from.min(from), to: span.to.max(to), bytes: span.bytes + fresh };
     Ok(())
@@ -56,10 +56,10 @@ pub(crate) fn keep_hidden(
     Ok(())
 }
 
-/// `NoSpace` unless there is room for `fresh` more bytes beside what is lent.
-pub(crate) fn check(s: &State, fs: FsId, fresh: u64) -> Result<()> {
+/// `NoSpace` unless there is room for `fresh` more bytes in the file beside what is lent.
+pub(crate) fn check(s: &State, fs: FsId, inode: &InodeRec, fresh: u64) -> Result<()> {
     let lent = s.data.grants.outstanding(None);
-    s.data.space.check(fs, fresh, s.config.capacity_bytes.saturating_sub(lent))
+    s.data.space.check(fs, space::growth(inode, fresh), s.config.capacity_bytes.saturating_sub(lent), 0)
 }
 
 /// A write adds bytes, `inside` of them in the range for which room is kept: what of that need not be asked for.

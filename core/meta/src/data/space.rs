@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{FsId, PartitionId};
 use braid_base::keys::{self, Table};
+use braid_base::limits::whole_blocks;
 use braid_base::record::{InodeRec, Record, UsageRec};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
@@ -11,7 +12,7 @@ use braid_replica::kv::Kv;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// Bytes of file data by file system, as the usage records say.
+/// What file systems hold, each file in whole blocks, as the usage records say.
 #[derive(Default)]
 pub(crate) struct Space {
     used: BTreeMap<FsId, u64>,
@@ -56,20 +57,20 @@ impl Space {
         capacity.saturating_sub(self.used()).min(limit)
     }
 
-    /// Refuses `fresh` more bytes of data of `fs` beyond what it may hold here, or beyond `capacity`. That one leaves
-    /// the reserve out, which stays free for deletes, destage and garbage collection (I26).
-    pub fn check(&self, fs: FsId, fresh: u64, capacity: u64) -> Result<()> {
+    /// Refuses `fresh` more bytes (whole blocks) of `fs` beyond what it may hold here, or beyond `capacity`, each with
+    /// `spare` on top. The capacity leaves the reserve out, which stays free for deletes, destage and garbage collection (I26).
+    pub fn check(&self, fs: FsId, fresh: u64, capacity: u64, spare: u64) -> Result<()> {
         let wanted = self.used() + fresh;
         let held = self.used.get(&fs).copied().unwrap_or(0);
         if let Some(most) = self.limits.get(&fs)
             && fresh > 0
-            && held + fresh > *most
+            && held + fresh > most.saturating_add(spare)
         {
             let message =
                 format!("{fs} may hold {most} bytes here and holds {held}: delete something or raise its size");
             return Err(Error::new(ErrorKind::NoSpace, message));
         }
-        if fresh == 0 || wanted <= capacity {
+        if fresh == 0 || wanted <= capacity.saturating_add(spare) {
             return Ok(());
         }
         let message = format!("{wanted} bytes wanted, {capacity} may be used here: delete something or add drives");
@@ -89,13 +90,18 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
     Ok(usage)
 }
 
-/// Changes what a file holds: in its inode (not stored here), in the usage record, in memory.
+/// What `bytes` more in the file add to usage, bytes.
+pub(crate) fn growth(inode: &InodeRec, bytes: u64) -> u64 {
+    whole_blocks(inode.attr.used.saturating_add(bytes)) - inode.charged()
+}
+
+/// Changes what a file holds by `bytes`: in its inode (not stored here), and in whole blocks in the usage record and in
+/// memory.
 pub(crate) fn charge(t: &mut Txn<'_>, s: &mut State, fs: FsId, inode: &mut InodeRec, bytes: i64) -> Result<()> {
     // The inode's count is the truth: never take more from the record than the file had.
-    let used = inode.attr.used.saturating_add_signed(bytes);
-    let change = used as i64 - inode.attr.used as i64;
-    inode.attr.used = used;
-    settle(t, s, fs, change, 0)
+    let before = inode.charged();
+    inode.attr.used = inode.attr.used.saturating_add_signed(bytes);
+    settle(t, s, fs, inode.charged() as i64 - before as i64, 0)
 }
 
 /// Like [`account`], and keeps the number in memory in step.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{DriveId, FsId, Index};
+use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
 #[cfg(feature = "broken")]
@@ -57,7 +58,7 @@ impl State {
             moves: data.jobs.len(),
             held: data.held.len(),
             gc_urgent: gc::urgent(self),
-            only_reserve: !data.packs.drives.have_room(self.config.parity),
+            only_reserve: !data.packs.drives.have_room(PackClass::User, self.config.parity),
             ..DataStatus::default()
         };
         for pack in data.packs.table.values() {

@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use braid_base::attr::{FileType, Time, without_set_id};
 use braid_base::ids::{ClientId, FsId, Ino};
 use braid_base::keys;
-use braid_base::limits::{FILE_MAX, WRITE_MAX, WRITE_PARTS_MAX};
+use braid_base::limits::{FILE_MAX, ROUNDED_BYTES_MAX, WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::{Laid, Op, Reply, Request};
 use braid_base::record::{Extent, InodeRec, Place, Reserved, SliceRec, StripeAt, StripeRec};
 use braid_base::{Error, ErrorKind, Result};
@@ -129,8 +129,11 @@ fn put(
     let id = FileId::first(fs, ino);
     let (added, covers) = fresh_bytes(t, s, id, &file, &parts)?;
     let fresh = added.all - reserve::take(&mut file, added.reserved);
+    let growth = space::growth(&file, fresh);
+    // It was promised by the byte, and its last block need not be full.
+    let spare = if promised_to.is_some() { ROUNDED_BYTES_MAX } else { 0 };
     let lent = s.data.grants.outstanding(promised_to);
-    s.data.space.check(fs, fresh, s.config.capacity_bytes.saturating_sub(lent))?;
+    s.data.space.check(fs, growth, s.config.capacity_bytes.saturating_sub(lent), spare)?;
 
     space::charge(t, s, fs, &mut file, fresh as i64)?;
     file.attr.size = parts.iter().map(Part::end).fold(file.attr.size, u64::max);

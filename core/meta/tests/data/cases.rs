@@ -3,7 +3,9 @@
 use braid_base::attr::SetAttr;
 use braid_base::ids::{Chunk, Index, Ino};
 use braid_base::keys::{self, Table};
-use braid_base::limits::{ASKED_AGAIN_MS, CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX};
+use braid_base::limits::{
+    ASKED_AGAIN_MS, BLOCK, CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX,
+};
 use braid_base::msg::fs::{FallocMode, Op, Reply};
 use braid_base::record::{BaseRec, Record};
 use braid_base::{ErrorKind, ids::Layer};
@@ -13,6 +15,8 @@ use bytes::Bytes;
 
 use crate::model::Act;
 use crate::world::{FS, P, Wish, World};
+
+const B: u64 = BLOCK as u64;
 
 type Outcome = Result<(), String>;
 
@@ -117,20 +121,20 @@ fn a_write_of_others_clears_set_id_bits() -> Outcome {
 #[test]
 fn a_full_partition_takes_overwrites_and_deletes() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
-    world.part.state_mut().set_capacity(90_000);
-    write(&mut world, ino, 0, &[1; 80_000])?;
-    world.part.state_mut().set_limit(FS, Some(85_000));
-    assert_eq!(refused(&mut world, write_op(ino, 80_000, &[2; 5_001]).0)?, ErrorKind::NoSpace);
+    world.part.state_mut().set_capacity(90 * B);
+    write(&mut world, ino, 0, &[1; 80 * BLOCK])?;
+    world.part.state_mut().set_limit(FS, Some(85 * B));
+    assert_eq!(refused(&mut world, write_op(ino, 80 * B, &[2; 5 * BLOCK + 1]).0)?, ErrorKind::NoSpace);
     world.part.state_mut().set_limit(FS, None);
-    assert_eq!(refused(&mut world, write_op(ino, 80_000, &[2; 10_001]).0)?, ErrorKind::NoSpace);
-    let op = Op::Fallocate { ino, off: 0, len: 200_000, mode: FallocMode::Allocate, keep_size: true };
+    assert_eq!(refused(&mut world, write_op(ino, 80 * B, &[2; 10 * BLOCK + 1]).0)?, ErrorKind::NoSpace);
+    let op = Op::Fallocate { ino, off: 0, len: 200 * B, mode: FallocMode::Allocate, keep_size: true };
     assert_eq!(refused(&mut world, op)?, ErrorKind::NoSpace);
-    write(&mut world, ino, 0, &[3; 80_000])?;
-    write(&mut world, ino, 80_000, &[2; 10_000])?;
-    let punch = Op::Fallocate { ino, off: 0, len: 50_000, mode: FallocMode::Punch, keep_size: true };
-    let act = Act::Hole { ino, from: 0, to: 50_000, extend: false };
+    write(&mut world, ino, 0, &[3; 80 * BLOCK])?;
+    write(&mut world, ino, 80 * B, &[2; 10 * BLOCK])?;
+    let punch = Op::Fallocate { ino, off: 0, len: 50 * B, mode: FallocMode::Punch, keep_size: true };
+    let act = Act::Hole { ino, from: 0, to: 50 * B, extend: false };
     world.sync(punch, act)?.map_err(|e| e.to_string())?;
-    write(&mut world, ino, 200_000, &[4; 50_000])?;
+    write(&mut world, ino, 200 * B, &[4; 50 * BLOCK])?;
     world.unlink_file(ino)?;
     world.calm()?;
     assert_eq!(world.part.state().data_status().used_bytes, 0);
@@ -230,41 +234,57 @@ fn while_drives_do_not_answer_held_writes_wait_longer_and_the_lack_is_not_called
 }
 
 #[test]
+fn a_byte_counts_as_a_block() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let used = |world: &World| world.part.state().data_status().used_bytes;
+    write(&mut world, ino, 0, &[1])?;
+    assert_eq!(used(&world), B);
+    write(&mut world, ino, 1, &[2; BLOCK - 1])?;
+    assert_eq!(used(&world), B, "it fits");
+    world.part.state_mut().set_capacity(B);
+    assert_eq!(refused(&mut world, write_op(ino, B, &[3]).0)?, ErrorKind::NoSpace);
+    world.unlink_file(ino)?;
+    world.calm()?;
+    assert_eq!(used(&world), 0);
+    Ok(())
+}
+
+#[test]
 fn what_is_allocated_is_kept_for_its_file() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
-    world.part.state_mut().set_capacity(90_000);
+    world.part.state_mut().set_capacity(90 * B);
     let used = |world: &World| world.part.state().data_status().used_bytes;
     let allocate = |world: &mut World, off: u64, len: u64| {
         let op = Op::Fallocate { ino, off, len, mode: FallocMode::Allocate, keep_size: true };
         world.sync(op, Act::Other)?.map_err(|e| e.to_string()).map(drop)
     };
-    write(&mut world, ino, 10_000, &[1; 10_000])?;
+    write(&mut world, ino, 10 * B, &[1; 10 * BLOCK])?;
     for _ in 0..2 {
-        allocate(&mut world, 0, 60_000)?;
-        assert_eq!(used(&world), 60_000, "what is held or kept already is not asked for twice");
+        allocate(&mut world, 0, 60 * B)?;
+        assert_eq!(used(&world), 60 * B, "what is held or kept already is not asked for twice");
     }
-    assert_eq!(refused(&mut world, write_op(ino, 100_000, &[2; 30_001]).0)?, ErrorKind::NoSpace);
-    allocate(&mut world, 60_000, 30_000)?;
-    assert_eq!(refused(&mut world, write_op(ino, 100_000, &[2; 1]).0)?, ErrorKind::NoSpace);
-    write(&mut world, ino, 5_000, &[3; 80_000])?;
-    assert_eq!(used(&world), 90_000);
-    let punch = Op::Fallocate { ino, off: 80_000, len: 10_000, mode: FallocMode::Punch, keep_size: true };
-    let act = Act::Hole { ino, from: 80_000, to: 90_000, extend: false };
+    assert_eq!(refused(&mut world, write_op(ino, 100 * B, &[2; 30 * BLOCK + 1]).0)?, ErrorKind::NoSpace);
+    allocate(&mut world, 60 * B, 30 * B)?;
+    assert_eq!(refused(&mut world, write_op(ino, 100 * B, &[2; 1]).0)?, ErrorKind::NoSpace);
+    write(&mut world, ino, 5 * B, &[3; 80 * BLOCK])?;
+    assert_eq!(used(&world), 90 * B);
+    let punch = Op::Fallocate { ino, off: 80 * B, len: 10 * B, mode: FallocMode::Punch, keep_size: true };
+    let act = Act::Hole { ino, from: 80 * B, to: 90 * B, extend: false };
     world.sync(punch, act)?.map_err(|e| e.to_string())?;
-    assert_eq!(used(&world), 80_000, "5,000 that were written, 5,000 that were kept");
-    let zero = Op::Fallocate { ino, off: 70_000, len: 20_000, mode: FallocMode::Zero, keep_size: true };
-    let act = Act::Hole { ino, from: 70_000, to: 90_000, extend: false };
+    assert_eq!(used(&world), 80 * B, "what was written there and what was kept");
+    let zero = Op::Fallocate { ino, off: 70 * B, len: 20 * B, mode: FallocMode::Zero, keep_size: true };
+    let act = Act::Hole { ino, from: 70 * B, to: 90 * B, extend: false };
     world.sync(zero, act)?.map_err(|e| e.to_string())?;
-    assert_eq!(used(&world), 90_000);
+    assert_eq!(used(&world), 90 * B);
     world.restart()?;
-    write(&mut world, ino, 0, &[4; 5_000])?;
-    write(&mut world, ino, 70_000, &[5; 20_000])?;
-    assert_eq!(used(&world), 90_000);
+    write(&mut world, ino, 0, &[4; 5 * BLOCK])?;
+    write(&mut world, ino, 70 * B, &[5; 20 * BLOCK])?;
+    assert_eq!(used(&world), 90 * B);
     let set = SetAttr { size: Some(0), ..SetAttr::default() };
     world.sync(Op::SetAttr { ino, set }, Act::Truncate { ino, size: 0 })?.map_err(|e| e.to_string())?;
-    allocate(&mut world, 0, 50_000)?;
+    allocate(&mut world, 0, 50 * B)?;
     world.calm()?;
-    assert_eq!(used(&world), 50_000);
+    assert_eq!(used(&world), 50 * B);
     world.unlink_file(ino)?;
     world.calm()?;
     assert_eq!(used(&world), 0);

@@ -222,7 +222,7 @@ impl World {
 
     /// I21: usage by walk equals the record, and every file holds what its inode says.
     fn check_usage(&self, tables: &Tables) -> Result<(), String> {
-        let bytes: u64 = tables.inodes.values().map(|inode| inode.attr.used).sum();
+        let bytes: u64 = tables.inodes.values().map(InodeRec::charged).sum();
         let walked = UsageRec { bytes, inodes: tables.inodes.len() as u64 };
         let with_root = tables.inodes.keys().any(|ino| ino.seq() == 1);
         if walked != tables.usage && with_root {
