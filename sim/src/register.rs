@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use braid_base::ErrorKind;
 use braid_base::ids::{ClientId, FsId, Ino, PartitionId};
 use braid_base::msg::fs::{LockKind, LockSpec};
-use braid_base::msg::lease::LeaseKind;
+use braid_base::msg::lease::{LeaseKind, Release};
 use braid_client::fs::Written;
 use braid_client::leases::Holder;
 use braid_client::{BoxFuture, Fs, Session};
@@ -62,7 +62,7 @@ impl Holder for Losses {
 
     fn forget(&self, _: FsId, _: Ino, _: &[Vec<u8>]) {}
 
-    fn forgotten(&self) -> BoxFuture<()> {
+    fn forgotten(&self, _: &[Release]) -> BoxFuture<()> {
         Box::pin(ready(()))
     }
 

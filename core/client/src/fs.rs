@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Index, Ino, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply};
-use braid_base::msg::lease::LeaseKind;
+use braid_base::msg::lease::{LeaseKind, Release};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -87,11 +87,12 @@ impl Holder for Inner {
         }
     }
 
-    fn forgotten(&self) -> BoxFuture<()> {
-        let watchers = self.watchers();
+    fn forgotten(&self, of: &[Release]) -> BoxFuture<()> {
+        let inos: Vec<Ino> = of.iter().filter(|release| release.fs == self.fs).map(|release| release.ino).collect();
+        let waits: Vec<_> = self.watchers().iter().map(|watcher| watcher.forgotten(&inos)).collect();
         Box::pin(async move {
-            for watcher in watchers {
-                watcher.forgotten().await;
+            for wait in waits {
+                wait.await;
             }
         })
     }

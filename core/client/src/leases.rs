@@ -16,7 +16,7 @@ use std::task::{Poll, Waker};
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
 use braid_base::msg::fs::Op;
-use braid_base::msg::lease::{Answer, LeaseKind, Push};
+use braid_base::msg::lease::{Answer, LeaseKind, Push, Release};
 
 pub use self::core::{Asked, Core, CoreMutation, Effect, Event};
 use crate::wire::{BoxFuture, PushSink, Wire};
@@ -34,9 +34,9 @@ pub trait Holder: Send + Sync {
     /// Forget what was read of `ino`, and of these names in it. Returns at once.
     fn forget(&self, fs: FsId, ino: Ino, names: &[Vec<u8>]);
 
-    /// Ready when everything that was to be forgotten until now is, as far as that can be waited for: before that no
-    /// lease is given back.
-    fn forgotten(&self) -> BoxFuture<()>;
+    /// Ready when everything that was to be forgotten of these until now is, as far as that can be waited for: before
+    /// that their leases are not given back.
+    fn forgotten(&self, of: &[Release]) -> BoxFuture<()>;
 
     /// The session in `p` is lost: what is held back of inodes there must not be written any more. Returns at once.
     fn lost(&self, p: PartitionId);
@@ -189,9 +189,9 @@ impl Leases {
             }
             Effect::Ask { p, session: number, body } => {
                 let Some(session) = session.upgrade() else { return };
-                if matches!(body, Op::ReleaseLease { .. }) {
+                if let Op::ReleaseLease { leases } = &body {
                     for holder in self.holders() {
-                        holder.forgotten().await;
+                        holder.forgotten(leases).await;
                     }
                 }
                 let sent_ms = self.wire.now_ms();

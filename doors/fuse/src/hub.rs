@@ -1,16 +1,19 @@
 //! Tells the mounts of one file system in this process what others changed, so that their kernel caches let go: other
 //! mounts of this process, and other clients, whose changes are announced by the recall of a lease.
 //!
-//! Each mount has two lists of pending notices, about inodes and about names, and a thread for each that gives them to
-//! the kernel. Who changed something is answered when the notices are given, so that nobody sees the old state after
+//! Each mount has two lists of pending notices, about inodes and about names, and a few threads for each that give them
+//! to the kernel. Who changed something is answered when its notices are given, so that nobody sees the old state after
 //! that. The kernel may make a notice wait until a request of that mount is answered: pages wait for a read of them, or
 //! for a write that fills a part of one, and a name for the lock of its directory. So notices never come from a thread
-//! that answers requests. Reads wait for nobody. A write, or a request about a directory, may wait for the other mount in
-//! turn: a notice that waits for such a one is waited for [`BLOCKED_MAX`] only, and what is left of a circle resolves
-//! itself after [`NAMES_MAX`]. Notices about one inode are merged, which bounds the list by the number of inodes that
-//! change at a time.
+//! that answers requests, and one that waits does not hold up those about other inodes. Reads wait for nobody. A write, or
+//! a request about a directory, may wait for the other mount in turn: a notice about that inode is waited for
+//! [`BLOCKED_MAX`] only, and what is left of a circle resolves itself after [`NAMES_MAX`]. Notices about one inode are
+//! merged, which bounds the list by the number of inodes that change at a time.
+//!
+//! A notice that comes late does harm beside the moment of old state: the kernel throws away attributes that meet it on
+//! their way, the size with them. A program is then told of a size that its next read or mapped access does not know.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -31,8 +34,13 @@ const PENDING_MAX: usize = 65_536;
 const PAGES_MAX: Duration = Duration::from_secs(2);
 /// The same for names.
 const NAMES_MAX: Duration = Duration::from_millis(100);
-/// The same while a request of that mount may be what the notice waits for, and that request for others in turn.
+/// The same while a request of that mount about this inode may be what the notice waits for, and that request for others
+/// in turn.
 const BLOCKED_MAX: Duration = Duration::from_millis(5);
+/// Threads that give notices about inodes, and about names: so many of them may wait in the kernel before they hold up
+/// others.
+const INODE_THREADS: usize = 4;
+const NAME_THREADS: usize = 2;
 
 /// The mounts of one file system.
 #[derive(Default)]
@@ -86,11 +94,7 @@ impl Hub {
 
     /// True if a notice about `ino` has not been given to mount `me` yet.
     pub(crate) fn is_pending(&self, me: u64, ino: Ino) -> bool {
-        let is_pending = |mine: &Mine| {
-            let list = mine.inodes.list();
-            list.giving == Some(ino) || list.inodes.contains_key(&ino)
-        };
-        self.mounts().iter().any(|mine| mine.me == me && is_pending(mine))
+        self.mounts().iter().any(|mine| mine.me == me && mine.inodes.list().due.contains_key(&ino))
     }
 
     /// Tells mount `me` itself: something happened that its kernel could not know.
@@ -107,22 +111,26 @@ impl Hub {
 
     /// Adds mount `me`, whose kernel is reached through `notifier`; the notices end when the result is dropped.
     pub(crate) fn join(self: &Arc<Self>, me: u64, numbers: Numbers, notifier: Notifier) -> io::Result<Member> {
-        let start = |name: &str| {
+        let start = |name: &str, threads: usize| {
             let pending = Arc::new(Pending::default());
-            let (mine, notifier) = (Arc::clone(&pending), notifier.clone());
-            // The thread is not waited for: a notice in the kernel ends when the mount does, which may be later.
-            std::thread::Builder::new().name(format!("fuse-{name}-{me}")).spawn(move || {
-                while let Some(notice) = mine.next() {
-                    if let Err(error) = give(&notifier, numbers, &notice) {
-                        // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
-                        tracing::debug!(?notice, %error, "the kernel did not take a notice");
+            for _ in 0..threads {
+                let (mine, notifier) = (Arc::clone(&pending), notifier.clone());
+                // The thread is not waited for: a notice in the kernel ends when the mount does, which may be later.
+                let started = std::thread::Builder::new().name(format!("fuse-{name}-{me}")).spawn(move || {
+                    while let Some((number, notice)) = mine.next() {
+                        if let Err(error) = give(&notifier, numbers, &notice) {
+                            // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
+                            tracing::debug!(?notice, %error, "the kernel did not take a notice");
+                        }
+                        mine.done(notice.of(), number);
                     }
-                    mine.done();
-                }
-            })?;
+                });
+                started.inspect_err(|_| pending.close())?;
+            }
             Ok::<_, io::Error>(pending)
         };
-        let (inodes, names) = (start("inodes")?, start("names")?);
+        let inodes = start("inodes", INODE_THREADS)?;
+        let names = start("names", NAME_THREADS).inspect_err(|_| inodes.close())?;
         self.mounts.write().expect("nothing panics while it holds the mounts").push(Mine { me, inodes, names });
         Ok(Member { hub: Arc::clone(self), me })
     }
@@ -131,19 +139,27 @@ impl Hub {
 impl Mine {
     /// Adds notices; `given` waits for those that should be waited for.
     fn add(&self, notices: impl IntoIterator<Item = Notice>, given: &mut Given) {
-        let (mut inodes, mut names) = (false, false);
+        let (mut inodes, mut names) = (BTreeSet::new(), BTreeSet::new());
         for notice in notices {
-            let is_name = matches!(notice, Notice::Name { .. });
-            if is_name { &self.names } else { &self.inodes }.list().add(notice);
-            (inodes, names) = (inodes || !is_name, names || is_name);
+            let ino = notice.of();
+            let (pending, inos) = match notice {
+                Notice::Name { .. } => (&self.names, &mut names),
+                _ => (&self.inodes, &mut inodes),
+            };
+            pending.list().add(notice);
+            pending.more.notify_one();
+            inos.insert(ino);
         }
-        if inodes {
-            self.inodes.more.notify_one();
-            given.add(&self.inodes, PAGES_MAX);
-        }
-        if names {
-            self.names.more.notify_one();
-            given.add(&self.names, NAMES_MAX);
+        inodes.into_iter().for_each(|ino| given.add(&self.inodes, ino, PAGES_MAX));
+        names.into_iter().for_each(|dir| given.add(&self.names, dir, NAMES_MAX));
+    }
+}
+
+impl Notice {
+    /// The inode that it is about; of a name, its directory.
+    fn of(&self) -> Ino {
+        match self {
+            Self::Attr(ino) | Self::Pages { ino, .. } | Self::Name { dir: ino, .. } => *ino,
         }
     }
 }
@@ -158,11 +174,13 @@ impl Watcher for Hub {
         }
     }
 
-    fn forgotten(&self) -> BoxFuture<()> {
+    fn forgotten(&self, inos: &[Ino]) -> BoxFuture<()> {
         let mut given = Given::default();
         for mine in self.mounts().iter() {
-            given.add(&mine.inodes, PAGES_MAX);
-            given.add(&mine.names, NAMES_MAX);
+            for ino in inos {
+                given.add(&mine.inodes, *ino, PAGES_MAX);
+                given.add(&mine.names, *ino, NAMES_MAX);
+            }
         }
         Box::pin(given.wait())
     }
@@ -173,17 +191,19 @@ impl Watcher for Hub {
 pub(crate) struct Given(Vec<(oneshot::Receiver<()>, Duration)>);
 
 impl Given {
-    fn add(&mut self, pending: &Pending, most: Duration) {
+    /// Those about `ino` that `pending` has now.
+    fn add(&mut self, pending: &Pending, ino: Ino, most: Duration) {
         let mut list = pending.list();
-        let most = if list.is_blocked() { BLOCKED_MAX } else { most };
-        self.0.extend(list.given().map(|wait| (wait, most)));
+        let most = if list.within.contains_key(&ino) { BLOCKED_MAX } else { most };
+        self.0.extend(list.given(ino).map(|wait| (wait, most)));
     }
 
     /// Ready when their kernels have heard them, or do not listen for too long.
     pub(crate) async fn wait(self) {
+        let begin = tokio::time::Instant::now();
         for (wait, most) in self.0 {
             // A mount that goes away has no caches.
-            if tokio::time::timeout(most, wait).await.is_err() {
+            if tokio::time::timeout_at(begin + most, wait).await.is_err() {
                 tracing::debug!("a kernel takes its time with a notice");
             }
         }
@@ -258,16 +278,20 @@ struct List {
     dropped: u64,
     /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
     inodes: HashMap<Ino, Option<(u64, u64)>>,
-    order: VecDeque<Turn>,
-    /// The inode, or the directory of the name, that is being given.
-    giving: Option<Ino>,
-    /// Turns so far, and those of them that are over.
-    added: u64,
-    over: u64,
-    /// Who waits until so many are over, in this order.
-    waits: VecDeque<(u64, oneshot::Sender<()>)>,
+    order: VecDeque<(u64, Turn)>,
+    /// Number of the latest turn.
+    latest: u64,
+    /// Turns that are not over, pending or being given, by inode or directory of the name.
+    due: HashMap<Ino, Due>,
     /// Directories that requests of this mount are in, or files that they write, and how many.
     within: HashMap<Ino, usize>,
+}
+
+#[derive(Default)]
+struct Due {
+    turns: BTreeSet<u64>,
+    /// Who waits until all turns up to this one are over, in this order.
+    waits: VecDeque<(u64, oneshot::Sender<()>)>,
 }
 
 enum Turn {
@@ -304,70 +328,63 @@ impl List {
     }
 
     fn push(&mut self, turn: Turn) {
-        self.order.push_back(turn);
-        self.added += 1;
+        self.latest += 1;
+        let (Turn::Inode(ino) | Turn::Name { dir: ino, .. }) = &turn;
+        self.due.entry(*ino).or_default().turns.insert(self.latest);
+        self.order.push_back((self.latest, turn));
     }
 
-    /// True if a pending notice waits for a request of this mount.
-    fn is_blocked(&self) -> bool {
-        let within = |ino: &Ino| self.within.contains_key(ino);
-        let waits = |turn: &Turn| match turn {
-            Turn::Name { dir, .. } => within(dir),
-            Turn::Inode(ino) => within(ino),
-        };
-        !self.within.is_empty() && (self.giving.as_ref().is_some_and(within) || self.order.iter().any(waits))
-    }
-
-    /// Tells when all turns so far are over; `None` if they are.
-    fn given(&mut self) -> Option<oneshot::Receiver<()>> {
-        let upto = self.added;
-        if self.closed || self.over >= upto {
-            return None;
-        }
+    /// Tells when all turns about `ino` so far are over; `None` if they are.
+    fn given(&mut self, ino: Ino) -> Option<oneshot::Receiver<()>> {
+        let due = self.due.get_mut(&ino).filter(|_| !self.closed)?;
         let (tx, rx) = oneshot::channel();
-        self.waits.push_back((upto, tx));
+        due.waits.push_back((*due.turns.last()?, tx));
         Some(rx)
+    }
+
+    /// A turn is over; returns who waited for it.
+    fn over(&mut self, ino: Ino, number: u64) -> Vec<oneshot::Sender<()>> {
+        let mut heard = Vec::new();
+        let Some(due) = self.due.get_mut(&ino) else { return heard };
+        due.turns.remove(&number);
+        let first = due.turns.first().copied().unwrap_or(u64::MAX);
+        while due.waits.front().is_some_and(|(upto, _)| *upto < first) {
+            heard.extend(due.waits.pop_front().map(|(_, wait)| wait));
+        }
+        if due.turns.is_empty() {
+            self.due.remove(&ino);
+        }
+        heard
     }
 }
 
 impl Pending {
-    /// The next notice; waits for one. `None` after [`Self::close`].
-    fn next(&self) -> Option<Notice> {
+    /// The next notice and its number; waits for one. `None` after [`Self::close`].
+    fn next(&self) -> Option<(u64, Notice)> {
         let mut list = self.list();
         loop {
             if list.closed {
                 return None;
             }
             match list.order.pop_front() {
-                Some(Turn::Name { dir, name }) => {
-                    list.giving = Some(dir);
-                    return Some(Notice::Name { dir, name });
-                }
-                Some(Turn::Inode(ino)) => {
-                    list.giving = Some(ino);
-                    return Some(match list.inodes.remove(&ino).flatten() {
+                Some((number, Turn::Name { dir, name })) => return Some((number, Notice::Name { dir, name })),
+                Some((number, Turn::Inode(ino))) => {
+                    let notice = match list.inodes.remove(&ino).flatten() {
                         Some((from, to)) => Notice::Pages { ino, from, to },
                         None => Notice::Attr(ino),
-                    });
+                    };
+                    return Some((number, notice));
                 }
                 None => list = self.more.wait(list).expect("nothing panics while it holds the notices"),
             }
         }
     }
 
-    /// The notice that [`Self::next`] gave out is given.
-    fn done(&self) {
-        let mut heard = Vec::new();
-        let mut list = self.list();
-        (list.over, list.giving) = (list.over + 1, None);
-        while let Some((upto, _)) = list.waits.front()
-            && *upto <= list.over
-        {
-            heard.extend(list.waits.pop_front());
-        }
+    /// The notice about `ino` that [`Self::next`] gave out with this number is given.
+    fn done(&self, ino: Ino, number: u64) {
         // Who waited may go on in this very thread, and want the list of another mount: not with this one in hand.
-        drop(list);
-        for (_, wait) in heard {
+        let heard = self.list().over(ino, number);
+        for wait in heard {
             // Who waited may have lost patience.
             let _ = wait.send(());
         }
@@ -376,9 +393,9 @@ impl Pending {
     fn close(&self) {
         let mut list = self.list();
         list.closed = true;
-        let waits = std::mem::take(&mut list.waits);
+        let due = std::mem::take(&mut list.due);
         drop(list);
-        drop(waits);
+        drop(due);
         self.more.notify_all();
     }
 
@@ -401,11 +418,33 @@ mod tests {
         pending.list().add(Notice::Attr(Ino(1)));
         pending.list().add(Notice::Pages { ino: Ino(1), from: 4096, to: u64::MAX });
         pending.list().add(Notice::Attr(Ino(2)));
-        assert_eq!(pending.next(), Some(Notice::Pages { ino: Ino(1), from: 100, to: u64::MAX }));
-        assert_eq!(pending.next(), Some(Notice::Name { dir: Ino(9), name: b"n".to_vec() }));
-        assert_eq!(pending.next(), Some(Notice::Attr(Ino(2))));
+        assert_eq!(pending.next(), Some((1, Notice::Pages { ino: Ino(1), from: 100, to: u64::MAX })));
+        assert_eq!(pending.next(), Some((2, Notice::Name { dir: Ino(9), name: b"n".to_vec() })));
+        assert_eq!(pending.next(), Some((3, Notice::Attr(Ino(2)))));
         pending.close();
         assert_eq!(pending.next(), None);
+    }
+
+    #[test]
+    fn a_notice_that_takes_long_holds_up_no_other_and_who_waits_waits_for_its_own() {
+        let pending = Pending::default();
+        let wait = |ino| pending.list().given(Ino(ino));
+        pending.list().add(Notice::Attr(Ino(1)));
+        pending.list().add(Notice::Attr(Ino(2)));
+        let (mut one, mut two) = (wait(1).expect("it is due"), wait(2).expect("it is due"));
+        let first = pending.next().expect("two are there");
+        // While it is being given it is due, and what comes now is a turn of its own.
+        pending.list().add(Notice::Attr(Ino(1)));
+        let mut again = wait(1).expect("it is due");
+        let second = pending.next().expect("two are there");
+        pending.done(Ino(2), second.0);
+        assert!(two.try_recv().is_ok() && one.try_recv().is_err() && wait(2).is_none());
+        let third = pending.next().expect("it came back");
+        pending.done(Ino(1), third.0);
+        assert!(one.try_recv().is_err() && again.try_recv().is_err(), "the first is still under way");
+        pending.done(Ino(1), first.0);
+        assert!(one.try_recv().is_ok() && again.try_recv().is_ok() && wait(1).is_none());
+        assert!(pending.list().due.is_empty());
     }
 
     #[test]

@@ -50,8 +50,10 @@ pub trait Watcher: Send + Sync + 'static {
         let _ = (ino, names);
     }
 
-    /// Ready when no program sees any more what was to be forgotten until now; it waits for a short time at most.
-    fn forgotten(&self) -> BoxFuture<()> {
+    /// Ready when no program sees any more what was to be forgotten of these until now; it waits for a short time at
+    /// most.
+    fn forgotten(&self, inos: &[Ino]) -> BoxFuture<()> {
+        let _ = inos;
         Box::pin(ready(()))
     }
 }
