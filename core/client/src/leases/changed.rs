@@ -12,6 +12,8 @@ pub(super) fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
     };
     match (op, reply) {
         (Op::Create { dir, .. }, _) => vec![*dir],
+        // See `refreshed`.
+        (Op::SetAttr { set, .. }, _) if set.access_only => Vec::new(),
         (Op::Link { dir, ino, .. }, _) => vec![*dir, *ino],
         (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![*dir, *ino],
         (Op::Rename { from_dir, to_dir, .. }, Reply::Renamed { moved, other }) => {
@@ -28,5 +30,66 @@ pub(super) fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
             _,
         ) => vec![*ino],
         _ => Vec::new(),
+    }
+}
+
+/// The inode whose access time alone was moved. What is remembered of it stays, but for the attributes: it was moved
+/// beside what programs do, and a notice to the kernel meets attributes on their way to it, which it then throws away
+/// with the size.
+pub(super) fn refreshed(op: &Op, result: &Result<Reply>) -> Option<Ino> {
+    match (op, result) {
+        (Op::SetAttr { ino, set }, Ok(_)) if set.access_only => Some(*ino),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::attr::{Attr, SetAttr, SetTime};
+    use braid_base::ids::{ClientId, FsId, Ino, PartitionId, Term};
+    use braid_base::msg::fs::{Op, Reply};
+    use braid_base::msg::lease::{Answer, Grant, LeaseKind};
+
+    use crate::leases::core::{Asked, Core, Effect, Event};
+
+    const P: PartitionId = PartitionId(0);
+    const FS: FsId = FsId(1);
+    const INO: Ino = Ino(5);
+
+    /// A client with a lease on [`INO`].
+    fn holder() -> Core {
+        let (mut core, mut out) = (Core::new(ClientId(1), 1, None), Vec::new());
+        core.step(0, Event::Wanted(P), &mut out);
+        let Some(Effect::Ask { session, .. }) = out.pop() else { panic!("a session is asked for") };
+        let answer = Answer::plain(Term(1), Ok(Reply::Session { reassert: false }));
+        core.step(0, Event::Hello { p: P, session, sent_ms: 0, answer: &answer }, &mut out);
+        let attr = Attr { ino: INO, nlink: 1, ..Attr::default() };
+        let grant = Grant { ino: INO, kind: LeaseKind::Shared, seq: 7, attr: attr.clone(), empty: false };
+        let answer = Answer { term: Term(1), grants: vec![grant], result: Ok(Reply::Attr(attr)) };
+        tell(&mut core, &Op::GetAttr { ino: INO }, &answer);
+        assert!(core.attr(FS, INO, 0).is_some());
+        core
+    }
+
+    fn tell(core: &mut Core, op: &Op, answer: &Answer) -> Vec<Effect> {
+        let (asked, mut out) = (Asked { session: core.session(P), stamp: core.asking() }, Vec::new());
+        core.step(0, Event::Answered { p: P, asked, fs: FS, op, answer }, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_moved_access_time_makes_no_kernel_forget() {
+        let answer = Answer::plain(Term(1), Ok(Reply::Attr(Attr { ino: INO, ..Attr::default() })));
+        let set = |access_only| SetAttr { atime: Some(SetTime::Now), access_only, ..SetAttr::default() };
+        let forgets = |out: &[Effect]| out.iter().any(|effect| matches!(effect, Effect::Forget { .. }));
+
+        let mut core = holder();
+        let out = tell(&mut core, &Op::SetAttr { ino: INO, set: set(true) }, &answer);
+        assert!(!forgets(&out), "{out:?}");
+        assert!(core.attr(FS, INO, 0).is_none(), "it is asked for anew");
+        assert_eq!(core.lease(FS, INO, 0), Some(LeaseKind::Shared));
+
+        let out = tell(&mut holder(), &Op::SetAttr { ino: INO, set: set(false) }, &answer);
+        assert!(forgets(&out), "any other change: nobody said what became of it");
     }
 }

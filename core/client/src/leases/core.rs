@@ -15,7 +15,7 @@ use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
 use super::cache::{Cache, Key, Seen};
-use super::changed::changed;
+use super::changed::{changed, refreshed};
 use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
@@ -531,6 +531,9 @@ impl Core {
         for ino in changed(op, &answer.result).into_iter().filter(|ino| !taken.contains(ino)) {
             let lost_a_name = matches!(op, Op::Unlink { dir, .. } | Op::Rmdir { dir, .. } if *dir != ino);
             self.drop_own((fs, ino), lost_a_name, out);
+        }
+        if let Some(ino) = refreshed(op, &answer.result).filter(|ino| !taken.contains(ino)) {
+            self.cache.refresh((fs, ino));
         }
         for _ in 0..EVICT_AT_ONCE.max(2 * answer.grants.len()) {
             let Some(key) = self.cache.oldest_over() else { break };
