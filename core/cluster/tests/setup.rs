@@ -116,7 +116,7 @@ fn what_a_new_cluster_refuses() {
         (Wish { partitions: Some(0), ..wish(6) }, &["1 to 4096 partitions"]),
         (
             Wish { partitions: Some(20), drive_bytes: Some(64 << 20), ..wish(6) },
-            &["20 partitions", "at least 82 MiB", "found 64 MiB", "--partitions 15"],
+            &["20 partitions", "at least 85 MiB", "found 64 MiB", "--partitions 15"],
         ),
         (Wish { drive_bytes: Some(1 << 20), ..wish(6) }, &["drive-0", "67108864 bytes expected, found 1048576"]),
     ] {

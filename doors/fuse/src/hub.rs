@@ -13,7 +13,7 @@
 //! A notice that comes late does harm beside the moment of old state: the kernel throws away attributes that meet it on
 //! their way, the size with them. A program is then told of a size that its next read or mapped access does not know.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -283,6 +283,8 @@ struct List {
     latest: u64,
     /// Turns that are not over, pending or being given, by inode or directory of the name.
     due: HashMap<Ino, Due>,
+    /// What turns are being given about, one at a time: if it waits in the kernel, one thread is enough for that.
+    giving: HashSet<Ino>,
     /// Directories that requests of this mount are in, or files that they write, and how many.
     within: HashMap<Ino, usize>,
 }
@@ -299,39 +301,63 @@ enum Turn {
     Name { dir: Ino, name: Vec<u8> },
 }
 
+impl Turn {
+    /// The inode that it is about; of a name, its directory.
+    fn of(&self) -> Ino {
+        match self {
+            Self::Inode(ino) | Self::Name { dir: ino, .. } => *ino,
+        }
+    }
+}
+
 impl List {
     fn add(&mut self, notice: Notice) {
+        let (ino, pages) = match notice {
+            Notice::Name { dir, name } => {
+                self.push(Turn::Name { dir, name });
+                return;
+            }
+            Notice::Attr(ino) => (ino, None),
+            Notice::Pages { ino, from, to } => (ino, Some((from, to))),
+        };
+        if let Some(known) = self.inodes.get_mut(&ino) {
+            *known = match (*known, pages) {
+                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+                (known, new) => known.or(new),
+            };
+        } else if self.push(Turn::Inode(ino)) {
+            self.inodes.insert(ino, pages);
+        }
+    }
+
+    /// Adds a turn; false if there are too many.
+    fn push(&mut self, turn: Turn) -> bool {
         if self.order.len() >= PENDING_MAX {
             self.dropped += 1;
             if self.dropped.is_power_of_two() {
                 tracing::info!(dropped = self.dropped, "others change more than this kernel takes notices of");
             }
-            return;
+            return false;
         }
-        let (ino, pages) = match notice {
-            Notice::Name { dir, name } => return self.push(Turn::Name { dir, name }),
-            Notice::Attr(ino) => (ino, None),
-            Notice::Pages { ino, from, to } => (ino, Some((from, to))),
-        };
-        match self.inodes.get_mut(&ino) {
-            Some(known) => {
-                *known = match (*known, pages) {
-                    (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-                    (known, new) => known.or(new),
-                }
-            }
-            None => {
-                self.inodes.insert(ino, pages);
-                self.push(Turn::Inode(ino));
-            }
-        }
+        self.latest += 1;
+        self.due.entry(turn.of()).or_default().turns.insert(self.latest);
+        self.order.push_back((self.latest, turn));
+        true
     }
 
-    fn push(&mut self, turn: Turn) {
-        self.latest += 1;
-        let (Turn::Inode(ino) | Turn::Name { dir: ino, .. }) = &turn;
-        self.due.entry(*ino).or_default().turns.insert(self.latest);
-        self.order.push_back((self.latest, turn));
+    /// The first turn about what no other is being given about.
+    fn take(&mut self) -> Option<(u64, Notice)> {
+        let place = self.order.iter().position(|(_, turn)| !self.giving.contains(&turn.of()))?;
+        let (number, turn) = self.order.remove(place)?;
+        self.giving.insert(turn.of());
+        let notice = match turn {
+            Turn::Name { dir, name } => Notice::Name { dir, name },
+            Turn::Inode(ino) => match self.inodes.remove(&ino).flatten() {
+                Some((from, to)) => Notice::Pages { ino, from, to },
+                None => Notice::Attr(ino),
+            },
+        };
+        Some((number, notice))
     }
 
     /// Tells when all turns about `ino` so far are over; `None` if they are.
@@ -345,6 +371,7 @@ impl List {
     /// A turn is over; returns who waited for it.
     fn over(&mut self, ino: Ino, number: u64) -> Vec<oneshot::Sender<()>> {
         let mut heard = Vec::new();
+        self.giving.remove(&ino);
         let Some(due) = self.due.get_mut(&ino) else { return heard };
         due.turns.remove(&number);
         let first = due.turns.first().copied().unwrap_or(u64::MAX);
@@ -366,15 +393,8 @@ impl Pending {
             if list.closed {
                 return None;
             }
-            match list.order.pop_front() {
-                Some((number, Turn::Name { dir, name })) => return Some((number, Notice::Name { dir, name })),
-                Some((number, Turn::Inode(ino))) => {
-                    let notice = match list.inodes.remove(&ino).flatten() {
-                        Some((from, to)) => Notice::Pages { ino, from, to },
-                        None => Notice::Attr(ino),
-                    };
-                    return Some((number, notice));
-                }
+            match list.take() {
+                Some(turn) => return Some(turn),
                 None => list = self.more.wait(list).expect("nothing panics while it holds the notices"),
             }
         }
@@ -384,6 +404,8 @@ impl Pending {
     fn done(&self, ino: Ino, number: u64) {
         // Who waited may go on in this very thread, and want the list of another mount: not with this one in hand.
         let heard = self.list().over(ino, number);
+        // A turn about the same inode may be taken now.
+        self.more.notify_one();
         for wait in heard {
             // Who waited may have lost patience.
             let _ = wait.send(());
@@ -437,14 +459,15 @@ mod tests {
         pending.list().add(Notice::Attr(Ino(1)));
         let mut again = wait(1).expect("it is due");
         let second = pending.next().expect("two are there");
+        assert_eq!(second.1, Notice::Attr(Ino(2)));
         pending.done(Ino(2), second.0);
         assert!(two.try_recv().is_ok() && one.try_recv().is_err() && wait(2).is_none());
+        assert!(pending.list().take().is_none(), "one thread waits for it, and that is enough");
+        pending.done(Ino(1), first.0);
+        assert!(one.try_recv().is_ok() && again.try_recv().is_err());
         let third = pending.next().expect("it came back");
         pending.done(Ino(1), third.0);
-        assert!(one.try_recv().is_err() && again.try_recv().is_err(), "the first is still under way");
-        pending.done(Ino(1), first.0);
-        assert!(one.try_recv().is_ok() && again.try_recv().is_ok() && wait(1).is_none());
-        assert!(pending.list().due.is_empty());
+        assert!(again.try_recv().is_ok() && wait(1).is_none() && pending.list().due.is_empty());
     }
 
     #[test]

@@ -97,12 +97,13 @@ pub const fn slots_min(partitions: u16) -> u64 {
 
 /// Refuses drives of at least `smallest_bytes` that are too small for so many partitions.
 pub(super) fn slots(smallest_bytes: u64, partitions: u16) -> Result<()> {
-    let (shard_bytes, needed) = (shard_bytes(smallest_bytes), slots_min(partitions));
-    let found = smallest_bytes / shard_bytes;
+    // With headers and checksums a shard takes up to a 64th more; the last one is for the drive's own records.
+    let (slot_bytes, needed) = (shard_bytes(smallest_bytes) / 64 * 65, slots_min(partitions));
+    let found = (smallest_bytes / slot_bytes).saturating_sub(1);
     if found >= needed {
         return Ok(());
     }
-    let needed_mib = (needed * shard_bytes) >> 20;
+    let needed_mib = ((needed + 1) * slot_bytes).div_ceil(1 << 20);
     let most = found.saturating_sub(2) / 4;
     let message = format!(
         "{partitions} partitions need drives of at least {needed_mib} MiB each ({needed} shards), found {} MiB: give larger ones or use --partitions {most}",

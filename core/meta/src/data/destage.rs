@@ -115,7 +115,8 @@ impl Jobs {
 pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
     let (jobs, packs) = (&s.data.jobs, &s.data.packs);
     let runs = jobs.running.values().any(|job| job.destages);
-    runs || now_ms < jobs.retry_ms || packs.is_creating() || packs.drives.have_room(PackClass::User, s.config.parity)
+    let room = packs.drives.have_room(PackClass::Destage, s.config.parity);
+    runs || now_ms < jobs.retry_ms || packs.is_creating() || room || !carve(s, PackClass::Destage, 1).is_empty()
 }
 
 /// Starts as many moves as there is reason, room and leave for.
@@ -300,11 +301,13 @@ fn launch(
         stripes.push((at, place.epoch, len));
         plans.push(StripePlan { at, place, parts });
     }
+    // A collected chunk takes along what is staged of it.
+    let destages = chunks.iter().any(|moving| s.data.stage.has(moving.chunk));
     let planned = chunks.into_iter().map(|moving| {
         let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
         Planned { chunk, upto, base_upto, extents: moving.into_extents() }
     });
-    let job = Job { destages: class == PackClass::Destage, chunks: planned.collect(), stripes };
+    let job = Job { destages, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
     t.after(Effect::Job(MoveJob { id, stripes: plans }));

@@ -142,9 +142,10 @@ impl Packs {
         (now, soon, count)
     }
 
-    /// True while the drives of some pack were not all heard.
+    /// True while the drives of some pack were not all heard that is not of garbage collection.
     pub fn is_creating(&self) -> bool {
-        self.table.values().any(|pack| matches!(pack.life, Life::Creating { .. }))
+        let is_for_others = |pack: &Pack| pack.rec.class != PackClass::Gc;
+        self.table.values().any(|pack| matches!(pack.life, Life::Creating { .. }) && is_for_others(pack))
     }
 
     /// Ranges for `blocks` logical blocks in stripes of at most `stripe` blocks, and how many blocks each takes.
