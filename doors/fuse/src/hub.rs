@@ -13,7 +13,7 @@
 //! A notice that comes late does harm beside the moment of old state: the kernel throws away attributes that meet it on
 //! their way, the size with them. A program is then told of a size that its next read or mapped access does not know.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::time::Duration;
@@ -117,12 +117,12 @@ impl Hub {
                 let (mine, notifier) = (Arc::clone(&pending), notifier.clone());
                 // The thread is not waited for: a notice in the kernel ends when the mount does, which may be later.
                 let started = std::thread::Builder::new().name(format!("fuse-{name}-{me}")).spawn(move || {
-                    while let Some((number, notice)) = mine.next() {
+                    while let Some(notice) = mine.next() {
                         if let Err(error) = give(&notifier, numbers, &notice) {
                             // The mount is going away, or the kernel is too old for notices: caches expire by themselves.
                             tracing::debug!(?notice, %error, "the kernel did not take a notice");
                         }
-                        mine.done(notice.of(), number);
+                        mine.done(notice.of());
                     }
                 });
                 started.inspect_err(|_| pending.close())?;
@@ -278,43 +278,29 @@ struct List {
     dropped: u64,
     /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
     inodes: HashMap<Ino, Option<(u64, u64)>>,
-    order: VecDeque<(u64, Turn)>,
-    /// Number of the latest turn.
-    latest: u64,
+    order: VecDeque<Notice>,
     /// Turns that are not over, pending or being given, by inode or directory of the name.
     due: HashMap<Ino, Due>,
-    /// What turns are being given about, one at a time: if it waits in the kernel, one thread is enough for that.
-    giving: HashSet<Ino>,
     /// Directories that requests of this mount are in, or files that they write, and how many.
     within: HashMap<Ino, usize>,
 }
 
 #[derive(Default)]
 struct Due {
-    turns: BTreeSet<u64>,
-    /// Who waits until all turns up to this one are over, in this order.
+    /// One is being given. One at a time: if it waits in the kernel, one thread is enough for that.
+    giving: bool,
+    /// Turns since there was none, and those of them that are over.
+    added: u64,
+    over: u64,
+    /// Who waits until so many are over, in this order.
     waits: VecDeque<(u64, oneshot::Sender<()>)>,
-}
-
-enum Turn {
-    Inode(Ino),
-    Name { dir: Ino, name: Vec<u8> },
-}
-
-impl Turn {
-    /// The inode that it is about; of a name, its directory.
-    fn of(&self) -> Ino {
-        match self {
-            Self::Inode(ino) | Self::Name { dir: ino, .. } => *ino,
-        }
-    }
 }
 
 impl List {
     fn add(&mut self, notice: Notice) {
         let (ino, pages) = match notice {
-            Notice::Name { dir, name } => {
-                self.push(Turn::Name { dir, name });
+            Notice::Name { .. } => {
+                self.push(notice);
                 return;
             }
             Notice::Attr(ino) => (ino, None),
@@ -325,13 +311,13 @@ impl List {
                 (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
                 (known, new) => known.or(new),
             };
-        } else if self.push(Turn::Inode(ino)) {
+        } else if self.push(Notice::Attr(ino)) {
             self.inodes.insert(ino, pages);
         }
     }
 
     /// Adds a turn; false if there are too many.
-    fn push(&mut self, turn: Turn) -> bool {
+    fn push(&mut self, turn: Notice) -> bool {
         if self.order.len() >= PENDING_MAX {
             self.dropped += 1;
             if self.dropped.is_power_of_two() {
@@ -339,46 +325,40 @@ impl List {
             }
             return false;
         }
-        self.latest += 1;
-        self.due.entry(turn.of()).or_default().turns.insert(self.latest);
-        self.order.push_back((self.latest, turn));
+        self.due.entry(turn.of()).or_default().added += 1;
+        self.order.push_back(turn);
         true
     }
 
     /// The first turn about what no other is being given about.
-    fn take(&mut self) -> Option<(u64, Notice)> {
-        let place = self.order.iter().position(|(_, turn)| !self.giving.contains(&turn.of()))?;
-        let (number, turn) = self.order.remove(place)?;
-        self.giving.insert(turn.of());
-        let notice = match turn {
-            Turn::Name { dir, name } => Notice::Name { dir, name },
-            Turn::Inode(ino) => match self.inodes.remove(&ino).flatten() {
-                Some((from, to)) => Notice::Pages { ino, from, to },
-                None => Notice::Attr(ino),
-            },
-        };
-        Some((number, notice))
+    fn take(&mut self) -> Option<Notice> {
+        let is_free = |turn: &Notice| self.due.get(&turn.of()).is_some_and(|due| !due.giving);
+        let place = self.order.iter().position(is_free)?;
+        let turn = self.order.remove(place)?;
+        let ino = turn.of();
+        self.due.get_mut(&ino)?.giving = true;
+        // What came since it was pushed is merged there.
+        let pages = if let Notice::Name { .. } = turn { None } else { self.inodes.remove(&ino).flatten() };
+        Some(pages.map_or(turn, |(from, to)| Notice::Pages { ino, from, to }))
     }
 
     /// Tells when all turns about `ino` so far are over; `None` if they are.
     fn given(&mut self, ino: Ino) -> Option<oneshot::Receiver<()>> {
         let due = self.due.get_mut(&ino).filter(|_| !self.closed)?;
         let (tx, rx) = oneshot::channel();
-        due.waits.push_back((*due.turns.last()?, tx));
+        due.waits.push_back((due.added, tx));
         Some(rx)
     }
 
-    /// A turn is over; returns who waited for it.
-    fn over(&mut self, ino: Ino, number: u64) -> Vec<oneshot::Sender<()>> {
+    /// The turn about `ino` that was being given is over; returns who waited for it.
+    fn over(&mut self, ino: Ino) -> Vec<oneshot::Sender<()>> {
         let mut heard = Vec::new();
-        self.giving.remove(&ino);
         let Some(due) = self.due.get_mut(&ino) else { return heard };
-        due.turns.remove(&number);
-        let first = due.turns.first().copied().unwrap_or(u64::MAX);
-        while due.waits.front().is_some_and(|(upto, _)| *upto < first) {
+        (due.giving, due.over) = (false, due.over + 1);
+        while due.waits.front().is_some_and(|(upto, _)| *upto <= due.over) {
             heard.extend(due.waits.pop_front().map(|(_, wait)| wait));
         }
-        if due.turns.is_empty() {
+        if due.over == due.added {
             self.due.remove(&ino);
         }
         heard
@@ -386,8 +366,8 @@ impl List {
 }
 
 impl Pending {
-    /// The next notice and its number; waits for one. `None` after [`Self::close`].
-    fn next(&self) -> Option<(u64, Notice)> {
+    /// The next notice; waits for one. `None` after [`Self::close`].
+    fn next(&self) -> Option<Notice> {
         let mut list = self.list();
         loop {
             if list.closed {
@@ -400,10 +380,10 @@ impl Pending {
         }
     }
 
-    /// The notice about `ino` that [`Self::next`] gave out with this number is given.
-    fn done(&self, ino: Ino, number: u64) {
+    /// The notice about `ino` that [`Self::next`] gave out is given.
+    fn done(&self, ino: Ino) {
         // Who waited may go on in this very thread, and want the list of another mount: not with this one in hand.
-        let heard = self.list().over(ino, number);
+        let heard = self.list().over(ino);
         // A turn about the same inode may be taken now.
         self.more.notify_one();
         for wait in heard {
@@ -440,9 +420,9 @@ mod tests {
         pending.list().add(Notice::Attr(Ino(1)));
         pending.list().add(Notice::Pages { ino: Ino(1), from: 4096, to: u64::MAX });
         pending.list().add(Notice::Attr(Ino(2)));
-        assert_eq!(pending.next(), Some((1, Notice::Pages { ino: Ino(1), from: 100, to: u64::MAX })));
-        assert_eq!(pending.next(), Some((2, Notice::Name { dir: Ino(9), name: b"n".to_vec() })));
-        assert_eq!(pending.next(), Some((3, Notice::Attr(Ino(2)))));
+        assert_eq!(pending.next(), Some(Notice::Pages { ino: Ino(1), from: 100, to: u64::MAX }));
+        assert_eq!(pending.next(), Some(Notice::Name { dir: Ino(9), name: b"n".to_vec() }));
+        assert_eq!(pending.next(), Some(Notice::Attr(Ino(2))));
         pending.close();
         assert_eq!(pending.next(), None);
     }
@@ -454,19 +434,18 @@ mod tests {
         pending.list().add(Notice::Attr(Ino(1)));
         pending.list().add(Notice::Attr(Ino(2)));
         let (mut one, mut two) = (wait(1).expect("it is due"), wait(2).expect("it is due"));
-        let first = pending.next().expect("two are there");
+        assert_eq!(pending.next(), Some(Notice::Attr(Ino(1))));
         // While it is being given it is due, and what comes now is a turn of its own.
         pending.list().add(Notice::Attr(Ino(1)));
         let mut again = wait(1).expect("it is due");
-        let second = pending.next().expect("two are there");
-        assert_eq!(second.1, Notice::Attr(Ino(2)));
-        pending.done(Ino(2), second.0);
+        assert_eq!(pending.next(), Some(Notice::Attr(Ino(2))));
+        pending.done(Ino(2));
         assert!(two.try_recv().is_ok() && one.try_recv().is_err() && wait(2).is_none());
         assert!(pending.list().take().is_none(), "one thread waits for it, and that is enough");
-        pending.done(Ino(1), first.0);
+        pending.done(Ino(1));
         assert!(one.try_recv().is_ok() && again.try_recv().is_err());
-        let third = pending.next().expect("it came back");
-        pending.done(Ino(1), third.0);
+        assert_eq!(pending.next(), Some(Notice::Attr(Ino(1))), "it came back");
+        pending.done(Ino(1));
         assert!(again.try_recv().is_ok() && wait(1).is_none() && pending.list().due.is_empty());
     }
 
