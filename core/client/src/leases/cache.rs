@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use braid_base::attr::{Attr, FileType};
+use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Ino, PartitionId};
 use braid_base::msg::lease::{Grant, LeaseKind, Release};
 
@@ -198,12 +198,20 @@ impl Cache {
         self.nodes.values_mut().for_each(|node| (node.stale, node.fresh_from) = (true, self.clock));
     }
 
-    /// A name of the inode went; true if it was the last one as far as is known, and its attributes are no longer used.
-    pub(super) fn lose_name(&mut self, key: Key) -> bool {
-        let Some(node) = self.nodes.get_mut(&key) else { return true };
-        let last = node.attr.nlink <= 1 || node.attr.kind == FileType::Directory;
-        node.stale |= last;
-        last
+    /// The attributes of an inode are to be asked for anew, and these names in it, which a kernel may know. The lease and
+    /// all else stay.
+    pub(super) fn unsure_names(&mut self, key: Key, names: &[&[u8]]) {
+        self.refresh(key);
+        let Some(node) = self.nodes.get_mut(&key) else { return };
+        for name in names {
+            match node.names.get_mut(*name) {
+                Some(known) => known.seen = Seen::Unknown,
+                None => {
+                    node.names.insert(name.to_vec(), Name { seen: Seen::Unknown, version: 0 });
+                    self.entries += 1;
+                }
+            }
+        }
     }
 
     /// What a name stands for: `None` if that is not known, `Some(None)` if it is not there.

@@ -33,6 +33,21 @@ pub(super) fn changed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
     }
 }
 
+/// If `op` changes names: those of them that are in `ino`. Nobody needs to forget the rest for it, and no kernel needs to
+/// be told: it knows what it asked for. (A notice about names waits in the kernel for requests in that directory; of a
+/// server that is killed meanwhile nothing would be left but that thread, which keeps the mount from ending.)
+pub(super) fn names_changed(op: &Op, ino: Ino) -> Option<Vec<&[u8]>> {
+    let all: Vec<(Ino, &[u8])> = match op {
+        Op::Create { dir, name, .. }
+        | Op::Link { dir, name, .. }
+        | Op::Unlink { dir, name }
+        | Op::Rmdir { dir, name } => vec![(*dir, name)],
+        Op::Rename { from_dir, from, to_dir, to, .. } => vec![(*from_dir, from), (*to_dir, to)],
+        _ => return None,
+    };
+    Some(all.into_iter().filter(|(dir, _)| *dir == ino).map(|(_, name)| name).collect())
+}
+
 /// The inode whose access time alone was moved. What is remembered of it stays, but for the attributes: it was moved
 /// beside what programs do, and a notice to the kernel meets attributes on their way to it, which it then throws away
 /// with the size.
@@ -45,7 +60,7 @@ pub(super) fn refreshed(op: &Op, result: &Result<Reply>) -> Option<Ino> {
 
 #[cfg(test)]
 mod tests {
-    use braid_base::attr::{Attr, SetAttr, SetTime};
+    use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
     use braid_base::ids::{ClientId, FsId, Ino, PartitionId, Term};
     use braid_base::msg::fs::{Op, Reply};
     use braid_base::msg::lease::{Answer, Grant, LeaseKind};
@@ -91,5 +106,34 @@ mod tests {
 
         let out = tell(&mut holder(), &Op::SetAttr { ino: INO, set: set(false) }, &answer);
         assert!(forgets(&out), "any other change: nobody said what became of it");
+    }
+
+    #[test]
+    fn a_name_changed_without_a_word_leaves_the_rest_of_its_directory() {
+        let mut core = holder();
+        let found = |name: &[u8], ino: u64, change: u64| {
+            let attr = Attr { ino: INO, nlink: 2, change, ..Attr::default() };
+            let grant = Grant { ino: INO, kind: LeaseKind::Shared, seq: 7, attr, empty: false };
+            let result = Ok(Reply::Entry { ino: Ino(ino), kind: FileType::File, attr: None });
+            (Op::Lookup { dir: INO, name: name.to_vec() }, Answer { term: Term(1), grants: vec![grant], result })
+        };
+        for (op, answer) in [found(b"a", 8, 1), found(b"b", 9, 1)] {
+            tell(&mut core, &op, &answer);
+        }
+        let asked = Asked { session: core.session(P), stamp: core.asking() };
+        let op = Op::Rmdir { dir: INO, name: b"a".to_vec() };
+        let out = tell(&mut core, &op, &Answer::plain(Term(1), Ok(Reply::Unlinked { ino: Ino(8) })));
+        assert!(out.is_empty(), "{out:?}");
+        assert_eq!(core.name(FS, INO, b"a", 0), None, "asked for anew");
+        assert_eq!(core.name(FS, INO, b"b", 0), Some(Some(Ino(9))), "nobody touched it");
+        assert!(core.attr(FS, INO, 0).is_none() && core.lease(FS, INO, 0).is_some());
+
+        let (op, answer) = found(b"a", 8, 1);
+        let event = Event::Answered { p: P, asked, fs: FS, op: &op, answer: &answer };
+        core.step(0, event, &mut Vec::new());
+        assert_eq!(core.name(FS, INO, b"a", 0), None, "asked before it was removed");
+        let (op, answer) = found(b"c", 3, 5);
+        tell(&mut core, &op, &answer);
+        assert!(core.attr(FS, INO, 0).is_some());
     }
 }

@@ -15,7 +15,7 @@ use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
 use super::cache::{Cache, Key, Seen};
-use super::changed::{changed, refreshed};
+use super::changed::{changed, names_changed, refreshed};
 use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
@@ -529,8 +529,7 @@ impl Core {
             self.learn_names(fs, op, answer, &taken);
         }
         for ino in changed(op, &answer.result).into_iter().filter(|ino| !taken.contains(ino)) {
-            let lost_a_name = matches!(op, Op::Unlink { dir, .. } | Op::Rmdir { dir, .. } if *dir != ino);
-            self.drop_own((fs, ino), lost_a_name, out);
+            self.changed_own((fs, ino), names_changed(op, ino), out);
         }
         if let Some(ino) = refreshed(op, &answer.result).filter(|ino| !taken.contains(ino)) {
             self.cache.refresh((fs, ino));
@@ -542,14 +541,13 @@ impl Core {
         self.give_back(p, RELEASES_AT_ONCE / 2, out);
     }
 
-    /// An own change about whose effect nothing was said.
-    fn drop_own(&mut self, key: Key, lost_a_name: bool, out: &mut Vec<Effect>) {
+    /// An own change about whose effect nothing was said: of content, or of these names in or of the inode.
+    fn changed_own(&mut self, key: Key, names: Option<Vec<&[u8]>>, out: &mut Vec<Effect>) {
         self.cache.outdate(key.1);
-        // With the last name it goes soon, and its leases with it; who has it open may go on to hold bytes back.
-        if lost_a_name && self.cache.lose_name(key) {
-            return;
+        match names {
+            Some(names) => self.cache.unsure_names(key, &names),
+            None => self.leave(key, out),
         }
-        self.leave(key, out);
     }
 
     fn learn_names(&mut self, fs: FsId, op: &Op, answer: &Answer, taken: &BTreeSet<Ino>) {
