@@ -7,7 +7,8 @@
 //!
 //! Never: decides anything about names, extents or placement.
 //!
-//! Flow: a request enters a seat's mailbox, becomes a log entry, the group is written once, the reply leaves.
+//! Flow: a request finds its seat free and steps there, or enters its mailbox; it becomes a log entry, the group is
+//! written once, the reply leaves.
 //!
 //! Tests: the simulator drives [`seat::Seat`]; the application's end-to-end tests drive [`run::Host`].
 

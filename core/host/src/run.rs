@@ -8,6 +8,7 @@ mod outside;
 mod seat_actor;
 mod segments;
 mod setup;
+mod shared_seat;
 mod watch;
 mod wire;
 

@@ -18,7 +18,6 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::PushSink;
 use braid_wire::{Handler, Hello, Pusher, ReplyTo, Who};
 
-use super::seat_actor::SeatMsg;
 use super::wire::Switch;
 
 /// The clients that are connected, and the way from them to the parts of this host.
@@ -99,7 +98,7 @@ impl Handler for Clients {
             _ => {}
         }
         // A message that cannot be sent drops the answer, which says so.
-        let _ = self.switch.tell(p, SeatMsg::Request(request, Box::new(move |result| answer.send(&result))));
+        let _ = self.switch.request(p, request, Box::new(move |result| answer.send(&result)));
     }
 
     fn drive(&self, _from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
@@ -118,7 +117,7 @@ impl Handler for Clients {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
-    use std::sync::{Arc, Mutex, OnceLock, RwLock, mpsc};
+    use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak, mpsc};
     use std::time::Duration;
 
     use braid_base::ids::{ClientId, FsId, Guid, HostId, Ino, OpId, PartitionId, Term};
@@ -132,6 +131,7 @@ mod tests {
 
     use super::Clients;
     use crate::run::seat_actor::SeatMsg;
+    use crate::run::shared_seat::SeatDoor;
     use crate::run::wire::Switch;
 
     const CLUSTER: Guid = Guid([5; 16]);
@@ -189,7 +189,7 @@ mod tests {
         let (tx, asked) = mpsc::channel();
         let (desk, _thread) = reactor::spawn("desk", Desk(tx)).expect("a thread");
         let switch = Switch {
-            seats: OnceLock::from(vec![desk]),
+            seats: OnceLock::from(vec![SeatDoor::new(desk, Weak::new(), Arc::default())]),
             drives: RwLock::default(),
             runtime: runtime.clone(),
             reader: OnceLock::new(),

@@ -9,10 +9,10 @@ use std::time::Duration;
 use braid_base::ids::{FsId, Index};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::{Error, Result};
-use braid_io::reactor::Mailbox;
 use braid_replica::Kv;
 
 use super::seat_actor::{self, SeatMsg, SeatReport};
+use super::shared_seat::SeatDoor;
 use super::watch::Watch;
 
 const ROUND: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(super) struct Housekeeper {
 
 impl Housekeeper {
     pub(super) fn start(
-        seats: Vec<Mailbox<SeatMsg>>,
+        seats: Vec<SeatDoor>,
         kv: Arc<dyn Kv>,
         capacity: u64,
         limits: Limits,
@@ -64,7 +64,7 @@ impl Housekeeper {
 }
 
 struct Rounds {
-    seats: Vec<Mailbox<SeatMsg>>,
+    seats: Vec<SeatDoor>,
     kv: Arc<dyn Kv>,
     capacity: u64,
     limits: Limits,

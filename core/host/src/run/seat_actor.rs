@@ -1,25 +1,27 @@
-//! Runs one [`Seat`] on a thread with a ring: the seat decides, this carries out.
+//! The thread of one [`Seat`], with the ring for its log: it takes what comes by mailbox, what the log brings and what
+//! time brings. Requests may be taken elsewhere, see [`super::shared_seat`].
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
-use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
-use braid_meta::{DataStatus, Now, Token};
+use braid_meta::DataStatus;
 use braid_replica::Kv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
 use super::outside::{self, Store};
 use super::segments::SegmentDir;
+use super::shared_seat::{Held, Log, SeatDoor, SharedSeat, Waits};
 use super::wire::Switch;
 use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
 
@@ -33,7 +35,9 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 /// What a seat's mailbox carries.
 pub enum SeatMsg {
     /// A client's request and who waits for the answer.
-    Request(Request, Box<dyn FnOnce(Answer) + Send>),
+    Request(Request, Waits),
+    /// A step that another thread took left something for the log, or set an earlier time.
+    Look,
     /// Another partition's message.
     Peer(PartitionId, PeerMsg),
     /// A bulk move ended.
@@ -66,7 +70,7 @@ pub struct SeatReport {
 }
 
 /// What each of `seats` says of itself, in order of partitions. One that does not answer in time is left out.
-pub(super) fn reports(seats: &[Mailbox<SeatMsg>]) -> Vec<SeatReport> {
+pub(super) fn reports(seats: &[SeatDoor]) -> Vec<SeatReport> {
     let (tx, rx) = mpsc::channel();
     for seat in seats {
         let tx = tx.clone();
@@ -89,22 +93,25 @@ pub(super) struct SeatStart {
 
 /// The shell of one seat.
 pub(super) struct SeatActor {
-    id: PartitionId,
-    seat: Seat,
-    segments: SegmentDir,
-    dir: PathBuf,
+    shared: Arc<SharedSeat>,
+    queued: Arc<AtomicUsize>,
+    log: LogFiles,
     /// Nothing new begins.
     stopping: bool,
-    switch: Arc<Switch>,
-    waiting: HashMap<Token, Box<dyn FnOnce(Answer) + Send>>,
-    next_token: u64,
-    io: HashMap<IoToken, Io>,
-    next_io: u64,
-    out: Vec<SeatEffect>,
-    failed: Option<Error>,
-    parked: Option<Parked>,
     /// When to look at background work next.
     tick_ms: u64,
+}
+
+/// The log's files and what is under way on them.
+struct LogFiles {
+    id: PartitionId,
+    segments: SegmentDir,
+    dir: PathBuf,
+    io: HashMap<IoToken, Io>,
+    next_io: u64,
+    parked: Option<Parked>,
+    /// What could not be begun.
+    refused: Vec<(Io, Error)>,
 }
 
 /// The first write of a segment for which the disk of the log has no room. Nothing else is written meanwhile: a
@@ -115,6 +122,12 @@ struct Parked {
     data: Bytes,
     error: Error,
     next_ms: u64,
+}
+
+/// The log's files, and the ring of the thread they belong to.
+struct LogAt<'a> {
+    files: &'a mut LogFiles,
+    turn: &'a mut Turn,
 }
 
 enum Io {
@@ -130,127 +143,136 @@ impl SeatActor {
         let dir = start.dir;
         let mut store = Store { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
         let seat = Seat::open(start.config, start.kv, &mut store, turn.now().mono_ms)?;
-        let switch = start.switch;
+        let shared = SharedSeat::new(id, seat, start.switch);
         turn.set_timer(TICK_MS);
         let tick_ms = turn.now().mono_ms + TICK_MS;
-        Ok(Self {
-            id,
-            seat,
-            segments,
-            dir,
-            stopping: false,
-            switch,
-            waiting: HashMap::new(),
-            next_token: 0,
-            io: HashMap::new(),
-            next_io: 0,
-            out: Vec::new(),
-            failed: None,
-            parked: None,
-            tick_ms,
-        })
+        let log = LogFiles { id, segments, dir, io: HashMap::new(), next_io: 0, parked: None, refused: Vec::new() };
+        Ok(Self { shared, queued: Arc::default(), log, stopping: false, tick_ms })
+    }
+
+    /// The way to it, once its mailbox is known.
+    pub(super) fn door(&self) -> impl FnOnce(Mailbox<SeatMsg>) -> SeatDoor + Send + use<> {
+        let (seat, queued) = (Arc::downgrade(&self.shared), Arc::clone(&self.queued));
+        move |mailbox| SeatDoor::new(mailbox, seat, queued)
+    }
+
+    /// Holds the seat for `work`; what others left for the log goes before what `work` brings to it.
+    fn with<T>(&mut self, turn: &mut Turn, work: impl FnOnce(&mut Held<'_>, &mut LogAt<'_>) -> T) -> T {
+        let mut held = self.shared.hold();
+        let mut log = LogAt { files: &mut self.log, turn };
+        log.begin_all(held.take_left());
+        let done = work(&mut held, &mut log);
+        while let Some((io, error)) = log.files.refused.pop() {
+            held.step(io.ended(Err(error)), &mut log);
+        }
+        done
     }
 
     fn step(&mut self, event: SeatEvent, turn: &mut Turn) {
-        let mut out = std::mem::take(&mut self.out);
-        self.seat.step(now(turn), event, &mut out);
-        self.carry_out(&mut out, turn);
-        self.out = out;
+        self.with(turn, |held, log| held.step(event, log));
     }
 
-    fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, turn: &mut Turn) {
-        let mut effects = effects.drain(..);
-        while let Some(effect) = effects.next() {
-            match effect {
-                SeatEffect::Reply(token, answer) => {
-                    if let Some(waits) = self.waiting.remove(&token) {
-                        waits(answer);
-                    }
-                }
-                SeatEffect::Push(push) => self.switch.push(push),
-                SeatEffect::Peer(to, message) => self.switch.peer(self.id, to, message),
-                SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
-                SeatEffect::Job(job) => self.switch.run_job(self.id, job),
-                SeatEffect::LogWrite { id, segment, off, data } => {
-                    self.write(id, segment, off, data, turn);
-                    if effects.len() > 0 {
-                        turn.hand_over();
-                    }
-                }
-                SeatEffect::LogRead { id, segment, off, len } => {
-                    let op = self.segments.file(segment, false, turn).map(|file| IoOp::Read { file, off, len });
-                    self.start(Io::Read(id), op, turn);
-                }
-                SeatEffect::LogRemove(segment) => {
-                    if let Err(error) = self.segments.remove(segment, turn) {
-                        tracing::warn!("{}: {segment} could not be recycled: {error}", self.id);
-                    }
-                }
-                SeatEffect::Failed(error) => {
-                    tracing::error!("{error}");
-                    self.failed = Some(error.clone());
-                    for (_, answer) in self.waiting.drain() {
-                        answer(Answer::plain(self.seat.term(), Err(error.clone())));
-                    }
+    fn report(&mut self, turn: &mut Turn) -> SeatReport {
+        self.with(turn, |held, log| {
+            let core = &mut *held.core;
+            let fault = core.seat.partition().state().fault().cloned();
+            let full = log.files.parked.as_ref().map(|parked| &parked.error).or(core.seat.waits());
+            SeatReport {
+                partition: log.files.id,
+                waits: full.cloned().or(fault),
+                stat: core.seat.stat(),
+                data: core.seat.partition().state().data_status(),
+                failed: core.failed.clone(),
+            }
+        })
+    }
+
+    /// Ends the thread, unless something is on its way to the log.
+    fn close(&mut self, turn: &mut Turn) {
+        self.with(turn, |held, log| {
+            if held.core.failed.is_none() && log.files.parked.is_none() {
+                let Some(last) = held.core.seat.closed_at() else { return };
+                if let Err(error) = outside::mark_clean(&log.files.dir, last) {
+                    tracing::warn!("{}: the clean end was not noted: {error}", log.files.id);
                 }
             }
+            log.turn.stop();
+        });
+    }
+}
+
+impl Log for LogAt<'_> {
+    fn begin(&mut self, effect: SeatEffect, more: bool) -> Option<SeatEffect> {
+        match effect {
+            SeatEffect::LogWrite { id, segment, off, data } => {
+                self.write(id, segment, off, data);
+                if more {
+                    self.turn.hand_over();
+                }
+            }
+            SeatEffect::LogRead { id, segment, off, len } => {
+                let file = self.files.segments.file(segment, false, self.turn);
+                self.start(Io::Read(id), file.map(|file| IoOp::Read { file, off, len }));
+            }
+            SeatEffect::LogRemove(segment) => {
+                if let Err(error) = self.files.segments.remove(segment, self.turn) {
+                    tracing::warn!("{}: {segment} could not be recycled: {error}", self.files.id);
+                }
+            }
+            other => return Some(other),
+        }
+        None
+    }
+}
+
+impl LogAt<'_> {
+    fn begin_all(&mut self, effects: Vec<SeatEffect>) {
+        for effect in effects {
+            let not_of_the_log = self.begin(effect, false);
+            debug_assert!(not_of_the_log.is_none(), "{not_of_the_log:?} was left for the log");
         }
     }
 
-    fn start(&mut self, io: Io, op: Result<IoOp>, turn: &mut Turn) {
+    fn start(&mut self, io: Io, op: Result<IoOp>) {
         match op {
             Ok(op) => {
-                self.next_io += 1;
-                let token = IoToken(self.next_io);
-                self.io.insert(token, io);
-                turn.submit(token, op);
+                self.files.next_io += 1;
+                let token = IoToken(self.files.next_io);
+                self.files.io.insert(token, io);
+                self.turn.submit(token, op);
             }
-            Err(error) => self.ended(io, Err(error), turn),
+            Err(error) => self.files.refused.push((io, error)),
         }
     }
 
-    fn write(&mut self, id: u64, segment: Segment, off: u64, data: Bytes, turn: &mut Turn) {
-        let op = match self.segments.file(segment, off == 0, turn) {
+    fn write(&mut self, id: u64, segment: Segment, off: u64, data: Bytes) {
+        let op = match self.files.segments.file(segment, off == 0, self.turn) {
             Err(error) if off == 0 && error.kind() == ErrorKind::NoSpace => {
                 let text = format!("its log waits for room, free some: {error}");
-                if self.parked.is_none() {
-                    tracing::error!("{}: {text}", self.id);
+                if self.files.parked.is_none() {
+                    tracing::error!("{}: {text}", self.files.id);
                 }
-                let (error, next_ms) = (Error::new(ErrorKind::NoSpace, text), turn.now().mono_ms + ROOM_MS);
-                self.parked = Some(Parked { id, segment, data, error, next_ms });
+                let (error, next_ms) = (Error::new(ErrorKind::NoSpace, text), self.turn.now().mono_ms + ROOM_MS);
+                self.files.parked = Some(Parked { id, segment, data, error, next_ms });
                 return;
             }
             Ok(file) => Ok(IoOp::Write { file, off, data: vec![data], durable: true }),
             Err(error) => Err(error),
         };
-        if self.parked.take().is_some() {
-            tracing::info!("{}: its log has room again", self.id);
+        if self.files.parked.take().is_some() {
+            tracing::info!("{}: its log has room again", self.files.id);
         }
-        self.start(Io::Write(id), op, turn);
-    }
-
-    /// Ends the thread, unless something is on its way to the log.
-    fn close(&mut self, turn: &mut Turn) {
-        if self.failed.is_none() && self.parked.is_none() {
-            let Some(last) = self.seat.closed_at() else { return };
-            if let Err(error) = outside::mark_clean(&self.dir, last) {
-                tracing::warn!("{}: the clean end was not noted: {error}", self.id);
-            }
-        }
-        turn.stop();
-    }
-
-    fn ended(&mut self, io: Io, result: Result<IoDone>, turn: &mut Turn) {
-        let event = match io {
-            Io::Write(id) => SeatEvent::LogWritten(id, result.map(drop)),
-            Io::Read(id) => SeatEvent::LogRead(id, result.and_then(bytes_of)),
-        };
-        self.step(event, turn);
+        self.start(Io::Write(id), op);
     }
 }
 
-fn now(turn: &Turn) -> Now {
-    Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall }
+impl Io {
+    fn ended(self, result: Result<IoDone>) -> SeatEvent {
+        match self {
+            Io::Write(id) => SeatEvent::LogWritten(id, result.map(drop)),
+            Io::Read(id) => SeatEvent::LogRead(id, result.and_then(bytes_of)),
+        }
+    }
 }
 
 fn bytes_of(done: IoDone) -> Result<Bytes> {
@@ -268,43 +290,40 @@ impl Actor for SeatActor {
             return; // who waits for an answer hears that the partition stopped
         }
         match msg {
-            SeatMsg::Request(request, answer) => {
-                self.next_token += 1;
-                let token = Token(self.next_token);
-                self.waiting.insert(token, answer);
-                // A mailbox leads to this life of the seat only.
-                self.step(SeatEvent::Request(token, self.seat.term(), request), turn);
+            SeatMsg::Request(request, waits) => {
+                let queued = Arc::clone(&self.queued);
+                self.with(turn, |held, log| {
+                    held.request(request, waits, log);
+                    queued.fetch_sub(1, Ordering::SeqCst);
+                });
             }
+            SeatMsg::Look => {} // at what was left for the log
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
             SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
             SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
-            SeatMsg::Report(answer) => {
-                let data = self.seat.partition().state().data_status();
-                let failed = self.failed.clone();
-                let fault = self.seat.partition().state().fault().cloned();
-                let full = self.parked.as_ref().map(|parked| &parked.error).or(self.seat.waits());
-                let waits = full.cloned().or(fault);
-                answer(SeatReport { partition: self.id, stat: self.seat.stat(), data, failed, waits });
+            SeatMsg::Report(answer) => answer(self.report(turn)),
+            SeatMsg::With(run) => self.with(turn, |held, _| run(&mut held.core.seat)),
+            SeatMsg::Stop => {
+                self.stopping = true;
+                self.with(turn, |held, _| held.core.stopping = true);
             }
-            SeatMsg::With(run) => run(&mut self.seat),
-            SeatMsg::Stop => self.stopping = true,
         }
     }
 
     fn on_io(&mut self, token: IoToken, result: Result<IoDone>, turn: &mut Turn) {
-        if let Some(io) = self.io.remove(&token) {
-            self.ended(io, result, turn);
+        if let Some(io) = self.log.io.remove(&token) {
+            self.step(io.ended(result), turn);
         }
     }
 
     fn on_batch(&mut self, turn: &mut Turn) {
-        let mut out = std::mem::take(&mut self.out);
-        let due_ms = self.seat.batch_end(now(turn), &mut out);
-        self.carry_out(&mut out, turn);
-        self.out = out;
-        let next_ms = due_ms.map_or(self.tick_ms, |due_ms| due_ms.min(self.tick_ms));
-        turn.set_timer(next_ms.saturating_sub(turn.now().mono_ms));
+        let tick_ms = self.tick_ms;
+        self.with(turn, |held, log| {
+            held.batch_end(log);
+            let comes_ms = held.comes_by(tick_ms);
+            log.turn.set_timer(comes_ms.saturating_sub(log.turn.now().mono_ms));
+        });
         if self.stopping {
             self.close(turn);
         }
@@ -316,12 +335,15 @@ impl Actor for SeatActor {
             return; // what gathers for the log is written at the end of this round
         }
         self.tick_ms = now_ms + TICK_MS;
-        if !self.stopping {
-            if let Some(parked) = self.parked.as_ref().filter(|parked| now_ms >= parked.next_ms) {
-                let (id, segment, data) = (parked.id, parked.segment, parked.data.clone());
-                self.write(id, segment, 0, data, turn);
-            }
-            self.step(SeatEvent::Tick, turn);
+        if self.stopping {
+            return;
         }
+        self.with(turn, |held, log| {
+            if let Some(parked) = log.files.parked.as_ref().filter(|parked| now_ms >= parked.next_ms) {
+                let (id, segment, data) = (parked.id, parked.segment, parked.data.clone());
+                log.write(id, segment, 0, data);
+            }
+            held.step(SeatEvent::Tick, log);
+        });
     }
 }

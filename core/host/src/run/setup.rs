@@ -16,7 +16,7 @@ use braid_client::reader::Reader;
 use braid_client::wire::Wire;
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::{Drive, DriveActor, Running};
-use braid_io::reactor::{self, Backend, Mailbox};
+use braid_io::reactor::{self, Backend};
 use braid_meta::Config;
 use braid_replica::{Kv, RocksKv, RocksOptions};
 
@@ -24,6 +24,7 @@ use super::clients::Clients;
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::shared_seat::SeatDoor;
 use super::watch::Watch;
 use super::wire::{HostWire, Runtime, Switch};
 use crate::seat::SeatConfig;
@@ -206,7 +207,7 @@ impl Host {
         }
     }
 
-    fn seats(&self) -> &[Mailbox<SeatMsg>] {
+    fn seats(&self) -> &[SeatDoor] {
         self.switch.seats.get().map_or(&[], Vec::as_slice)
     }
 }
@@ -235,7 +236,7 @@ fn start_drive(config: &HostConfig, spec: &DriveSpec) -> Result<Running> {
     Ok(running)
 }
 
-type SeatThread = (Mailbox<SeatMsg>, JoinHandle<()>);
+type SeatThread = (SeatDoor, JoinHandle<()>);
 
 /// All partitions recover at the same time: each reads a log of its own.
 fn start_seats(
@@ -283,7 +284,14 @@ fn start_seat(
     };
     let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(coordinator), Arc::clone(switch));
     let start = SeatStart { config: seat, kv, dir, coordinator, switch };
-    reactor::spawn_with(&format!("partition-{}", id.0), Backend::Auto, move |turn| SeatActor::open(start, turn))
+    let (tx, door) = mpsc::channel();
+    let (mailbox, thread) = reactor::spawn_with(&format!("partition-{}", id.0), Backend::Auto, move |turn| {
+        let actor = SeatActor::open(start, turn)?;
+        let _ = tx.send(actor.door());
+        Ok(actor)
+    })?;
+    let door = door.recv().expect("an actor that runs has sent its door");
+    Ok((door(mailbox), thread))
 }
 
 /// Where the log of a partition lies.

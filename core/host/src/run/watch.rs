@@ -7,9 +7,9 @@ use braid_base::ids::DriveId;
 use braid_base::msg::drive::{DriveOp, DriveReply, Trouble};
 use braid_cluster::health::{self, Watched};
 use braid_io::clock;
-use braid_io::reactor::Mailbox;
 
 use super::seat_actor::SeatMsg;
+use super::shared_seat::SeatDoor;
 use super::wire::Switch;
 
 /// All drives together have so long to say how they are, milliseconds; they do no I/O for it.
@@ -32,7 +32,7 @@ impl Watch {
     }
 
     /// Looks once; tells `seats` if other drives are to be used from now on.
-    pub(super) fn round(&mut self, seats: &[Mailbox<SeatMsg>]) {
+    pub(super) fn round(&mut self, seats: &[SeatDoor]) {
         let found = self.look();
         for now in &found {
             let before = self.seen.iter().find(|before| before.drive == now.drive).and_then(|before| before.trouble);

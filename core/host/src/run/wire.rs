@@ -17,15 +17,15 @@ use braid_client::mover;
 use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_drive::Drive;
-use braid_io::reactor::Mailbox;
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use super::seat_actor::SeatMsg;
+use super::shared_seat::{SeatDoor, Waits};
 
 /// Who can be reached: filled once, when all parts of the host run.
 pub(super) struct Switch {
-    pub(super) seats: OnceLock<Vec<Mailbox<SeatMsg>>>,
+    pub(super) seats: OnceLock<Vec<SeatDoor>>,
     /// Emptied when the host stops: a drive closes when nobody can reach it any more.
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
@@ -35,13 +35,23 @@ pub(super) struct Switch {
 }
 
 impl Switch {
-    fn seat(&self, p: PartitionId) -> Result<&Mailbox<SeatMsg>> {
+    fn seat(&self, p: PartitionId) -> Result<&SeatDoor> {
         let seat = self.seats.get().and_then(|seats| seats.get(usize::from(p.0)));
         seat.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("partition {p} does not run yet")))
     }
 
-    pub(super) fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
-        self.seat(p)?.send(msg).map_err(|_| Error::new(ErrorKind::Stopped, format!("partition {p} has stopped")))
+    fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
+        self.seat(p)?.send(msg).map_err(|_| has_stopped(p))
+    }
+
+    /// A request of another process.
+    pub(super) fn request(&self, p: PartitionId, request: Request, waits: Waits) -> Result<()> {
+        self.seat(p)?.send_request(request, waits).map_err(|_| has_stopped(p))
+    }
+
+    /// A request of this process: steps at the seat if that is free.
+    fn request_here(&self, p: PartitionId, request: Request, waits: Waits) -> Result<()> {
+        self.seat(p)?.request(request, waits).map_err(|_| has_stopped(p))
     }
 
     /// Passes a message on; lost if the other partition is not there (its sender repeats).
@@ -110,6 +120,10 @@ impl Switch {
     }
 }
 
+fn has_stopped(p: PartitionId) -> Error {
+    Error::new(ErrorKind::Stopped, format!("partition {p} has stopped"))
+}
+
 /// Staged bytes of one seat, for the mover.
 struct SeatStage {
     switch: Arc<Switch>,
@@ -140,7 +154,7 @@ impl StageSource for SeatStage {
 
 fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<Answer> {
     let (tx, rx) = oneshot::channel();
-    let sent = switch.tell(p, SeatMsg::Request(request, Box::new(move |answer| drop(tx.send(answer)))));
+    let sent = switch.request_here(p, request, Box::new(move |answer| drop(tx.send(answer))));
     Box::pin(async move {
         if let Err(error) = sent {
             return error.into();

@@ -1,0 +1,254 @@
+//! A seat that the threads of its process step where they are.
+//!
+//! A request of this process takes its step on the thread that brings it, if the seat is free: handing it to the thread
+//! of the seat and the answer back costs two switches between threads, dearer than the step (decision 17). What
+//! concerns the log is left to that thread, in order; everything else is carried out before the seat is let go, so
+//! answers, pushes and messages leave it in the order of its steps, whoever took them.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
+
+use braid_base::ids::PartitionId;
+use braid_base::msg::fs::Request;
+use braid_base::msg::lease::Answer;
+use braid_base::{Error, Result};
+use braid_io::clock;
+use braid_io::reactor::Mailbox;
+use braid_meta::{Now, Token};
+
+use super::seat_actor::SeatMsg;
+use super::wire::Switch;
+use crate::seat::{Seat, SeatEffect, SeatEvent};
+
+/// Who waits for the answer to a request.
+pub type Waits = Box<dyn FnOnce(Answer) + Send>;
+
+thread_local! {
+    /// This thread holds a seat. What it runs for an answer meanwhile must not step at another: that one would be kept
+    /// from its own work, and who holds two seats may hold all.
+    static AT_SEAT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The way to a seat, for all threads of its process.
+#[derive(Clone)]
+pub(super) struct SeatDoor {
+    mailbox: Mailbox<SeatMsg>,
+    /// Held by the seat's thread only, so that nobody waits at a seat whose thread has ended.
+    seat: Weak<SharedSeat>,
+    /// Requests on their way through the mailbox. While there are any, all take that way: one must not overtake another.
+    queued: Arc<AtomicUsize>,
+}
+
+impl SeatDoor {
+    pub(super) fn new(mailbox: Mailbox<SeatMsg>, seat: Weak<SharedSeat>, queued: Arc<AtomicUsize>) -> Self {
+        Self { mailbox, seat, queued }
+    }
+
+    /// Sends `msg` to the seat's thread. `Stopped` if that has ended.
+    pub(super) fn send(&self, msg: SeatMsg) -> Result<()> {
+        Ok(self.mailbox.send(msg)?)
+    }
+
+    /// Hands a request over by the mailbox.
+    pub(super) fn send_request(&self, request: Request, waits: Waits) -> Result<()> {
+        self.queued.fetch_add(1, Ordering::SeqCst);
+        self.send(SeatMsg::Request(request, waits))
+    }
+
+    /// Takes the step of a request here if the seat is free, hands it over if not.
+    pub(super) fn request(&self, request: Request, waits: Waits) -> Result<()> {
+        if AT_SEAT.get() || self.queued.load(Ordering::SeqCst) > 0 {
+            return self.send_request(request, waits);
+        }
+        let Some(seat) = self.seat.upgrade() else { return self.send_request(request, waits) };
+        let Some(mut held) = seat.try_hold() else { return self.send_request(request, waits) };
+        // Asked again by the one who holds the seat: a request may have been sent just before.
+        if held.core.stopping || self.queued.load(Ordering::SeqCst) > 0 {
+            drop(held);
+            return self.send_request(request, waits);
+        }
+        let stepped = catch_unwind(AssertUnwindSafe(move || {
+            held.request(request, waits, &mut NoLog);
+            held.batch_end(&mut NoLog);
+            held.thread_is_needed()
+        }));
+        match stepped {
+            Ok(false) => Ok(()),
+            // The seat of a step that panicked is poisoned: its thread finds that, ends, and everybody hears of it.
+            Ok(true) | Err(_) => self.send(SeatMsg::Look),
+        }
+    }
+}
+
+/// A seat and who waits for it.
+pub(super) struct SharedSeat {
+    id: PartitionId,
+    switch: Arc<Switch>,
+    core: Mutex<Core>,
+}
+
+/// What changes with a step.
+pub(super) struct Core {
+    pub(super) seat: Seat,
+    waiting: HashMap<Token, Waits>,
+    next_token: u64,
+    out: Vec<SeatEffect>,
+    /// For the log, which the seat's thread has, oldest first: from steps taken by others.
+    left: Vec<SeatEffect>,
+    /// Why it no longer serves, if so.
+    pub(super) failed: Option<Error>,
+    /// Other threads begin nothing new.
+    pub(super) stopping: bool,
+    /// When the seat's thread looks next without being told, milliseconds; 0: it was told to.
+    comes_ms: u64,
+    /// When the seat wants to be looked at.
+    due_ms: Option<u64>,
+}
+
+/// Carries out what concerns the log.
+pub(super) trait Log {
+    /// Begins `effect` (`more`: others follow at once), or gives it back to be left to the seat's thread.
+    fn begin(&mut self, effect: SeatEffect, more: bool) -> Option<SeatEffect>;
+}
+
+/// A thread that has no log.
+struct NoLog;
+
+impl Log for NoLog {
+    fn begin(&mut self, effect: SeatEffect, _more: bool) -> Option<SeatEffect> {
+        Some(effect)
+    }
+}
+
+/// A seat held by this thread.
+pub(super) struct Held<'a> {
+    id: PartitionId,
+    switch: &'a Arc<Switch>,
+    pub(super) core: MutexGuard<'a, Core>,
+}
+
+impl SharedSeat {
+    pub(super) fn new(id: PartitionId, seat: Seat, switch: Arc<Switch>) -> Arc<Self> {
+        let core = Core {
+            seat,
+            waiting: HashMap::new(),
+            next_token: 0,
+            out: Vec::new(),
+            left: Vec::new(),
+            failed: None,
+            stopping: false,
+            comes_ms: 0,
+            due_ms: None,
+        };
+        Arc::new(Self { id, switch, core: Mutex::new(core) })
+    }
+
+    /// Waits for the seat: for its own thread. Panics if another thread panicked in a step, which ends the partition.
+    pub(super) fn hold(&self) -> Held<'_> {
+        let core = self.core.lock().expect("a step of this partition panicked on another thread");
+        Held::new(self, core)
+    }
+
+    fn try_hold(&self) -> Option<Held<'_>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(Held::new(self, core)),
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => None,
+        }
+    }
+}
+
+impl<'a> Held<'a> {
+    fn new(seat: &'a SharedSeat, core: MutexGuard<'a, Core>) -> Self {
+        AT_SEAT.set(true);
+        Self { id: seat.id, switch: &seat.switch, core }
+    }
+
+    /// Steps with a request of this life of the seat: whoever came here found its thread running.
+    pub(super) fn request(&mut self, request: Request, waits: Waits, log: &mut impl Log) {
+        self.core.next_token += 1;
+        let token = Token(self.core.next_token);
+        self.core.waiting.insert(token, waits);
+        let term = self.core.seat.term();
+        self.step(SeatEvent::Request(token, term, request), log);
+    }
+
+    pub(super) fn step(&mut self, event: SeatEvent, log: &mut impl Log) {
+        let now = now();
+        let mut out = std::mem::take(&mut self.core.out);
+        self.core.seat.step(now, event, &mut out);
+        self.carry_out(&mut out, log);
+        self.core.out = out;
+    }
+
+    /// Ends a round of steps.
+    pub(super) fn batch_end(&mut self, log: &mut impl Log) {
+        let now = now();
+        let mut out = std::mem::take(&mut self.core.out);
+        self.core.due_ms = self.core.seat.batch_end(now, &mut out);
+        self.carry_out(&mut out, log);
+        self.core.out = out;
+    }
+
+    /// What others left for the log.
+    pub(super) fn take_left(&mut self) -> Vec<SeatEffect> {
+        std::mem::take(&mut self.core.left)
+    }
+
+    /// Notes that the seat's thread looks at `ms` or when the seat wants it, if that is earlier; returns which.
+    pub(super) fn comes_by(&mut self, ms: u64) -> u64 {
+        let comes_ms = self.core.due_ms.map_or(ms, |due_ms| due_ms.min(ms));
+        self.core.comes_ms = comes_ms;
+        comes_ms
+    }
+
+    /// True if the seat's thread must be told to look: something was left for it, or it would come too late. Once only.
+    fn thread_is_needed(&mut self) -> bool {
+        let core = &mut *self.core;
+        let needed = !core.left.is_empty() || core.due_ms.is_some_and(|due_ms| due_ms < core.comes_ms);
+        needed && std::mem::take(&mut core.comes_ms) > 0
+    }
+
+    fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, log: &mut impl Log) {
+        let mut effects = effects.drain(..);
+        while let Some(effect) = effects.next() {
+            match effect {
+                SeatEffect::Reply(token, answer) => {
+                    if let Some(waits) = self.core.waiting.remove(&token) {
+                        waits(answer);
+                    }
+                }
+                SeatEffect::Push(push) => self.switch.push(push),
+                SeatEffect::Peer(to, message) => self.switch.peer(self.id, to, message),
+                SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
+                SeatEffect::Job(job) => self.switch.run_job(self.id, job),
+                SeatEffect::LogWrite { .. } | SeatEffect::LogRead { .. } | SeatEffect::LogRemove(_) => {
+                    let more = effects.len() > 0;
+                    self.core.left.extend(log.begin(effect, more));
+                }
+                SeatEffect::Failed(error) => {
+                    tracing::error!("{error}");
+                    self.core.failed = Some(error.clone());
+                    let term = self.core.seat.term();
+                    for (_, waits) in self.core.waiting.drain() {
+                        waits(Answer::plain(term, Err(error.clone())));
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        AT_SEAT.set(false);
+    }
+}
+
+/// Read by the one who holds the seat, so that its time does not go back.
+fn now() -> Now {
+    let now = clock::now();
+    Now { mono_ms: now.mono_ms, wall: now.wall }
+}
