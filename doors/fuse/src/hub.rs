@@ -22,6 +22,7 @@ use braid_base::ids::Ino;
 use braid_client::BoxFuture;
 use braid_client::fs::Watcher;
 use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 
 use crate::attrs::Numbers;
 use crate::wire::notify::Notifier;
@@ -188,23 +189,43 @@ impl Watcher for Hub {
 
 /// Notices that mounts were told.
 #[derive(Default)]
-pub(crate) struct Given(Vec<(oneshot::Receiver<()>, Duration)>);
+pub(crate) struct Given(Vec<Wait>);
+
+struct Wait {
+    heard: oneshot::Receiver<()>,
+    pending: Arc<Pending>,
+    ino: Ino,
+    most: Duration,
+}
 
 impl Given {
     /// Those about `ino` that `pending` has now.
-    fn add(&mut self, pending: &Pending, ino: Ino, most: Duration) {
-        let mut list = pending.list();
-        let most = if list.within.contains_key(&ino) { BLOCKED_MAX } else { most };
-        self.0.extend(list.given(ino).map(|wait| (wait, most)));
+    fn add(&mut self, pending: &Arc<Pending>, ino: Ino, most: Duration) {
+        let heard = pending.list().given(ino);
+        self.0.extend(heard.map(|heard| Wait { heard, pending: Arc::clone(pending), ino, most }));
     }
 
     /// Ready when their kernels have heard them, or do not listen for too long.
     pub(crate) async fn wait(self) {
-        let begin = tokio::time::Instant::now();
-        for (wait, most) in self.0 {
+        let begin = Instant::now();
+        for wait in self.0 {
+            wait.wait(begin).await;
+        }
+    }
+}
+
+impl Wait {
+    async fn wait(mut self, begin: Instant) {
+        loop {
+            let look = Instant::now() + BLOCKED_MAX;
             // A mount that goes away has no caches.
-            if tokio::time::timeout_at(begin + most, wait).await.is_err() {
-                tracing::debug!("a kernel takes its time with a notice");
+            if timeout_at(look.min(begin + self.most), &mut self.heard).await.is_ok() {
+                return;
+            }
+            // Asked each time: a request that came after the notice may be what it waits for.
+            if Instant::now() >= begin + self.most || self.pending.list().within.contains_key(&self.ino) {
+                tracing::debug!(ino = ?self.ino, "a kernel takes its time with a notice");
+                return;
             }
         }
     }
@@ -408,8 +429,13 @@ impl Pending {
 
 #[cfg(test)]
 mod tests {
-    use super::{Notice, Pending};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use braid_base::ids::Ino;
+    use tokio::time::Instant;
+
+    use super::{BLOCKED_MAX, Given, Notice, PAGES_MAX, Pending, Within};
 
     #[test]
     fn notices_about_one_inode_are_merged_and_keep_their_turn() {
@@ -455,5 +481,32 @@ mod tests {
         (0..super::PENDING_MAX as u64 + 10).for_each(|ino| pending.list().add(Notice::Attr(Ino(ino))));
         assert_eq!(pending.list().order.len(), super::PENDING_MAX);
         assert_eq!(pending.list().dropped, 10);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_came_after_the_notice_is_not_waited_for() {
+        let pending = Arc::new(Pending::default());
+        pending.list().add(Notice::Attr(Ino(1)));
+        let wait = || {
+            let mut given = Given::default();
+            given.add(&pending, Ino(1), PAGES_MAX);
+            given.wait()
+        };
+        let (begin, waits) = (Instant::now(), wait());
+        let within = Within::of(Arc::clone(&pending), Ino(1));
+        waits.await;
+        assert!(begin.elapsed() < PAGES_MAX, "nobody gives it, and nobody waits to the end");
+        drop(within);
+
+        assert_eq!(pending.next(), Some(Notice::Attr(Ino(1))));
+        let (given, waits) = (Arc::new(AtomicBool::new(false)), wait());
+        let (gives, is_given) = (Arc::clone(&pending), Arc::clone(&given));
+        tokio::spawn(async move {
+            tokio::time::sleep(4 * BLOCKED_MAX).await;
+            is_given.store(true, Ordering::Relaxed);
+            gives.done(Ino(1));
+        });
+        waits.await;
+        assert!(given.load(Ordering::Relaxed), "looked at more than once");
     }
 }
