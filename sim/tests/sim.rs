@@ -76,6 +76,12 @@ fn full_clusters_that_went_wrong_once() {
     }
 }
 
+/// A lock was granted, its partition restarted, and the answer came after the client had said what it holds.
+#[test]
+fn a_lock_whose_answer_is_older_than_what_was_asserted() {
+    must_hold(SimConfig::from_seed(2616));
+}
+
 #[test]
 fn many_seeds_and_every_crash_point() {
     let (first, count) = (number("BRAID_FIRST").unwrap_or(1000), number("BRAID_SEEDS").unwrap_or(SEEDS));

@@ -133,9 +133,15 @@ impl Leases {
         self.core().len()
     }
 
-    /// The answer to a request.
-    pub(crate) fn answered(&self, p: PartitionId, asked: Asked, fs: FsId, op: &Op, answer: &Answer) {
-        self.step(Event::Answered { p, asked, fs, op, answer });
+    /// The answer to a request. False if it does not count and must be asked again: see [`Core::is_past`].
+    pub(crate) fn answered(&self, p: PartitionId, asked: Asked, fs: FsId, op: &Op, answer: &Answer) -> bool {
+        // One turn for both: what is asserted must be what was counted.
+        let turn = self.turn();
+        if self.core().is_past(p, op, answer) {
+            return false;
+        }
+        self.step_in(turn, Event::Answered { p, asked, fs, op, answer });
+        true
     }
 
     /// A change may take effect without anybody knowing.
@@ -209,8 +215,15 @@ impl Leases {
     }
 
     fn step(&self, event: Event<'_>) {
+        self.step_in(self.turn(), event);
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().expect("nothing panics while it has its turn")
+    }
+
+    fn step_in(&self, turn: MutexGuard<'_, ()>, event: Event<'_>) {
         let mut out = Vec::new();
-        let turn = self.turn.lock().expect("nothing panics while it has its turn");
         self.core().step(self.wire.now_ms(), event, &mut out);
         if out.is_empty() {
             return;

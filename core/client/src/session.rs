@@ -263,10 +263,12 @@ impl Session {
 
     /// Takes note of an answer.
     fn heard(&self, p: PartitionId, asked: Asked, fs: FsId, body: &Op, answer: Answer) -> FsResult {
-        if let Some(leases) = self.leases() {
-            leases.answered(p, asked, fs, body, &answer);
+        match self.leases() {
+            Some(leases) if !leases.answered(p, asked, fs, body, &answer) => {
+                Err(Error::new(ErrorKind::Moved, format!("{p} was restarted since it answered")))
+            }
+            _ => answer.result,
         }
-        answer.result
     }
 
     fn begin(&self) -> Ticket<'_> {

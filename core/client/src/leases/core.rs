@@ -171,6 +171,13 @@ impl Core {
         if is_certain { self.cache.attr((fs, ino)) } else { None }
     }
 
+    /// True for an answer about what a client keeps (open references, locks) from an earlier life of the partition, as
+    /// far as is known. What was asserted in the new one did not show it, so it is as good as not done: to be asked again.
+    pub fn is_past(&self, p: PartitionId, op: &Op, answer: &Answer) -> bool {
+        let Some(part) = self.parts.get(usize::from(p.0)) else { return false };
+        part.session > 0 && answer.term < part.term && answer.result.is_ok() && Kept::is_about(op)
+    }
+
     /// What a name stands for, if that is certain; `Some(None)`: it is not there.
     pub fn name(&self, fs: FsId, dir: Ino, name: &[u8], now: u64) -> Option<Option<Ino>> {
         let node = self.cache.node((fs, dir))?;

@@ -39,6 +39,18 @@ impl Kept {
         self.locks.retain(|key, _| !gone(key));
     }
 
+    /// True for operations that [`Self::count`] counts.
+    pub(super) fn is_about(op: &Op) -> bool {
+        matches!(
+            op,
+            Op::Open { .. }
+                | Op::Create { open: true, .. }
+                | Op::Close { .. }
+                | Op::Lock { .. }
+                | Op::UnlockOwner { .. }
+        )
+    }
+
     /// An operation was answered.
     pub(super) fn count(&mut self, fs: FsId, op: &Op, result: &Result<Reply>) {
         let Ok(reply) = result else { return };
@@ -100,7 +112,12 @@ impl Kept {
 
 #[cfg(test)]
 mod tests {
+    use braid_base::ErrorKind;
+    use braid_base::ids::{ClientId, PartitionId, Term};
+    use braid_base::msg::lease::Answer;
+
     use super::*;
+    use crate::leases::core::{Core, Effect, Event};
 
     fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
         let mut kept = Kept::default();
@@ -122,5 +139,25 @@ mod tests {
         assert_eq!(held(&[(Write, 0, 99), (Read, 50, 120)]), [(Write, 0, 49), (Read, 50, 120)]);
         assert_eq!(held(&[(Write, 5, u64::MAX), (Write, 0, 4)]), [(Write, 0, u64::MAX)]);
         assert_eq!(held(&[(Write, 5, 9), (Unlock, 0, u64::MAX)]), []);
+    }
+
+    #[test]
+    fn an_answer_from_before_a_restart_does_not_count() {
+        let p = PartitionId(0);
+        let (mut core, mut out) = (Core::new(ClientId(1), 1, None), Vec::new());
+        core.step(0, Event::Wanted(p), &mut out);
+        let Some(Effect::Ask { session, .. }) = out.pop() else { panic!("a session is asked for") };
+        let answer = |term, reply| Answer::plain(Term(term), Ok(reply));
+        for term in [4, 5] {
+            let hello = answer(term, Reply::Session { reassert: false });
+            core.step(0, Event::Hello { p, session, sent_ms: 0, answer: &hello }, &mut out);
+        }
+        let lock = LockSpec { owner: 7, pid: 1, start: 0, end: 9, kind: LockKind::Write, flock: false };
+        let lock = Op::Lock { ino: Ino(2), lock, wait: false };
+        assert!(core.is_past(p, &lock, &answer(4, Reply::Done)), "it was asserted without that lock");
+        assert!(!core.is_past(p, &lock, &answer(5, Reply::Done)) && !core.is_past(p, &lock, &answer(6, Reply::Done)));
+        assert!(!core.is_past(p, &Op::Sync { ino: Ino(2) }, &answer(4, Reply::Done)), "nothing is kept of it");
+        let refused = Answer::plain(Term(4), Err(ErrorKind::WouldBlock.into()));
+        assert!(!core.is_past(p, &lock, &refused));
     }
 }
