@@ -165,6 +165,14 @@ impl Fs {
         self.lease(ino).is_some()
     }
 
+    /// True if `attr` stays true until watchers hear otherwise: there is a lease, and nothing newer or in doubt.
+    pub fn is_certain_attr(&self, attr: &Attr) -> bool {
+        match self.0.session.leases() {
+            None => self.is_certain(attr.ino),
+            Some(leases) => leases.attr(self.0.fs, attr.ino).is_some_and(|known| known.change <= attr.change),
+        }
+    }
+
     /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.
     pub fn may_be_certain(&self, ino: Ino) -> bool {
         self.0.session.leases().is_none_or(|leases| leases.may_hold(ino))

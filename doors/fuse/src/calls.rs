@@ -115,7 +115,7 @@ impl Calls {
 
     pub(crate) fn shown_attr(&self, dir: Ino, name: &[u8], attr: &Attr) -> Shown {
         let name_ttl = if self.fs.is_certain_name(dir, name, attr.ino) { self.positive_age } else { Duration::ZERO };
-        self.numbers.entry(attr, (name_ttl, self.attr_ttl(attr.ino)))
+        self.numbers.entry(attr, (name_ttl, self.attr_ttl(attr)))
     }
 
     /// That there is no such name, if the kernel may believe that at all.
@@ -123,8 +123,8 @@ impl Calls {
         (!self.negative_age.is_zero()).then(|| Shown::none(self.negative_age))
     }
 
-    pub(crate) fn attr_ttl(&self, ino: Ino) -> Duration {
-        if self.fs.is_certain(ino) { self.positive_age } else { Duration::ZERO }
+    pub(crate) fn attr_ttl(&self, attr: &Attr) -> Duration {
+        if self.fs.is_certain_attr(attr) { self.positive_age } else { Duration::ZERO }
     }
 
     // Names.

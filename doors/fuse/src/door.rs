@@ -146,7 +146,7 @@ impl Door {
     {
         let calls = Arc::clone(&self.calls);
         self.start(reply, work, move |reply, attr: Attr| {
-            reply.body(&Body::new().attr(&calls.numbers.attr(&attr), calls.attr_ttl(attr.ino)));
+            reply.body(&Body::new().attr(&calls.numbers.attr(&attr), calls.attr_ttl(&attr)));
         });
     }
 

@@ -54,6 +54,14 @@ pub enum SeatMsg {
     Stop,
 }
 
+impl SeatMsg {
+    /// True if no request may be taken before this: requests keep their order; what another partition decided is known
+    /// to it before the one who asked for it asks again; and settings hold for what comes after them.
+    pub(super) fn goes_first(&self) -> bool {
+        matches!(self, Self::Request(..) | Self::Peer(..) | Self::With(_))
+    }
+}
+
 /// A seat's state for status and housekeeping.
 #[derive(Clone, Debug)]
 pub struct SeatReport {
@@ -289,14 +297,9 @@ impl Actor for SeatActor {
         if self.stopping {
             return; // who waits for an answer hears that the partition stopped
         }
+        let goes_first = msg.goes_first();
         match msg {
-            SeatMsg::Request(request, waits) => {
-                let queued = Arc::clone(&self.queued);
-                self.with(turn, |held, log| {
-                    held.request(request, waits, log);
-                    queued.fetch_sub(1, Ordering::SeqCst);
-                });
-            }
+            SeatMsg::Request(request, waits) => self.with(turn, |held, log| held.request(request, waits, log)),
             SeatMsg::Look => {} // at what was left for the log
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
@@ -308,6 +311,9 @@ impl Actor for SeatActor {
                 self.stopping = true;
                 self.with(turn, |held, _| held.core.stopping = true);
             }
+        }
+        if goes_first {
+            self.queued.fetch_sub(1, Ordering::SeqCst);
         }
     }
 

@@ -38,7 +38,7 @@ pub(super) struct SeatDoor {
     mailbox: Mailbox<SeatMsg>,
     /// Held by the seat's thread only, so that nobody waits at a seat whose thread has ended.
     seat: Weak<SharedSeat>,
-    /// Requests on their way through the mailbox. While there are any, all take that way: one must not overtake another.
+    /// Messages on their way through the mailbox that no request may overtake: see [`SeatMsg::goes_first`].
     queued: Arc<AtomicUsize>,
 }
 
@@ -49,12 +49,14 @@ impl SeatDoor {
 
     /// Sends `msg` to the seat's thread. `Stopped` if that has ended.
     pub(super) fn send(&self, msg: SeatMsg) -> Result<()> {
+        if msg.goes_first() {
+            self.queued.fetch_add(1, Ordering::SeqCst);
+        }
         Ok(self.mailbox.send(msg)?)
     }
 
     /// Hands a request over by the mailbox.
     pub(super) fn send_request(&self, request: Request, waits: Waits) -> Result<()> {
-        self.queued.fetch_add(1, Ordering::SeqCst);
         self.send(SeatMsg::Request(request, waits))
     }
 
@@ -65,7 +67,7 @@ impl SeatDoor {
         }
         let Some(seat) = self.seat.upgrade() else { return self.send_request(request, waits) };
         let Some(mut held) = seat.try_hold() else { return self.send_request(request, waits) };
-        // Asked again by the one who holds the seat: a request may have been sent just before.
+        // Asked again by the one who holds the seat: a message may have been sent just before.
         if held.core.stopping || self.queued.load(Ordering::SeqCst) > 0 {
             drop(held);
             return self.send_request(request, waits);
@@ -140,7 +142,7 @@ impl SharedSeat {
             left: Vec::new(),
             failed: None,
             stopping: false,
-            comes_ms: 0,
+            comes_ms: u64::MAX,
             due_ms: None,
         };
         Arc::new(Self { id, switch, core: Mutex::new(core) })
