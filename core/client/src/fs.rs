@@ -167,10 +167,8 @@ impl Fs {
 
     /// True if `attr` stays true until watchers hear otherwise: there is a lease, and nothing newer or in doubt.
     pub fn is_certain_attr(&self, attr: &Attr) -> bool {
-        match self.0.session.leases() {
-            None => self.is_certain(attr.ino),
-            Some(leases) => leases.attr(self.0.fs, attr.ino).is_some_and(|known| known.change <= attr.change),
-        }
+        let is_current = |known: Attr| known.change <= attr.change;
+        self.0.session.leases().is_none_or(|leases| leases.attr(self.0.fs, attr.ino).is_some_and(is_current))
     }
 
     /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.
