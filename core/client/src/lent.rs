@@ -16,6 +16,8 @@ const ASK_MIN: u64 = 1 << 20;
 const AVOID_MS: u64 = 1_000;
 /// Stripes shorter than this are not cut from the end of a range, bytes: six drives would each get next to nothing.
 const STRIPE_MIN: u64 = 64 << 10;
+/// Parts of ranges that are given up with one question, at most.
+const BACK_MAX: usize = 256;
 
 /// What this client has.
 #[derive(Default)]
@@ -31,12 +33,36 @@ struct Kept {
     asked: (u64, u64),
     /// Until then no others are worth asking for: ranges were on a drive to avoid.
     avoid_ms: u64,
+    /// What will not be used, for the partition to know: a pack of which something is lent cannot be collected.
+    back: Vec<StripeAt>,
 }
 
 impl Kept {
     /// Lets go of ranges in which no write may begin any more.
     fn prune(&mut self, now_ms: u64) {
-        self.ranges.retain(|range| now_ms < range.until_ms);
+        self.keep_if(|range| now_ms < range.until_ms);
+    }
+
+    /// Gives up all other ranges; how many are left.
+    fn keep_if(&mut self, keeps: impl Fn(&Range) -> bool) -> usize {
+        let back = &mut self.back;
+        self.ranges.retain(|range| {
+            let kept = keeps(range);
+            back.extend((!kept).then_some(range.at));
+            kept
+        });
+        self.ranges.len()
+    }
+
+    /// The first `ul` blocks of every shard of the first range, which is gone when nothing is left of it.
+    fn take(&mut self, ul: u16) -> StripeAt {
+        let Range { at, .. } = self.ranges.front_mut().expect("who takes from a range has looked at it");
+        let taken = StripeAt { ul, ..*at };
+        (at.sb, at.ul) = (at.sb + ul, at.ul - ul);
+        if at.ul == 0 {
+            self.ranges.pop_front();
+        }
+        taken
     }
 
     fn has(&mut self, len: u64, now_ms: u64) -> bool {
@@ -111,14 +137,12 @@ impl Lent {
         let kept = kept.entry(p).or_default();
         kept.prune(now_ms);
         let mut left = len;
-        while let Some(range) = kept.ranges.front_mut().filter(|_| left > 0) {
+        while let Some(range) = kept.ranges.front().filter(|_| left > 0) {
             let row = u64::from(range.place.data) * BLOCK as u64;
             let ul = left.div_ceil(row).min(u64::from(range.at.ul)) as u16;
             left = left.saturating_sub(u64::from(ul) * row);
-            (range.at.sb, range.at.ul) = (range.at.sb + ul, range.at.ul - ul);
-            if range.at.ul == 0 {
-                kept.ranges.pop_front();
-            }
+            let wasted = kept.take(ul);
+            kept.back.push(wasted);
         }
     }
 
@@ -137,28 +161,31 @@ impl Lent {
         kept.promised -= promised;
         kept.prune(now_ms);
         let before = kept.ranges.len();
-        kept.ranges.retain(|range| !range.place.drives.iter().any(|drive| avoid(*drive)));
-        if kept.ranges.len() < before {
+        if kept.keep_if(|range| !range.place.drives.iter().any(|drive| avoid(*drive))) < before {
             kept.avoid_ms = now_ms + AVOID_MS;
         }
         // What is promised to others is not for taking, wherever it lies.
         if kept.room() < kept.promised + len {
             return if now_ms < kept.avoid_ms { Cut::Avoided } else { Cut::TooLittle };
         }
-        let ranges = &mut kept.ranges;
         let (mut stripes, mut left) = (Vec::new(), len);
         while left > 0 {
-            let Some(range) = ranges.front_mut() else { return Cut::TooLittle };
+            let Some(range) = kept.ranges.front() else {
+                kept.back.extend(stripes.iter().map(|(laid, _): &(Laid, Placement)| laid.at));
+                return Cut::TooLittle;
+            };
             let to_chunk = CHUNK - (off + len - left) % CHUNK;
             let most = if to_chunk < STRIPE_MIN { STRIPE_BYTES as u64 } else { to_chunk };
             let bytes = left.min(range.room()).min(most);
             let ul = bytes.div_ceil(u64::from(range.place.data) * BLOCK as u64) as u16;
-            let at = StripeAt { ul, ..range.at };
-            stripes.push((Laid { at, epoch: range.place.epoch, len: bytes as u32 }, range.place.clone()));
+            let (place, rest) = (range.place.clone(), range.at.ul - ul);
+            let row = u64::from(place.data) * BLOCK as u64;
+            let at = kept.take(ul);
+            stripes.push((Laid { at, epoch: place.epoch, len: bytes as u32 }, place));
             left -= bytes;
-            (range.at.sb, range.at.ul) = (range.at.sb + ul, range.at.ul - ul);
-            if range.room() < STRIPE_MIN {
-                ranges.pop_front();
+            if (1..STRIPE_MIN).contains(&(u64::from(rest) * row)) {
+                let end = kept.take(rest);
+                kept.back.push(end);
             }
         }
         Cut::Stripes(stripes)
@@ -184,8 +211,20 @@ impl Lent {
     /// The partition does not know what it lent any more.
     pub(crate) fn forget(&self, p: PartitionId) {
         if let Some(kept) = self.kept().get_mut(&p) {
-            kept.ranges.clear();
+            kept.keep_if(|_| false);
         }
+    }
+
+    /// No commit will name these stripes.
+    pub(crate) fn give_up(&self, p: PartitionId, stripes: impl IntoIterator<Item = StripeAt>) {
+        self.kept().entry(p).or_default().back.extend(stripes);
+    }
+
+    /// What was given up since this was asked last, for the partition to take back.
+    pub(crate) fn back(&self, p: PartitionId) -> Vec<StripeAt> {
+        let mut kept = self.kept();
+        let Some(Kept { back, .. }) = kept.get_mut(&p) else { return Vec::new() };
+        back.drain(..back.len().min(BACK_MAX)).collect()
     }
 
     fn kept(&self) -> MutexGuard<'_, HashMap<PartitionId, Kept>> {
@@ -237,6 +276,20 @@ mod tests {
         assert!(matches!(ranges.cut(P, (0, 1), 0, 5 + AVOID_MS, &avoid), Cut::TooLittle), "worth asking again");
         ranges.keep(P, vec![lent(108, 100)], 2_000);
         assert!(matches!(ranges.cut(P, (0, 1), 0, 2_000, &avoid), Cut::Avoided), "still on it");
+    }
+
+    #[test]
+    fn what_is_not_used_is_given_up_once() {
+        let ranges = Lent::default();
+        ranges.keep(P, vec![lent(0, 66), lent(100, 10)], 0);
+        assert!(cut(&ranges, 1 << 20, 0).is_some());
+        let back = |ranges: &Lent| ranges.back(P).into_iter().map(|at| (at.sb, at.ul)).collect::<Vec<_>>();
+        assert_eq!(back(&ranges), [(64, 2)], "the end of the first one is too short for a stripe");
+        ranges.waste(P, 20_000, 0);
+        assert!(!ranges.has(P, 1, GRANT_MS / 2));
+        ranges.give_up(P, [StripeAt { pack: PackId::new(P, 1), sb: 0, ul: 64 }]);
+        assert_eq!(back(&ranges), [(100, 2), (102, 8), (0, 64)]);
+        assert_eq!(back(&ranges), []);
     }
 
     #[test]

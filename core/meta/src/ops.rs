@@ -147,7 +147,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::Open { ino, truncate } => open::open(t, s, request, *ino, *truncate)?.into(),
         Op::Close { inos } => open::close(s, request, inos)?.into(),
         Op::Write { .. } => write::write(t, s, token, request)?,
-        Op::GetSpace { bytes, .. } => write::space(t, s, request, *bytes)?.into(),
+        Op::GetSpace { bytes, back, .. } => write::space(t, s, request, (*bytes, back))?.into(),
         Op::CommitWrite { .. } => write::commit(t, s, request)?.into(),
         Op::Layout { ino, off, len } => layout::layout(t, s, fs, *ino, *off, *len)?.into(),
         Op::NextData { ino, off } => layout::next_data(t, s, fs, *ino, *off)?.into(),

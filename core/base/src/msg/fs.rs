@@ -154,8 +154,10 @@ pub enum Op {
     /// since; room for them was lent then.
     Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool, at: Option<Time> },
     /// -> `Space`: ranges of packs for about `bytes` bytes, to write stripes into before a `CommitWrite` names them;
-    /// fewer or none if there is no room at hand. A range serves [`GRANT_MS`](crate::limits::GRANT_MS).
-    GetSpace { ino: Ino, bytes: u64 },
+    /// fewer or none if there is no room at hand. A range serves [`GRANT_MS`](crate::limits::GRANT_MS). `back`: parts
+    /// of ranges lent to this client by the same partition that it will not name in a commit; those that are not lent
+    /// (any more) do no harm.
+    GetSpace { ino: Ino, bytes: u64, back: Vec<StripeAt> },
     /// -> `Wrote`. Like `Write` with the bytes of `stripes`, one after another from `off` on; all shards of them are
     /// durable on their drives. `Stale` if a range is not lent to this client (any more): nothing happened.
     CommitWrite { ino: Ino, off: u64, stripes: Vec<Laid>, kill_suid_sgid: bool, at: Option<Time> },

@@ -49,10 +49,12 @@ impl Fs {
         for (laid, place) in &stripes {
             puts.push(self.put_stripe(laid, place, split_to(&mut left, laid.len as usize)));
         }
-        if join_bounded(STRIPES_AT_ONCE, puts).await.contains(&false) {
+        let done = join_bounded(STRIPES_AT_ONCE, puts).await;
+        let stripes: Vec<Laid> = stripes.into_iter().map(|(laid, _)| laid).collect();
+        if done.contains(&false) {
+            self.0.lent.give_up(self.0.session.home(ino), stripes.iter().map(|laid| laid.at));
             return None;
         }
-        let stripes = stripes.into_iter().map(|(laid, _)| laid).collect();
         match self.wrote("commit", (ino, session), Op::CommitWrite { ino, off, stripes, kill_suid_sgid, at }, len).await
         {
             // Either its ranges or the file itself: the way through the log will tell.
@@ -91,8 +93,8 @@ impl Fs {
         if self.0.lent.avoids(p, now_ms) {
             return Ok(false);
         }
-        let bytes = self.0.lent.ask(p, len, now_ms);
-        match answered(self.ask(Op::GetSpace { ino, bytes }).await)? {
+        let (bytes, back) = (self.0.lent.ask(p, len, now_ms), self.0.lent.back(p));
+        match answered(self.ask(Op::GetSpace { ino, bytes, back }).await)? {
             Some(Reply::Space(lent)) if !lent.is_empty() => {
                 self.0.lent.keep(p, lent, now_ms);
                 Ok(true)

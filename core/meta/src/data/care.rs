@@ -10,7 +10,7 @@ use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement
 use braid_base::{ErrorKind, Result};
 
 use crate::data::chunk::FileId;
-use crate::data::drives::{Call, REPORT_MS, STAT_MS};
+use crate::data::drives::{Call, REPORT_MS, STAT_MS, STAT_SCARCE_MS};
 use crate::data::packs::{COUNTER, Life, Pack, Scan, shards};
 use crate::data::remap;
 use crate::data::view::Cuts;
@@ -277,8 +277,11 @@ pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveRes
         (Some(Call::Create { pack, shard, .. }), Ok(_)) => created(s, pack, shard),
         // It is asked again.
         (Some(Call::Create { .. }), Err(error)) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TimedOut) => {}
-        (Some(Call::Create { pack, drive, .. }), Err(_)) => {
-            s.data.packs.drives.suspect(drive, t.now.mono_ms);
+        (Some(Call::Create { pack, drive, .. }), Err(error)) => {
+            match error.kind() {
+                ErrorKind::NoSpace => s.data.packs.drives.was_full(drive, t.now.mono_ms),
+                _ => s.data.packs.drives.suspect(drive, t.now.mono_ms),
+            }
             if matches!(s.data.packs.table.get(&pack), Some(Pack { life: Life::Creating { .. }, .. })) {
                 return bury(t, s, pack);
             }
@@ -315,6 +318,7 @@ fn dropped(s: &mut State, id: PackId, shard: u8) {
 /// Asks every drive for its space now and then while there is anything to place, and for its shards once there was:
 /// also when all is removed, a slot that nobody knows of comes back.
 fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
+    let has_room = s.data.packs.drives.have_room(PackClass::User, s.config.parity);
     let (now, packs) = (t.now.mono_ms, &mut s.data.packs);
     let idle = packs.table.is_empty() && s.data.stage.bytes() == 0;
     if idle && packs.newest == 0 {
@@ -322,7 +326,7 @@ fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
     }
     let usable = packs.drives.usable().to_vec();
     if now >= packs.drives.stat_due_ms && !idle {
-        packs.drives.stat_due_ms = now + STAT_MS;
+        packs.drives.stat_due_ms = now + if has_room { STAT_MS } else { STAT_SCARCE_MS };
         for drive in usable.iter().copied() {
             let call = packs.drives.ask(Call::Stat { drive });
             t.at_once(Effect::Drive(call, drive, DriveOp::Stat));

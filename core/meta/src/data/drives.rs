@@ -12,6 +12,8 @@ use crate::config::Config;
 const SUSPECT_MS: u64 = 10_000;
 /// Space is asked for this often, milliseconds.
 pub(crate) const STAT_MS: u64 = 5_000;
+/// The same while slots are scarce: other partitions take and free them, too.
+pub(crate) const STAT_SCARCE_MS: u64 = 500;
 /// Drives are asked for shards that no pack has this often, milliseconds.
 pub(crate) const REPORT_MS: u64 = 600_000;
 /// Share of a drive's slots that only garbage collection takes, per cent.
@@ -98,6 +100,14 @@ impl Drives {
     /// It said how much is free.
     pub fn learned(&mut self, drive: DriveId, stat: DriveStat) {
         self.stats.insert(drive, stat);
+    }
+
+    /// It had no slot left: others took what seemed to be free. It is not to be suspected, and soon asked again.
+    pub fn was_full(&mut self, drive: DriveId, now_ms: u64) {
+        if let Some(stat) = self.stats.get_mut(&drive) {
+            stat.free = 0;
+        }
+        self.stat_due_ms = self.stat_due_ms.min(now_ms + STAT_SCARCE_MS);
     }
 
     /// A slot of it was taken or given back, as far as this partition did it.

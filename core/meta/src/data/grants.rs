@@ -4,8 +4,10 @@
 //!    term is lent from again, so what was lent is lent once for all time.
 //! 2. The client cuts stripes from the front of the run and writes all shards of each.
 //! 3. `CommitWrite` names them: they must lie in a run that this client has, in its epoch, each block once.
-//! 4. A run comes back when all of it is named, when its pack moved on (epoch), or after [`GRANT_MS`]: whatever was
-//!    written there and not named is garbage, and no later commit can name it.
+//! 4. What the client will not use (the ends of runs, stripes that a drive did not take) it gives up with its next
+//!    question.
+//! 5. A run comes back when all of it is named or given up, when its pack moved on (epoch), or after [`GRANT_MS`]:
+//!    whatever was written there and not named is garbage, and no later commit can name it.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +43,7 @@ struct Run {
     /// Data shards.
     width: u8,
     since_ms: u64,
-    /// Stripes that were named.
+    /// Stripes that were named or given up.
     named: Vec<StripeAt>,
 }
 
@@ -128,13 +130,21 @@ pub(crate) fn check(s: &State, client: ClientId, stripes: &[Laid]) -> Result<()>
 
 /// The stripes are part of an entry, after [`check`].
 pub(crate) fn named(s: &mut State, client: ClientId, stripes: &[Laid]) {
-    for Laid { at, .. } in stripes {
-        let Some(key) = s.data.grants.run_of(client, at).map(|(key, _)| *key) else { continue };
-        let Some(run) = s.data.grants.runs.get_mut(&key) else { continue };
-        run.named.push(*at);
-        if run.is_used_up() {
-            give_back(s, key);
-        }
+    stripes.iter().for_each(|laid| used(s, client, laid.at));
+}
+
+/// The client will not name these. Those of runs that it does not have (any more) mean nothing.
+pub(crate) fn give_up(s: &mut State, client: ClientId, back: &[StripeAt]) {
+    back.iter().for_each(|at| used(s, client, *at));
+}
+
+/// No commit may name `at` from now on.
+fn used(s: &mut State, client: ClientId, at: StripeAt) {
+    let Some(key) = s.data.grants.run_of(client, &at).map(|(key, _)| *key) else { return };
+    let Some(run) = s.data.grants.runs.get_mut(&key) else { return };
+    run.named.push(at);
+    if run.is_used_up() {
+        give_back(s, key);
     }
 }
 

@@ -84,8 +84,9 @@ pub(crate) fn write(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Requ
 }
 
 /// `Op::GetSpace`.
-pub(crate) fn space(t: &Txn<'_>, s: &mut State, request: &Request, bytes: u64) -> Result<Reply> {
+pub(crate) fn space(t: &Txn<'_>, s: &mut State, request: &Request, (bytes, back): (u64, &[StripeAt])) -> Result<Reply> {
     s.check_fault()?;
+    grants::give_up(s, request.op.client, back);
     Ok(grants::lend(s, (request.fs, request.op.client), bytes, t.now.mono_ms))
 }
 

@@ -7,7 +7,7 @@ use braid_base::limits::{
     ASKED_AGAIN_MS, BLOCK, CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX,
 };
 use braid_base::msg::fs::{FallocMode, Op, Reply};
-use braid_base::record::{BaseRec, Record};
+use braid_base::record::{BaseRec, Record, StripeAt};
 use braid_base::{ErrorKind, ids::Layer};
 use braid_meta::{Event, StageLimits};
 use braid_replica::{Batch, Kv};
@@ -451,6 +451,49 @@ fn an_emptied_partition_keeps_no_pack_open() -> Outcome {
     assert_eq!((world.part.state().data_status().shards.len(), count(&world, Table::Pack)), (0, 0));
     write(&mut world, ino, 0, b"and takes data again")?;
     for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    assert_eq!(world.part.state().data_status().staged_bytes, 0);
+    world.check_all()
+}
+
+#[test]
+fn a_pack_is_free_again_once_clients_gave_up_what_was_lent_of_it() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let (mut back, mut lent_blocks) = (Vec::new(), 0);
+    for _ in 0..20 {
+        let Ok(Reply::Space(lent)) = world.sync(Op::GetSpace { ino, bytes: 300_000, back }, Act::Other)? else {
+            return Err("no space".into());
+        };
+        back = lent.iter().map(|(at, _)| *at).collect();
+        lent_blocks += back.iter().map(|at| u32::from(at.ul)).sum::<u32>();
+        // In two parts, and one of them once too often: the second time means nothing.
+        if let Some(first) = back.first_mut().filter(|at| at.ul > 1) {
+            let rest = StripeAt { sb: first.sb + 1, ul: first.ul - 1, ..*first };
+            first.ul = 1;
+            back.extend([rest, rest]);
+        }
+        pass(&mut world, 500)?;
+    }
+    let status = world.part.state().data_status();
+    assert!(lent_blocks > 256 && status.sealed + status.dead <= 8, "{lent_blocks} blocks of 4 shards each: {status:?}");
+    world.check_all()
+}
+
+#[test]
+fn a_drive_that_others_filled_is_asked_again_soon() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let slots = world.wish.slots;
+    write(&mut world, ino, 0, b"now the drives say how much is free")?;
+    pass(&mut world, 1_000)?;
+    world.wish.slots = 0;
+    write(&mut world, ino, B, &vec![1; 50_000])?;
+    for _ in 0..30 {
+        pass(&mut world, 1_000)?;
+    }
+    assert!(world.part.state().data_status().staged_bytes > 0, "there is no slot");
+    world.wish.slots = slots;
+    for _ in 0..3 {
         pass(&mut world, 1_000)?;
     }
     assert_eq!(world.part.state().data_status().staged_bytes, 0);

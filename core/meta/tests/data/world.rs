@@ -67,7 +67,7 @@ pub struct World {
     /// Stripes by pack and start block: blocks per shard and bytes.
     pub flash: HashMap<(PackId, u16), (u16, Vec<u8>)>,
     pub drives: BTreeMap<DriveId, BTreeSet<ShardId>>,
-    wish: Wish,
+    pub wish: Wish,
     chance: Chance,
     pub now_ms: u64,
     term: u64,

@@ -90,7 +90,7 @@ wire_enum!(Op, "operation" {
     31 = Reassert { holdings },
     32 = ReleaseLease { leases },
     33 = AskLease { ino, kind },
-    34 = GetSpace { ino, bytes },
+    34 = GetSpace { ino, bytes, back },
     35 = CommitWrite { ino, off, stripes, kill_suid_sgid, at },
 });
 

@@ -140,14 +140,17 @@ impl World {
     fn direct(&mut self, ino: Ino) -> Result<(), String> {
         let bytes = 1 + self.chance.below(300_000);
         match self.chance.below(8) {
-            0 => match self.sync(Op::GetSpace { ino, bytes }, Act::Other)? {
-                Ok(Reply::Space(lent)) => {
-                    lent.iter().try_for_each(|(at, place)| self.lend(*at, place))?;
-                    self.space.extend(lent);
-                    Ok(())
+            0 => {
+                let back = self.give_up();
+                match self.sync(Op::GetSpace { ino, bytes, back }, Act::Other)? {
+                    Ok(Reply::Space(lent)) => {
+                        lent.iter().try_for_each(|(at, place)| self.lend(*at, place))?;
+                        self.space.extend(lent);
+                        Ok(())
+                    }
+                    other => Err(format!("space: {other:?}")),
                 }
-                other => Err(format!("space: {other:?}")),
-            },
+            }
             1..=3 => {
                 if !self.space.is_empty() {
                     let which = self.chance.below(self.space.len() as u64) as usize;
@@ -166,9 +169,23 @@ impl World {
         }
     }
 
+    /// Now and then the rest of a range, which is written no more, and a stripe, which may still be named: in vain.
+    fn give_up(&mut self) -> Vec<StripeAt> {
+        let mut back = Vec::new();
+        if !self.space.is_empty() && self.chance.percent(50) {
+            let which = self.chance.below(self.space.len() as u64) as usize;
+            back.push(self.space.swap_remove(which).0);
+        }
+        if !self.laid.is_empty() && self.chance.percent(20) {
+            let which = self.chance.below(self.laid.len() as u64) as usize;
+            back.push(self.laid[which].0.at);
+        }
+        back
+    }
+
     /// A large write at `off` of as much of `bytes` as room is lent for now; how much that was.
     pub fn write_laid(&mut self, ino: Ino, off: u64, bytes: &[u8]) -> Result<usize, String> {
-        let asked = self.sync(Op::GetSpace { ino, bytes: bytes.len() as u64 }, Act::Other)?;
+        let asked = self.sync(Op::GetSpace { ino, bytes: bytes.len() as u64, back: Vec::new() }, Act::Other)?;
         let Ok(Reply::Space(lent)) = asked else { return Err(format!("space: {asked:?}")) };
         let (mut stripes, mut done) = (Vec::new(), 0);
         for (at, place) in lent {
