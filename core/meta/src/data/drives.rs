@@ -1,6 +1,6 @@
 //! The drives of a partition: which to choose for a new pack, and which questions to them are open.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{DriveId, PackId};
 use braid_base::msg::drive::DriveStat;
@@ -51,6 +51,8 @@ pub(crate) struct Drives {
     partitions: u32,
     suspect_until: BTreeMap<DriveId, u64>,
     stats: BTreeMap<DriveId, DriveStat>,
+    /// They had no slot left, whatever was counted, and did not say since how much is free.
+    full: BTreeSet<DriveId>,
     calls: BTreeMap<u64, Call>,
     next_call: u64,
     /// When to ask for space again.
@@ -67,6 +69,7 @@ impl Drives {
             partitions: u32::from(config.partitions),
             suspect_until: BTreeMap::new(),
             stats: BTreeMap::new(),
+            full: BTreeSet::new(),
             calls: BTreeMap::new(),
             // Answers to an earlier primary of this partition must not be taken for answers to this one.
             next_call: config.term.0 << 32,
@@ -79,6 +82,7 @@ impl Drives {
     pub fn set_usable(&mut self, usable: Vec<DriveId>) {
         self.stats.retain(|drive, _| usable.contains(drive));
         self.suspect_until.retain(|drive, _| usable.contains(drive));
+        self.full.retain(|drive| usable.contains(drive));
         self.usable = usable;
     }
 
@@ -99,14 +103,13 @@ impl Drives {
 
     /// It said how much is free.
     pub fn learned(&mut self, drive: DriveId, stat: DriveStat) {
+        self.full.remove(&drive);
         self.stats.insert(drive, stat);
     }
 
     /// It had no slot left: others took what seemed to be free. It is not to be suspected, and soon asked again.
     pub fn was_full(&mut self, drive: DriveId, now_ms: u64) {
-        if let Some(stat) = self.stats.get_mut(&drive) {
-            stat.free = 0;
-        }
+        self.full.insert(drive);
         self.stat_due_ms = self.stat_due_ms.min(now_ms + STAT_SCARCE_MS);
     }
 
@@ -138,8 +141,8 @@ impl Drives {
 
     /// True if garbage collection of every partition can have another pack, and one after that.
     pub fn can_spare(&self, parity: u8) -> bool {
-        let free = |drive: &&DriveId| self.stats.get(drive).is_none_or(|stat| stat.free > self.partitions);
-        self.usable.iter().filter(free).count() > usize::from(parity)
+        let enough = |drive| self.stats.get(drive).is_none_or(|stat: &DriveStat| stat.free > self.partitions);
+        self.usable.iter().filter(|drive| !self.full.contains(drive) && enough(drive)).count() > usize::from(parity)
     }
 
     /// True if it has no slots left but those that are kept from `class`.
@@ -149,7 +152,7 @@ impl Drives {
             // Each partition may have a pack of it under way; of very small drives no more than a third.
             _ => (slots * GC_SLOTS_PERCENT / 100).max((self.partitions + 1).min(slots / 3)).max(1),
         };
-        self.stats.get(&drive).is_some_and(|stat| stat.free <= kept(stat.slots))
+        self.full.contains(&drive) || self.stats.get(&drive).is_some_and(|stat| stat.free <= kept(stat.slots))
     }
 
     /// Distinct drives for pack number `seq` of at most `data` + `parity` shards and how many of them hold data;
@@ -263,5 +266,17 @@ mod tests {
         assert_eq!(data, 3);
         assert!(!on.contains(&DriveId(3)) && !on.contains(&DriveId(4)));
         assert_eq!(seven.choose((5, USER), 4, 2, SUSPECT_MS).map(|(data, _)| data), Some(4));
+    }
+
+    #[test]
+    fn a_drive_that_was_full_counts_as_full_until_it_says_what_is_free() {
+        let (mut three, stat) = (drives(3), DriveStat { slots: 64, free: 60, ..DriveStat::default() });
+        three.learned(DriveId(1), stat);
+        three.was_full(DriveId(1), 0);
+        // The pack that it had no slot for is dropped: that frees none.
+        three.took(DriveId(1), -1);
+        assert_eq!(three.choose((1, USER), 4, 2, 0), None);
+        three.learned(DriveId(1), stat);
+        assert_eq!(three.choose((1, USER), 4, 2, 0).map(|(data, _)| data), Some(1));
     }
 }
