@@ -219,7 +219,7 @@ impl Wait {
         // All looked at from one begin: what several wait for does not add up.
         let mut look = begin;
         loop {
-            look += BLOCKED_MAX;
+            look = (look + BLOCKED_MAX).max(Instant::now());
             // A mount that goes away has no caches.
             if timeout_at(look.min(begin + self.most), &mut self.heard).await.is_ok() {
                 return;

@@ -39,7 +39,7 @@ impl Kept {
         self.locks.retain(|key, _| !gone(key));
     }
 
-    /// True for operations that [`Self::count`] counts.
+    /// True for operations that leave something kept: those and no others are counted.
     pub(super) fn is_about(op: &Op) -> bool {
         matches!(
             op,
@@ -54,6 +54,9 @@ impl Kept {
     /// An operation was answered.
     pub(super) fn count(&mut self, fs: FsId, op: &Op, result: &Result<Reply>) {
         let Ok(reply) = result else { return };
+        if !Self::is_about(op) {
+            return;
+        }
         match (op, reply) {
             (Op::Open { ino, .. }, _) => *self.opens.entry((fs, *ino)).or_default() += 1,
             (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {

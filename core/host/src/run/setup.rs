@@ -76,7 +76,7 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running host.
 pub struct Host {
-    switch: Arc<Switch>,
+    pub(super) switch: Arc<Switch>,
     partitions: u16,
     host: HostId,
     kv: Arc<dyn Kv>,
