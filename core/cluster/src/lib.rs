@@ -4,8 +4,8 @@
 //! groups, counters), the seam to the place that keeps them, and the decisions that follow from them alone:
 //! setting a cluster up or continuing it, its state in one word, its net capacity.
 //!
-//! Door: [`Coordinator`] and its one-machine form [`Embedded`]; [`facts`], and [`records`] for reading and
-//! swapping them; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
+//! Door: [`Coordinator`] with its forms [`Embedded`] (one machine) and [`Etcd`] (many); [`facts`], and [`records`] for
+//! reading and swapping them; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
 //! decisions; [`view`] for what an administrator sees.
 //!
 //! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
@@ -23,6 +23,7 @@ pub mod coordinator;
 #[path = "../../base/tests/layout/mod.rs"]
 mod drawn;
 pub mod embedded;
+pub mod etcd;
 pub mod facts;
 pub mod filesystems;
 pub mod groups;
@@ -35,3 +36,4 @@ pub mod view;
 
 pub use coordinator::Coordinator;
 pub use embedded::Embedded;
+pub use etcd::Etcd;
