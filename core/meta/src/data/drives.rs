@@ -113,6 +113,11 @@ impl Drives {
         self.stat_due_ms = self.stat_due_ms.min(now_ms + STAT_SCARCE_MS);
     }
 
+    /// True if every drive said how much is free.
+    pub fn are_known(&self) -> bool {
+        self.usable.iter().all(|drive| self.stats.contains_key(drive))
+    }
+
     /// A slot of it was taken or given back, as far as this partition did it.
     pub fn took(&mut self, drive: DriveId, slots: i32) {
         if let Some(stat) = self.stats.get_mut(&drive) {
@@ -170,8 +175,13 @@ impl Drives {
         parity: u8,
         now_ms: u64,
     ) -> Option<(u8, Vec<DriveId>)> {
+        // Before a drive said how much is free, its last slots might go to others than garbage collection: after each of
+        // many restarts a few, until it has none.
+        let known = |drive: &DriveId| class == PackClass::Gc || self.stats.contains_key(drive);
         let able = |drive: &DriveId| {
-            !self.is_full(*drive, class) && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
+            known(drive)
+                && !self.is_full(*drive, class)
+                && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
         };
         let mut drives: Vec<DriveId> = self.usable.iter().copied().filter(able).collect();
         let count = drives.len();
@@ -214,7 +224,7 @@ mod tests {
     const USER: PackClass = PackClass::User;
 
     fn drives(count: u32) -> Drives {
-        Drives::new(&Config {
+        let mut drives = Drives::new(&Config {
             partition: PartitionId(0),
             partitions: 1,
             term: Term(1),
@@ -224,7 +234,10 @@ mod tests {
             shard_bytes: 1 << 20,
             drives: (0..count).map(DriveId).collect(),
             capacity_bytes: 1 << 30,
-        })
+        });
+        let stat = DriveStat { slots: 64, free: 64, ..DriveStat::default() };
+        (0..count).for_each(|drive| drives.learned(DriveId(drive), stat));
+        drives
     }
 
     #[test]
@@ -266,6 +279,15 @@ mod tests {
         assert_eq!(data, 3);
         assert!(!on.contains(&DriveId(3)) && !on.contains(&DriveId(4)));
         assert_eq!(seven.choose((5, USER), 4, 2, SUSPECT_MS).map(|(data, _)| data), Some(4));
+    }
+
+    #[test]
+    fn only_garbage_collection_takes_slots_of_a_drive_that_did_not_say_how_many_are_free() {
+        let mut three = drives(3);
+        three.stats.remove(&DriveId(1));
+        assert!(!three.are_known());
+        assert_eq!(three.choose((1, USER), 4, 2, 0), None);
+        assert_eq!(three.choose((1, PackClass::Gc), 4, 2, 0).map(|(data, _)| data), Some(1));
     }
 
     #[test]

@@ -68,13 +68,13 @@ fn calm_runs_reach_the_end_without_any_failure() {
     run_all(3..53, Wish { chaos: false, ..Wish::default() });
 }
 
-/// Each broken rule must be noticed within a few hundred runs, or the checks check nothing.
+/// Each broken rule must be noticed within two thousand short runs, or the checks check nothing.
 #[test]
 fn every_broken_rule_is_noticed() {
     let rules = [Mutation::StampAtCommit, Mutation::NoCheck, Mutation::LendAgain, Mutation::NoHint, Mutation::AnyGrant];
     for rule in rules {
         let wish = Wish { broken: Some(rule), ..Wish::default() };
-        let noticed = (40_000..40_400).any(|seed| {
+        let noticed = (40_000..42_000).any(|seed| {
             let outcome = std::panic::catch_unwind(|| run(seed, wish));
             !matches!(outcome, Ok(Ok(_)))
         });
