@@ -35,6 +35,10 @@ const THREADS_END: Duration = Duration::from_secs(5);
 /// How long written-back pages may be on their way, and how long none must come for them to be all.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(2);
 const WRITE_BACK_REST: Duration = Duration::from_millis(50);
+/// How long an unmount waits for those who still use it, and how often it looks. A program that ends is gone a little
+/// later; one that starts has the open files of its parent until its own code is read.
+const BUSY_MAX: Duration = Duration::from_secs(1);
+const BUSY_REST: Duration = Duration::from_millis(10);
 
 /// All mounts of one file system in this process. What one changes, the others see at once.
 pub struct Mounts {
@@ -138,13 +142,13 @@ impl Mount {
     }
 
     /// Unmounts; blocks until the kernel has let go, so do not call it on a thread of the runtime. Errors:
-    /// `Refused` while programs use it, with their names; it then stays as it is.
+    /// `Refused` while programs use it for longer than [`BUSY_MAX`], with their names; it then stays as it is.
     pub fn unmount(&self) -> Result<()> {
         if !self.is_mounted() {
             return Ok(());
         }
         self.check_on_top()?;
-        match rustix::mount::unmount(&self.point, UnmountFlags::empty()) {
+        match unmount_idle(&self.point) {
             Ok(()) => {
                 self.gone.store(true, Ordering::Release);
                 self.wait_for_threads();
@@ -267,21 +271,33 @@ fn check_point(point: &Path, over_content: bool) -> Result<PathBuf> {
     Ok(point)
 }
 
+/// Unmounts `point` once nobody uses it; gives up after [`BUSY_MAX`].
+#[allow(clippy::disallowed_methods)] // It blocks its caller, which asked for that, and no thread of the runtime.
+fn unmount_idle(point: &Path) -> rustix::io::Result<()> {
+    let until = Instant::now() + BUSY_MAX;
+    loop {
+        match rustix::mount::unmount(point, UnmountFlags::empty()) {
+            Err(Errno::BUSY) if Instant::now() < until => std::thread::sleep(BUSY_REST),
+            result => return result,
+        }
+    }
+}
+
 fn busy(point: &Path) -> Error {
     let who = holders::describe(point);
     let who = if who.is_empty() { "a process that cannot be seen from here".to_owned() } else { who };
     Error::new(ErrorKind::Refused, format!("{} is in use by {who}; end that and try again", point.display()))
 }
 
-/// Unmounts `point`, which another process of Braid serves. Errors: `Refused` while programs use it, with their names,
-/// and if it is no mount of Braid.
+/// Unmounts `point`, which another process of Braid serves. Errors: `Refused` while programs use it for longer than
+/// [`BUSY_MAX`], with their names, and if it is no mount of Braid.
 pub fn unmount(point: &Path) -> Result<()> {
     let refused = |text: String| Error::new(ErrorKind::Refused, format!("cannot unmount {}: {text}", point.display()));
     match holders::mount_on(point) {
         Some(line) if line.fstype == FSTYPE => {}
         _ => return Err(refused("it is no mount of Braid".to_owned())),
     }
-    match rustix::mount::unmount(point, UnmountFlags::empty()) {
+    match unmount_idle(point) {
         Ok(()) | Err(Errno::INVAL) => Ok(()),
         Err(Errno::BUSY) => Err(busy(point)),
         Err(error) => Err(refused(format!("{error}; are you root?"))),

@@ -271,6 +271,27 @@ fn what_is_in_the_way_is_named() {
 }
 
 #[test]
+fn who_lets_go_soon_is_waited_for() {
+    let Some(mut stand) = Stand::new("soon") else { return };
+    let held = File::create(stand.mount("m").join("held")).expect("create");
+    let mut child = Command::new("/bin/sleep").arg("0.2").stdin(held).spawn().expect("it starts");
+    stand.held.pop().expect("the mount").unmount().expect("free in a moment");
+    assert!(child.wait().expect("wait").success());
+    // Until its own code is read, a program that starts has what is open here.
+    std::thread::scope(|scope| {
+        let starts = scope.spawn(|| {
+            for _ in 0..200 {
+                Command::new("/bin/true").status().expect("it starts");
+            }
+        });
+        while !starts.is_finished() {
+            fs::write(stand.mount("m").join("f"), b"x").expect("write");
+            stand.held.pop().expect("the mount").unmount().expect("free in a moment");
+        }
+    });
+}
+
+#[test]
 fn a_running_program_cannot_be_cut() {
     let Some(mut stand) = Stand::new("running") else { return };
     let path = stand.mount("m").join("sleep");
