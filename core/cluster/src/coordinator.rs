@@ -221,6 +221,17 @@ pub(crate) fn contended(key: &str) -> Error {
     Error::new(ErrorKind::Busy, format!("{key} changed under each of {CAS_ATTEMPTS_MAX} attempts: try again"))
 }
 
+/// The error of a session that is no more.
+pub(crate) fn ended(session: SessionId) -> Error {
+    Error::new(ErrorKind::Stale, format!("session {} has ended and its keys are gone: open a new one", session.0))
+}
+
+/// The error of a watch from `from` when history up to `dropped` is gone.
+pub(crate) fn forgotten(dropped: Revision, from: Revision) -> Error {
+    let message = format!("history up to {dropped} was dropped, {from} asked: list, then watch from there");
+    Error::new(ErrorKind::Stale, message)
+}
+
 fn parse_counter(item: &Item) -> Result<u64> {
     let text = std::str::from_utf8(&item.value).ok().and_then(|text| text.parse().ok());
     text.ok_or_else(|| {
@@ -228,6 +239,6 @@ fn parse_counter(item: &Item) -> Result<u64> {
     })
 }
 
-fn invalid(message: String) -> Error {
+pub(crate) fn invalid(message: String) -> Error {
     Error::new(ErrorKind::Invalid, message)
 }

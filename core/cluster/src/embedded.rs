@@ -18,7 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::backup;
-use crate::coordinator::{Coordinator, Item, Listing, Outcome, Put, Revision, SessionId, Txn, Watch};
+use crate::coordinator::{Coordinator, Item, Listing, Outcome, Put, Revision, SessionId, Txn, Watch, ended};
 use history::{EmbeddedWatch, History};
 use store::{Change, Store};
 
@@ -185,8 +185,4 @@ impl Txn {
     fn touches(&self, covers: fn(&str) -> bool) -> bool {
         self.puts.iter().map(|put| put.key.as_str()).chain(self.deletes.iter().map(String::as_str)).any(covers)
     }
-}
-
-fn ended(session: SessionId) -> Error {
-    Error::new(ErrorKind::Stale, format!("session {} has ended and its keys are gone: open a new one", session.0))
 }

@@ -14,7 +14,7 @@ use braid_base::{Error, ErrorKind, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::coordinator::{Coordinator, Item, Listing, Outcome, Revision, SessionId, Txn, Watch};
+use crate::coordinator::{Coordinator, Item, Listing, Outcome, Revision, SessionId, Txn, Watch, ended, invalid};
 use message::{Failure, Granted, KeepAlive, Lease, Prolonged, Ranged, Transacted, Transaction, Unused};
 use watch::EtcdWatch;
 
@@ -64,14 +64,13 @@ impl Etcd {
     /// `Invalid` if there is none, or one is something else.
     pub fn new(endpoints: &[String], root: &str) -> Result<Self> {
         if endpoints.is_empty() {
-            return Err(Error::new(ErrorKind::Invalid, "at least one address of etcd expected, found none"));
+            return Err(invalid("at least one address of etcd expected, found none".to_owned()));
         }
         let mut trimmed = Vec::with_capacity(endpoints.len());
         for endpoint in endpoints {
             let place = endpoint.strip_prefix("http://").map(|place| place.trim_end_matches('/'));
             let Some(place) = place.filter(|place| !place.is_empty() && !place.contains('/')) else {
-                let text = format!("an address of etcd like http://HOST:2379 expected, found '{endpoint}'");
-                return Err(Error::new(ErrorKind::Invalid, text));
+                return Err(invalid(format!("an address of etcd like http://HOST:2379 expected, found '{endpoint}'")));
             };
             trimmed.push(format!("http://{place}"));
         }
@@ -171,7 +170,7 @@ fn corrupt(text: String) -> Error {
 impl Coordinator for Etcd {
     fn get(&self, key: &str) -> Result<Option<Item>> {
         let shared = &self.shared;
-        let found: Ranged = shared.call("kv/range", &message::Range::of(&shared.key(key)), Repeat::Harmless)?;
+        let found: Ranged = shared.call("kv/range", &message::Range::of(shared.key(key)), Repeat::Harmless)?;
         found.kvs.into_iter().next().map(|found| shared.item(found)).transpose()
     }
 
@@ -213,8 +212,4 @@ impl Coordinator for Etcd {
             _ => Ok(()),
         }
     }
-}
-
-fn ended(session: SessionId) -> Error {
-    Error::new(ErrorKind::Stale, format!("session {} has ended and its keys are gone: open a new one", session.0))
 }

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use braid_base::{Error, ErrorKind, Result};
+use braid_base::Result;
 
 use super::Shared;
-use crate::coordinator::{Event, Revision, Watch};
+use crate::coordinator::{Event, Revision, Watch, forgotten};
 
 /// Most events kept; a watcher that lags further lists anew. 16,384 events of ~300 bytes are 5 MiB.
 const EVENTS_MAX: usize = 16_384;
@@ -45,8 +45,7 @@ impl History {
         if from > self.dropped {
             return Ok(());
         }
-        let message = format!("history up to {} was dropped, {from} asked: list, then watch from there", self.dropped);
-        Err(Error::new(ErrorKind::Stale, message))
+        Err(forgotten(self.dropped, from))
     }
 }
 

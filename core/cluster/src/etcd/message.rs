@@ -46,27 +46,15 @@ impl From<Bytes> for String {
     }
 }
 
-impl From<String> for KeyText {
-    fn from(key: String) -> Self {
-        Self(Bytes(key.into_bytes()))
-    }
-}
-
-/// A key.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct KeyText(Bytes);
-
-/// The end of the keys that begin with `prefix`.
-pub(super) fn end_of(prefix: &str) -> Bytes {
+/// The end of the keys that begin with `prefix`; of all keys it is a zero.
+fn end_of(prefix: &str) -> Bytes {
     let mut end = prefix.as_bytes().to_vec();
-    while let Some(last) = end.pop() {
-        if last < u8::MAX {
-            end.push(last + 1);
-            return Bytes(end);
-        }
+    match end.last_mut() {
+        // No byte of a text is the highest there is.
+        Some(last) => *last += 1,
+        None => end.push(0),
     }
-    // All keys.
-    Bytes(vec![0])
+    Bytes(end)
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,24 +71,21 @@ impl Header {
 
 #[derive(Serialize)]
 pub(super) struct Range {
-    key: KeyText,
+    key: Bytes,
     #[serde(skip_serializing_if = "Option::is_none")]
     range_end: Option<Bytes>,
 }
 
 impl Range {
-    pub fn of(key: &str) -> Self {
-        Self { key: key.to_owned().into(), range_end: None }
+    pub fn of(key: String) -> Self {
+        Self { key: Bytes(key.into_bytes()), range_end: None }
     }
 
     pub fn below(prefix: &str) -> Self {
-        Self { key: start_of(prefix), range_end: Some(end_of(prefix)) }
+        // No key is empty.
+        let first = if prefix.is_empty() { "\0" } else { prefix };
+        Self { range_end: Some(end_of(prefix)), ..Self::of(first.to_owned()) }
     }
-}
-
-/// The first key that begins with `prefix`; there is none without a byte.
-fn start_of(prefix: &str) -> KeyText {
-    if prefix.is_empty() { "\0".to_owned().into() } else { prefix.to_owned().into() }
 }
 
 #[derive(Debug, Deserialize)]
@@ -142,51 +127,48 @@ pub(super) struct Transaction {
 
 #[derive(Serialize)]
 struct Compare {
-    key: KeyText,
-    target: &'static str,
+    key: Bytes,
     result: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    version: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    create_revision: Option<Number>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mod_revision: Option<Number>,
+    #[serde(flatten)]
+    target: Target,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "target", rename_all = "UPPERCASE")]
+enum Target {
+    Version { version: Number },
+    Create { create_revision: Number },
+    Mod { mod_revision: Number },
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Change {
-    RequestPut { key: KeyText, value: Bytes, lease: Number },
-    RequestDeleteRange { key: KeyText },
+    RequestPut { key: Bytes, value: Bytes, lease: Number },
+    RequestDeleteRange { key: Bytes },
 }
 
 impl Transaction {
     /// `txn` with keys as `whole` makes them; `None` if it asks for a revision that no key has.
     pub fn of(txn: &Txn, whole: &dyn Fn(&str) -> String) -> Option<Self> {
+        let whole = |key: &str| Bytes(whole(key).into_bytes());
         let mut compare = Vec::with_capacity(txn.compares.len());
         for (key, check) in &txn.compares {
-            let none = Compare {
-                key: whole(key).into(),
-                target: "",
-                result: "EQUAL",
-                version: None,
-                create_revision: None,
-                mod_revision: None,
-            };
-            compare.push(match check {
-                Check::Absent => Compare { target: "VERSION", version: Some(Number(0)), ..none },
+            let target = match check {
+                Check::Absent => Target::Version { version: Number(0) },
                 // etcd holds that a key which is not there has revision 0.
                 Check::Modified(Revision(0)) | Check::Created(Revision(0)) => return None,
-                Check::Modified(at) => Compare { target: "MOD", mod_revision: Some(Number(at.0)), ..none },
-                Check::Created(at) => Compare { target: "CREATE", create_revision: Some(Number(at.0)), ..none },
-            });
+                Check::Modified(at) => Target::Mod { mod_revision: Number(at.0) },
+                Check::Created(at) => Target::Create { create_revision: Number(at.0) },
+            };
+            compare.push(Compare { key: whole(key), result: "EQUAL", target });
         }
         let puts = txn.puts.iter().map(|put| Change::RequestPut {
-            key: whole(&put.key).into(),
+            key: whole(&put.key),
             value: Bytes(put.value.clone()),
             lease: Number(put.session.map_or(0, |session| session.0)),
         });
-        let deletes = txn.deletes.iter().map(|key| Change::RequestDeleteRange { key: whole(key).into() });
+        let deletes = txn.deletes.iter().map(|key| Change::RequestDeleteRange { key: whole(key) });
         Some(Self { compare, success: puts.chain(deletes).collect() })
     }
 }
@@ -274,15 +256,14 @@ pub(super) struct BeginWatch {
 
 #[derive(Serialize)]
 struct CreateWatch {
-    key: KeyText,
-    range_end: Bytes,
+    #[serde(flatten)]
+    range: Range,
     start_revision: Number,
 }
 
 impl BeginWatch {
     pub fn below(prefix: &str, from: Revision) -> Self {
-        let (key, range_end, start_revision) = (start_of(prefix), end_of(prefix), Number(from.0));
-        Self { create_request: CreateWatch { key, range_end, start_revision } }
+        Self { create_request: CreateWatch { range: Range::below(prefix), start_revision: Number(from.0) } }
     }
 }
 

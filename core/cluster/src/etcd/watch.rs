@@ -14,7 +14,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::message::{BeginWatch, Line};
 use super::{CALL_WAIT, Shared, corrupt};
-use crate::coordinator::{Event, Revision, Watch};
+use crate::coordinator::{Event, Revision, Watch, forgotten};
 
 /// A stream that says nothing for so long is begun again: it may have ended unnoticed, or nobody listens any more.
 const QUIET: Duration = Duration::from_secs(10);
@@ -107,9 +107,7 @@ impl Stream {
                 .map_err(|error| corrupt(format!("{endpoint}: a watch that etcd would not send: {error}")))?;
             let Some(told) = line.result else { return Ok(()) };
             if told.compact_revision.0 > 0 {
-                let (from, to) = (self.from, Revision(told.compact_revision.0));
-                let text = format!("history up to {to} was dropped, {from} asked: list, then watch from there");
-                return Err(Error::new(ErrorKind::Stale, text));
+                return Err(forgotten(Revision(told.compact_revision.0), self.from));
             }
             if told.canceled {
                 return Ok(());

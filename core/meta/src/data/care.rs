@@ -318,11 +318,11 @@ fn dropped(s: &mut State, id: PackId, shard: u8) {
 /// Asks every drive for its space first, and now and then while there is anything to place; for its shards once there was:
 /// also when all is removed, a slot that nobody knows of comes back.
 fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
-    let has_room = s.data.packs.drives.have_room(PackClass::User, s.config.parity);
     let (now, packs) = (t.now.mono_ms, &mut s.data.packs);
     let idle = packs.table.is_empty() && s.data.stage.bytes() == 0;
     let usable = packs.drives.usable().to_vec();
     if now >= packs.drives.stat_due_ms && (!idle || !packs.drives.are_known()) {
+        let has_room = packs.drives.have_room(PackClass::User, s.config.parity);
         packs.drives.stat_due_ms = now + if has_room { STAT_MS } else { STAT_SCARCE_MS };
         for drive in usable.iter().copied() {
             let call = packs.drives.ask(Call::Stat { drive });
