@@ -1,6 +1,7 @@
 //! Where tasks and the world meet: tasks put messages up, the world takes them down and fills in the answers.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -29,6 +30,21 @@ pub enum Node {
     Drive(u32),
     /// The observer that checks the end of a run; nothing it sends is lost.
     Auditor,
+}
+
+/// A replica of a partition: on which host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct At {
+    /// The host.
+    pub host: u32,
+    /// The partition.
+    pub p: PartitionId,
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@h{}", self.p, self.host)
+    }
 }
 
 /// An answer to come: whoever fills it first decides it.
@@ -97,8 +113,8 @@ impl<T> Future for Slot<T> {
 /// What goes on beside a task.
 pub struct Work(pub BoxFuture<()>);
 
-impl std::fmt::Debug for Work {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("work")
     }
 }
@@ -134,7 +150,7 @@ pub enum Sent {
     /// A task of this node beside the one that asks.
     Spawn(Node, Work),
     /// A bulk move of a partition ended; the number is the life of the host that started it.
-    JobDone(PartitionId, u64, u64, Result<()>),
+    JobDone(At, u64, u64, Result<()>),
 }
 
 /// Shared by everything in one run.
@@ -225,12 +241,12 @@ impl Board {
         self.lock().quiet > 0
     }
 
-    /// A host lost power.
+    /// A host lost power, or another one serves a partition now.
     pub fn power_lost(&self) {
         self.lock().power_losses += 1;
     }
 
-    /// How often any host lost power so far: what partitions keep in memory only is gone with each.
+    /// How often that happened so far: what partitions keep in memory only is gone with each.
     pub fn power_losses(&self) -> u64 {
         self.lock().power_losses
     }

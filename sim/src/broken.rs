@@ -21,6 +21,9 @@ pub enum Broken {
     /// One of file data (uptonow, relocnocas, regrant, reusegrant, lategrantok, nogc).
     #[cfg(feature = "broken")]
     Data(braid_meta::Mutation),
+    /// One of replication (addlate, dropearly, nolease, forgetpromise, discardtail, nowait).
+    #[cfg(feature = "broken")]
+    Members(braid_replica::replica::variant::Variant),
     /// A move is reported as done before the drives acknowledged (earlyack).
     EarlyAck,
     /// A block or shard that is not there reads as zeros (lazyzero).

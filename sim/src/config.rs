@@ -1,5 +1,6 @@
 //! What one run is like, all of it drawn from the seed.
 
+use braid_base::ids::PartitionId;
 use braid_cluster::capacity::net_bytes;
 use braid_cluster::facts::Protection;
 use braid_cluster::setup::bounds::slots_min;
@@ -18,6 +19,8 @@ pub struct SimConfig {
     pub partitions: u16,
     /// Hosts; partitions and drives are dealt out to them. Each has one metadata disk and one key-value view.
     pub hosts: u32,
+    /// Replicas of each partition, on as many hosts.
+    pub members: u32,
     /// Drives.
     pub drives: u32,
     /// Data shards of a pack.
@@ -106,6 +109,8 @@ pub struct FaultPlan {
     pub view_full_every_us: u64,
     /// Mean time between jumps of a host's wall clock; 0 = none.
     pub wall_jump_every_us: u64,
+    /// Mean time between moments at which a host does not reach another one for a while; 0 = none.
+    pub cut_every_us: u64,
     /// Largest drift of a clock, parts per million.
     pub drift_ppm: u64,
 }
@@ -127,6 +132,7 @@ impl FaultPlan {
             log_full_every_us: 0,
             view_full_every_us: 0,
             wall_jump_every_us: 0,
+            cut_every_us: 0,
             drift_ppm: 0,
         }
     }
@@ -144,6 +150,7 @@ impl SimConfig {
             seed,
             partitions: 3,
             hosts: 1,
+            members: 1,
             drives: 6,
             data: 4,
             parity: 2,
@@ -210,6 +217,7 @@ impl SimConfig {
             seed,
             partitions,
             hosts,
+            members: 1,
             drives: 6,
             data: 4,
             parity: 2,
@@ -231,6 +239,34 @@ impl SimConfig {
             net: net(rng),
             faults: faults(seed, rng),
         }
+    }
+
+    /// The same with three or more hosts, on three of which each partition has a replica.
+    pub fn replicated(seed: u64) -> Self {
+        let config = Self::from_seed(seed);
+        let rng = &mut Rng::new(seed ^ 0x3E91);
+        let faults = &config.faults;
+        // A fail-over takes seconds: more of them would leave no time for anything else.
+        let crash_every_us = faults.crash_every_us.max(*pick(rng, &[2_000_000, 10_000_000]));
+        let cut_every_us = *pick(rng, &[0, 3_000_000, 10_000_000]);
+        let faults = FaultPlan { crash_every_us, cut_every_us, ..config.faults.clone() };
+        Self { hosts: *pick(rng, &[3, 6]), members: 3, faults, ..config }
+    }
+
+    /// The same; hosts are often cut off from each other, but not from clients, who have no leases.
+    pub fn isolated(seed: u64) -> Self {
+        let config = Self::replicated(seed);
+        let crash_every_us = *pick(&mut Rng::new(seed ^ 0x1501), &[0, 1_000_000, 5_000_000]);
+        let faults =
+            FaultPlan { crash_every_us, cut_every_us: 1_500_000, down_max_us: 50_000, ..config.faults.clone() };
+        let net = Net { lost: 0, late: 0, ..config.net };
+        Self { clients: 4, hands: 1, leases: false, behind_bytes: 0, net, faults, ..config }
+    }
+
+    /// The hosts on which partition `p` has a replica.
+    pub fn hosts_of(&self, p: PartitionId) -> impl Iterator<Item = u32> + use<> {
+        let hosts = self.hosts;
+        (0..self.members).map(move |at| (u32::from(p.0) + at) % hosts)
     }
 
     /// True if the cluster may run full.
@@ -284,6 +320,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
         log_errors: *pick(rng, &[0, 0, 20]),
         log_full_every_us: *pick(rng, &[0, 0, 20_000_000]),
         wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
+        cut_every_us: 0,
         drift_ppm: 50_000,
         view_full_every_us: *pick(rng, &[0, 0, 10_000_000]),
     }

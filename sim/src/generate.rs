@@ -108,7 +108,7 @@ impl Scene<'_> {
         let ino = self.file(rng);
         let size = self.size(ino);
         let off = if rng.chance(1, 2) { 0 } else { rng.below(size.min(4 << 20) + 1) };
-        let len = if rng.chance(1, 2) { size.min(4 << 20) + 1 } else { rng.below(64 << 10) };
+        let len = if rng.chance(1, 2) { size.min(4 << 20) + 1 } else { rng.below(64 << 10).max(1) };
         Action::Read { ino, off, len }
     }
 

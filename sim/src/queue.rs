@@ -8,18 +8,21 @@ use braid_base::msg::fs::Request;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 
-use crate::board::{Node, Slot};
+use braid_replica::config::Config as Members;
+use braid_replica::replica::event::Msg;
+
+use crate::board::{At, Node, Slot};
 
 /// One thing that happens. A `life` names the run of a host that it belongs to: it is void in another one.
 pub enum Event {
     /// A request arrives at a partition.
-    Request { to: PartitionId, term: Term, from: Node, request: Box<Request>, slot: Slot<Answer> },
+    Request { to: At, term: Term, from: Node, request: Box<Request>, slot: Slot<Answer> },
     /// An answer of a partition arrives.
-    Answer { from: PartitionId, learn: Option<(Node, Term)>, slot: Slot<Answer>, answer: Answer },
+    Answer { from: At, learn: Option<(Node, Term)>, slot: Slot<Answer>, answer: Answer },
     /// What a partition pushes arrives at a client.
     Push(Push),
     /// A message of one partition arrives at another.
-    Peer { from: PartitionId, to: PartitionId, message: Box<PeerMsg> },
+    Peer { from: PartitionId, to: At, message: Box<PeerMsg> },
     /// A request arrives at a drive.
     Drive { to: DriveId, op: DriveOp, back: Back },
     /// An answer of a drive arrives.
@@ -27,9 +30,9 @@ pub enum Event {
     /// A sleeper wakes.
     Wake(Slot<()>),
     /// A partition has taken all events at hand.
-    BatchEnd { p: PartitionId, life: u64 },
+    BatchEnd { at: At, life: u64 },
     /// Time passes for a partition.
-    Tick { p: PartitionId, life: u64 },
+    Tick { at: At, life: u64 },
     /// A metadata disk ends some of its work.
     HostDisk { host: u32, life: u64 },
     /// A drive's medium ends some of its work.
@@ -39,7 +42,7 @@ pub enum Event {
     /// A key-value view is flushed.
     Flush { host: u32, life: u64 },
     /// The flush is known to the partitions: what each had applied when it began.
-    Flushed { life: u64, applied: Vec<(PartitionId, Index)> },
+    Flushed { host: u32, life: u64, applied: Vec<(PartitionId, Index)> },
     /// Power comes back.
     Restart { host: u32 },
     /// A client process starts again.
@@ -54,6 +57,27 @@ pub enum Event {
     ViewRoom { host: u32 },
     /// Something goes wrong.
     Trouble(Trouble),
+    /// A message of one replica of a partition arrives at another.
+    Replica { to: At, message: Box<Msg> },
+    /// A replica reads its log.
+    ReadLog { at: At, life: u64 },
+    /// A question arrives at the coordinator.
+    Register { at: At, life: u64, what: Register },
+    /// The coordinator's answer arrives: to a change (`cas`) or to a question.
+    Registered { at: At, life: u64, cas: bool, found: Members },
+    /// The controller looks after the members of all partitions.
+    Control,
+    /// Hosts reach each other again.
+    Mended { cut: Vec<(u32, u32)> },
+}
+
+/// What the coordinator is asked for.
+#[derive(Clone, Debug)]
+pub enum Register {
+    /// What it holds.
+    Read,
+    /// To replace what it holds.
+    Cas { expect: Members, new: Members },
 }
 
 /// What goes wrong at random moments.
@@ -73,6 +97,8 @@ pub enum Trouble {
     ViewFull,
     /// A wall clock jumps.
     WallJump,
+    /// A host does not reach another one for a while.
+    Cut,
 }
 
 /// Where a drive's answer goes.
@@ -81,7 +107,7 @@ pub enum Back {
     /// To a task.
     Task(Slot<DriveResult>),
     /// To a partition, with its number.
-    Seat(PartitionId, u64),
+    Seat(At, u64),
 }
 
 /// Events by time, and by age where the time is the same.

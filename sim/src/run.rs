@@ -63,7 +63,8 @@ impl fmt::Display for Failure {
         writeln!(f, "{}", self.schedule)?;
         writeln!(f, "{:?}", self.config)?;
         writeln!(f, "seed {}: {}", self.config.seed, self.what)?;
-        write!(f, "again: BRAID_SEED={} cargo test -p braid-sim --release one_seed -- --nocapture", self.config.seed)
+        writeln!(f, "again (with BRAID_WORLD, if it was no plain one):")?;
+        write!(f, "BRAID_SEED={} cargo test -p braid-sim --release one_seed -- --nocapture", self.config.seed)
     }
 }
 

@@ -7,7 +7,9 @@
 mod drive;
 mod faults;
 mod host;
+mod log;
 mod net;
+mod replicas;
 mod rest;
 mod setup;
 mod store;
@@ -15,6 +17,7 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use braid_base::ErrorKind;
 use braid_base::ids::{ClientId, DriveId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
 
@@ -48,6 +51,8 @@ pub struct Counts {
     pub log_reads: u64,
     /// Bulk moves.
     pub moves: u64,
+    /// Messages between replicas of a partition.
+    pub replica: u64,
 }
 
 /// Everything there is.
@@ -68,10 +73,16 @@ pub struct World {
     pub(crate) drives: Vec<DriveNode>,
     /// The coordinator: the record of each partition.
     pub(crate) registers: BTreeMap<PartitionId, braid_replica::config::Config>,
-    /// The host of each partition.
+    /// The host that served each partition last.
     pub(crate) homes: BTreeMap<PartitionId, u32>,
     /// The term in which each node knows each partition to be served: it learns it from answers.
     pub(crate) terms: BTreeMap<(Node, PartitionId), Term>,
+    /// Where each node asks for each partition.
+    pub(crate) routes: BTreeMap<(Node, PartitionId), u32>,
+    /// Who served in each term.
+    pub(crate) served: BTreeMap<(PartitionId, Term), u32>,
+    /// Hosts that do not reach others.
+    pub(crate) cuts: BTreeSet<(u32, u32)>,
     /// The drives that partitions are told to use.
     pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
@@ -155,7 +166,7 @@ impl World {
             Sent::Drive(from, to, op, slot) => self.send_drive(from, to, op, crate::queue::Back::Task(slot)),
             Sent::Spawn(node, work) => self.exec.spawn(node, work.0),
             Sent::Sleep(until, slot) => self.queue.put(until, Event::Wake(slot)),
-            Sent::JobDone(p, life, id, result) => self.job_done(p, life, id, result),
+            Sent::JobDone(at, life, id, result) => self.job_done(at, life, id, result),
         }
     }
 
@@ -164,12 +175,15 @@ impl World {
             Event::Request { to, term, from, request, slot } => self.request(to, term, from, *request, slot),
             Event::Answer { from, learn, slot, answer } => {
                 if let Some((node, term)) = learn {
-                    let known = self.terms.entry((node, from)).or_default();
+                    if answer.result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Moved) {
+                        self.reroute(node, from.p);
+                    }
+                    let known = self.terms.entry((node, from.p)).or_default();
                     *known = term.max(*known);
                 }
                 slot.fill(answer);
                 self.settle();
-                self.pass(Point::ReplyReceived, self.homes[&from]);
+                self.pass(Point::ReplyReceived, from.host);
             }
             Event::Push(push) => {
                 if let Some((_, sink)) = self.board.listener(push.to) {
@@ -180,13 +194,13 @@ impl World {
             Event::Drive { to, op, back } => self.drive_op(to, op, back),
             Event::DriveAnswer { back, result } => self.drive_answer(back, result),
             Event::Wake(slot) => slot.fill(()),
-            Event::BatchEnd { p, life } => self.batch_end(p, life),
-            Event::Tick { p, life } => self.tick(p, life),
+            Event::BatchEnd { at, life } => self.batch_end(at, life),
+            Event::Tick { at, life } => self.tick(at, life),
             Event::HostDisk { host, life } => self.host_disk(host, life),
             Event::DriveDisk { drive, life } => self.drive_disk(drive, life),
             Event::DriveTick { drive, life } => self.drive_tick(drive, life),
             Event::Flush { host, life } => self.flush(host, life),
-            Event::Flushed { life, applied } => self.flushed(life, &applied),
+            Event::Flushed { host, life, applied } => self.flushed(host, life, &applied),
             Event::Restart { host } => self.restart(host),
             Event::Revive { client } => {
                 self.dying.retain(|dying| *dying != client);
@@ -197,6 +211,12 @@ impl World {
             Event::LogRoom { host } => self.hosts[host as usize].disk.set_capacity(None),
             Event::ViewRoom { host } => self.hosts[host as usize].kv.set_full(false),
             Event::Trouble(trouble) => self.trouble(trouble),
+            Event::Replica { to, message } => self.replica(to, *message),
+            Event::ReadLog { at, life } => self.read_log(at, life),
+            Event::Register { at, life, what } => self.register(at, life, what),
+            Event::Registered { at, life, cas, found } => self.registered(at, life, cas, found),
+            Event::Control => self.control(),
+            Event::Mended { cut } => self.mended(&cut),
         }
     }
 

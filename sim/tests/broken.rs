@@ -20,6 +20,7 @@
 //! | leases.py | staleterm, stalesession, recallcross | `CoreMutation` of the same name | leases |
 
 use braid_meta::{LeaseMutation, Mutation, Variant};
+use braid_replica::replica::variant::Variant as Members;
 use braid_sim::broken::Broken;
 use braid_sim::config::SimConfig;
 use braid_sim::run::run;
@@ -34,8 +35,17 @@ fn caught(broken: Broken, near: u64) {
 
 /// The same in worlds in which the rule matters often: any seed's, but for what `tune` changes.
 fn caught_in(broken: Broken, near: u64, tune: impl Fn(&mut SimConfig)) {
+    caught_among(SimConfig::from_seed, broken, near, tune);
+}
+
+/// The same in worlds in which partitions have three replicas.
+fn caught_with_members(variant: Members, near: u64, tune: impl Fn(&mut SimConfig)) {
+    caught_among(SimConfig::replicated, Broken::Members(variant), near, tune);
+}
+
+fn caught_among(world: fn(u64) -> SimConfig, broken: Broken, near: u64, tune: impl Fn(&mut SimConfig)) {
     for seed in near..near + SEEDS {
-        let mut config = SimConfig { broken: Some(broken), ..SimConfig::from_seed(seed) };
+        let mut config = SimConfig { broken: Some(broken), ..world(seed) };
         tune(&mut config);
         if let Err(failure) = run(config) {
             println!("{broken:?}: seed {seed}: {}", failure.what.chars().take(300).collect::<String>());
@@ -47,12 +57,12 @@ fn caught_in(broken: Broken, near: u64, tune: impl Fn(&mut SimConfig)) {
 
 #[test]
 fn names_abort_without_a_log_entry() {
-    caught(Broken::Names(Variant::NoAbortLog), 0);
+    caught(Broken::Names(Variant::NoAbortLog), 56);
 }
 
 #[test]
 fn names_promised_names_are_shown() {
-    caught(Broken::Names(Variant::NoLock), 0);
+    caught(Broken::Names(Variant::NoLock), 170);
 }
 
 #[test]
@@ -62,7 +72,7 @@ fn names_promises_end_by_time() {
 
 #[test]
 fn names_refusals_are_forgotten() {
-    caught(Broken::Names(Variant::Forgetful), 700);
+    caught(Broken::Names(Variant::Forgetful), 840);
 }
 
 #[test]
@@ -71,6 +81,38 @@ fn late_doubles_of_an_earlier_term_are_taken() {
         (config.net.late, config.net.late_us, config.net.doubled) = (1_000, 3_000_000, 1_500);
         (config.faults.crash_every_us, config.faults.down_max_us) = (1_000_000, 50_000);
     });
+}
+
+#[test]
+fn members_count_before_they_hold_the_log() {
+    caught_with_members(Members::AddLate, 0, |_| {});
+}
+
+#[test]
+fn members_that_are_silent_do_not_count() {
+    caught_with_members(Members::DropEarly, 0, |_| {});
+}
+
+#[test]
+fn members_are_read_without_promises() {
+    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 224, |_| {});
+}
+
+#[test]
+fn members_forget_their_promise_with_a_restart() {
+    caught_among(SimConfig::isolated, Broken::Members(Members::ForgetPromise), 0, |config| {
+        (config.faults.crash_every_us, config.faults.down_max_us) = (700_000, 50_000);
+    });
+}
+
+#[test]
+fn members_that_are_chosen_drop_what_they_do_not_know_to_be_committed() {
+    caught_with_members(Members::DiscardTail, 0, |_| {});
+}
+
+#[test]
+fn members_campaign_while_they_have_given_their_word() {
+    caught_with_members(Members::NoWait, 0, |_| {});
 }
 
 #[test]
@@ -140,7 +182,7 @@ fn segments_go_before_the_view_is_durable() {
 
 #[test]
 fn what_a_killed_process_left_in_a_cache_is_not_made_durable() {
-    caught_in(Broken::Unsettled, 0, |config| {
+    caught_in(Broken::Unsettled, 70, |config| {
         (config.faults.crash_every_us, config.faults.down_max_us) = (120_000, 20_000);
         config.faults.at_points.clear();
     });

@@ -71,6 +71,7 @@ fn difference(after: Counts, before: Counts) -> Counts {
         log_writes: after.log_writes - before.log_writes,
         log_reads: after.log_reads - before.log_reads,
         moves: after.moves - before.moves,
+        replica: after.replica - before.replica,
     }
 }
 

@@ -15,9 +15,16 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The run of `seed`; with BRAID_LIKE its chances, under the conditions of that other seed.
-fn config(seed: u64) -> SimConfig {
-    SimConfig { seed, ..SimConfig::from_seed(number("BRAID_LIKE").unwrap_or(seed)) }
+/// What the run of a seed is like.
+type World = fn(u64) -> SimConfig;
+
+/// The worlds to run in, by the name that BRAID_WORLD gives them.
+const WORLDS: [(&str, World); 3] =
+    [("plain", SimConfig::from_seed), ("replicated", SimConfig::replicated), ("isolated", SimConfig::isolated)];
+
+/// The run of `seed` in `world`; with BRAID_LIKE its chances, under the conditions of that other seed.
+fn config(world: World, seed: u64) -> SimConfig {
+    SimConfig { seed, ..world(number("BRAID_LIKE").unwrap_or(seed)) }
 }
 
 /// Runs one seed, or prints its schedule and fails.
@@ -38,12 +45,22 @@ fn nothing_goes_wrong_when_nothing_goes_wrong() {
 }
 
 #[test]
+fn three_members_agree_when_nothing_goes_wrong() {
+    for seed in 0..4 {
+        let report = must_hold(SimConfig { hosts: 3, members: 3, ..SimConfig::calm(seed) });
+        assert!(report.destaged && report.counts.moves > 0 && report.counts.replica > 0, "{report:?}");
+    }
+}
+
+#[test]
 fn one_seed() {
     let board = Board::default();
     if let Some(lines) = number("BRAID_LINES") {
         board.keep_lines(lines as usize);
     }
-    let config = config(number("BRAID_SEED").unwrap_or(1));
+    let name = std::env::var("BRAID_WORLD").unwrap_or("plain".to_owned());
+    let (_, world) = WORLDS.into_iter().find(|(known, _)| *known == name).expect("BRAID_WORLD names a world");
+    let config = config(world, number("BRAID_SEED").unwrap_or(1));
     let schedule = board.clone();
     let report = run_on(board, config).unwrap_or_else(|failure| panic!("{failure}"));
     if number("BRAID_LINES").is_some() {
@@ -84,7 +101,27 @@ fn a_lock_whose_answer_is_older_than_what_was_asserted() {
 
 #[test]
 fn many_seeds_and_every_crash_point() {
-    let (first, count) = (number("BRAID_FIRST").unwrap_or(1000), number("BRAID_SEEDS").unwrap_or(SEEDS));
+    let total = many(SimConfig::from_seed, SEEDS);
+    let missed = total.missed();
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS) && number("BRAID_LIKE").is_none();
+    assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
+    let undone = total.undone();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
+}
+
+#[test]
+fn many_seeds_with_three_members() {
+    many(SimConfig::replicated, SEEDS);
+}
+
+#[test]
+fn many_seeds_with_members_that_are_cut_off() {
+    many(SimConfig::isolated, SEEDS / 2);
+}
+
+/// Runs `count` seeds of a world (BRAID_SEEDS: so many), from BRAID_FIRST on.
+fn many(world: World, count: u64) -> Coverage {
+    let (first, count) = (number("BRAID_FIRST").unwrap_or(1000), number("BRAID_SEEDS").unwrap_or(count));
     let (next, total) = (AtomicU64::new(first), Mutex::new(Coverage::default()));
     let failures = Mutex::new(Vec::new());
     let worker = || loop {
@@ -92,7 +129,7 @@ fn many_seeds_and_every_crash_point() {
         if seed >= first + count {
             return;
         }
-        match run(config(seed)) {
+        match run(config(world, seed)) {
             Ok(report) => total.lock().unwrap_or_else(PoisonError::into_inner).add(&report.coverage),
             Err(failure) => failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure),
         }
@@ -112,9 +149,5 @@ fn many_seeds_and_every_crash_point() {
     }
     let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
     println!("{count} seeds\n{}", total.table());
-    let missed = total.missed();
-    let broad = count >= SEEDS && number("BRAID_LIKE").is_none();
-    assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
-    let undone = total.undone();
-    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
+    total
 }

@@ -111,6 +111,11 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     vec![u8::MAX; prefix.len() + 1]
 }
 
+/// What all keys of a partition begin with.
+pub fn partition(p: PartitionId) -> Vec<u8> {
+    p.0.to_be_bytes().to_vec()
+}
+
 /// A partition-wide value.
 pub fn meta(p: PartitionId, name: &str) -> Vec<u8> {
     Key::new(p, Table::Meta).raw(name.as_bytes()).done()

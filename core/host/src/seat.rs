@@ -1,34 +1,41 @@
-//! One partition at work: the partition core, its replica and its log as one pure state machine.
+//! One replica of a partition at work: its log, its view, and, while it is the primary, the partition itself, as one
+//! pure state machine.
 //!
-//! 1. A request is evaluated by the partition; its entry goes to the replica, which appends it to the log.
+//! 1. A request is evaluated by the partition; its entry goes to the replica, which sends it to its peers and appends it
+//!    to the log.
 //! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit). While nobody waits for the log
 //!    it lets entries gather for [`LINGER_MS`]: a write of each would cost more than all else that is done for it.
-//! 3. [`SeatEvent::LogWritten`] makes them durable, so committed; their batches go to the key-value view.
-//! 4. The partition hears of the commit and releases the replies.
+//! 3. [`SeatEvent::LogWritten`] makes them durable here; once they are so on all members they are committed, and their
+//!    batches go to the key-value view, on every member.
+//! 4. The partition hears of the commit and releases the replies, which leave while all members keep their promise.
+//!
+//! A seat that follows has no [`Partition`]; that is opened on the view when the replica became primary and all that is
+//! committed is applied, and forgotten when it steps down.
 
 mod elect;
+mod event;
 mod journal;
+mod members;
 mod stage;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use braid_base::ids::{DriveId, Guid, Index, PartitionId, Term};
-use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::ids::{DriveId, FsId, Guid, Index, PartitionId, Term};
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
-use braid_base::msg::job::MoveJob;
-use braid_base::msg::lease::{Answer, Push};
-use braid_base::msg::peer::PeerMsg;
+use braid_base::msg::lease::Answer;
 use braid_base::record::Place;
 use braid_base::{Error, ErrorKind, Result};
 use braid_meta::{Config, Effect, Event, Now, Partition, Token};
-use braid_replica::Entry;
 use braid_replica::config::{Config as Members, Member};
-use braid_replica::log::{LogIdent, LogReader, Segment};
-use braid_replica::replica::Replica;
-use braid_replica::replica::event::{Effect as ReplicaEffect, Event as ReplicaEvent};
-use braid_replica::{Applied, Batch, CachedKv, Expect, Kv};
+use braid_replica::log::meta_file::ReplicaMeta;
+use braid_replica::log::{LogIdent, LogReader};
+use braid_replica::replica::event::Event as ReplicaEvent;
+use braid_replica::replica::{Replica, Start, Timing};
+use braid_replica::{Applied, CachedKv, Entry, Expect, Kv, Retention};
 use bytes::Bytes;
 
+pub use event::{SeatEffect, SeatEvent};
 use journal::Journal;
 use stage::StageCache;
 
@@ -80,12 +87,17 @@ const LINGER_BYTES: usize = 1 << 20;
 /// finds its write under way.
 const AWAITED_MS: u64 = 100;
 
-/// One partition at work.
+/// One replica of a partition at work.
 pub struct Seat {
-    partition: Partition,
+    config: Config,
+    /// The partition, while it is served here; [`Config::term`] is that of its opening.
+    serving: Option<Partition>,
+    /// It is the primary of this term and serves as soon as the view holds all that is committed.
+    opening: Option<Term>,
     replica: Replica,
     /// The replica's clock runs ahead of the shell's by what the election waited, milliseconds.
     ahead_ms: u64,
+    meta: ReplicaMeta,
     kv: Arc<dyn Kv>,
     id: PartitionId,
     journal: Journal,
@@ -99,14 +111,17 @@ pub struct Seat {
     /// When what gathers is written.
     due_ms: Option<u64>,
     effects: Vec<Effect>,
+    /// What the partition said while not all members kept their promise.
+    unsaid: Vec<SeatEffect>,
+    /// Entries that the replica takes when more is committed.
+    backlog: VecDeque<Entry>,
+    /// Replicas that want records which only the log holds, and from where.
+    wanted: Vec<(Member, Index)>,
+    /// [`SeatEffect::ReadLog`] was said.
+    reads_log: bool,
     failed: Option<Error>,
-    full: Option<Full>,
-}
-
-/// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
-struct Full {
-    committed: Index,
-    error: Error,
+    /// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
+    full: Option<Error>,
 }
 
 /// Numbers of a seat, for status.
@@ -123,27 +138,46 @@ pub struct SeatStat {
 }
 
 impl Seat {
-    /// Recovers the log, wins the partition's next term in the coordinator, applies what the view lacks and opens
-    /// the partition. `now_ms`: as in later steps.
+    /// Recovers the log. A replica that is alone in its configuration wins the partition's next term in the coordinator,
+    /// applies what the view lacks and serves at once; one of several follows until it is chosen. Pushes what follows.
     ///
     /// Errors: `Corrupt` names the segment and the byte, or the view; `Stale` if this store is no member any more.
-    pub fn open(config: SeatConfig, kv: Arc<dyn Kv>, outside: &mut dyn Outside, now_ms: u64) -> Result<Self> {
+    pub fn open(
+        config: SeatConfig,
+        kv: Arc<dyn Kv>,
+        outside: &mut dyn Outside,
+        now: Now,
+        out: &mut Vec<SeatEffect>,
+    ) -> Result<Self> {
         let id = config.partition.partition;
         let ident = LogIdent { cluster: config.cluster, partition: id, store: config.me.store };
         let kv: Arc<dyn Kv> = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
         outside.settle()?;
-        let meta = elect::read_meta(ident, outside)?;
+        let mut meta = elect::read_meta(ident, outside)?;
         let flushed = Applied::read(kv.as_ref(), id)?;
         let expect = Expect { start: meta.log_start, applied: (flushed.term, flushed.index), clean: meta.clean };
         let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, flushed, outside)?;
-        let elected = elect::elect(meta, config.me, tail, outside, now_ms)?;
-        let applied = journal.replay(id, kv.as_ref(), flushed, elected.committed, outside)?;
-        let partition = Config { term: elected.replica.term(), ..config.partition };
-        let partition = Partition::open(partition, Arc::clone(&kv), applied.index)?;
-        Ok(Self {
-            partition,
-            replica: elected.replica,
-            ahead_ms: elected.ahead_ms,
+        let members = outside.config()?;
+        let alone = members.members.iter().all(|member| member.store == config.me.store);
+        let (mut applied, mut ahead_ms) = (flushed, 0);
+        let replica = if alone {
+            let elected = elect::elect(&mut meta, config.me, members.clone(), tail, outside, now.mono_ms)?;
+            applied = journal.replay(id, kv.as_ref(), flushed, elected.committed, outside)?;
+            ahead_ms = elected.ahead_ms;
+            elected.replica
+        } else {
+            elect::will_grow(&mut meta, outside)?;
+            let (known, timing) = (meta.config.clone(), Timing::default());
+            let start = Start { me: config.me, partition: id, term: meta.term, config: known, tail, timing };
+            Replica::new(now.mono_ms, start)
+        };
+        let mut seat = Self {
+            config: config.partition,
+            serving: None,
+            opening: alone.then_some(replica.term()),
+            replica,
+            ahead_ms,
+            meta,
             kv,
             id,
             journal,
@@ -154,9 +188,19 @@ impl Seat {
             awaited_ms: 0,
             due_ms: None,
             effects: Vec::new(),
+            unsaid: Vec::new(),
+            backlog: VecDeque::new(),
+            wanted: Vec::new(),
+            reads_log: false,
             failed: None,
             full: None,
-        })
+        };
+        if alone {
+            seat.serve(out)?;
+        } else {
+            seat.replicate(now, ReplicaEvent::ConfigSeen(members), out);
+        }
+        Ok(seat)
     }
 
     /// Takes one event; pushes what follows from it. After a batch of events call [`Seat::batch_end`].
@@ -168,17 +212,7 @@ impl Seat {
             return;
         }
         match event {
-            SeatEvent::Request(token, term, _) if term != self.term() => {
-                let message = format!("a request for term {term} of {}, which is in term {}", self.id, self.term());
-                out.push(SeatEffect::Reply(
-                    token,
-                    Answer::plain(self.term(), Err(Error::new(ErrorKind::Moved, message))),
-                ));
-            }
-            SeatEvent::Request(token, _, request) => match request.body {
-                Op::ReadStage { at, poff, len } => self.read_stage(token, at, poff, len, out),
-                _ => self.tell(now, Event::Request(token, request), out),
-            },
+            SeatEvent::Request(token, term, request) => self.request(now, token, term, request, out),
             SeatEvent::Peer(from, message) => self.tell(now, Event::Peer(from, message), out),
             SeatEvent::JobDone(id, result) => self.tell(now, Event::JobDone(id, result), out),
             SeatEvent::Drive(id, result) => self.tell(now, Event::Drive(id, result), out),
@@ -199,15 +233,38 @@ impl Seat {
                 self.flushed = self.flushed.max(upto);
                 self.trim(out);
             }
+            SeatEvent::Replica(message) => self.replicate(now, ReplicaEvent::Msg(message), out),
+            SeatEvent::CasResult(found) => self.replicate(now, ReplicaEvent::CasResult { now: found }, out),
+            SeatEvent::ConfigSeen(found) => self.replicate(now, ReplicaEvent::ConfigSeen(found), out),
             SeatEvent::Tick => {
-                if let Some(full) = self.full.take() {
-                    self.committed(now, full.committed, out);
+                if self.full.take().is_some() {
+                    self.apply(now, out);
                 }
                 self.replicate(now, ReplicaEvent::Tick, out);
                 self.tell(now, Event::Tick, out);
                 self.trim(out);
             }
         }
+        self.say(now, out);
+    }
+
+    fn request(&mut self, now: Now, token: Token, term: Term, mut request: Request, out: &mut Vec<SeatEffect>) {
+        let mut refuse = |message: String| {
+            let moved = Error::new(ErrorKind::Moved, message);
+            out.push(SeatEffect::Reply(token, Answer::plain(self.term(), Err(moved))));
+        };
+        if self.serving.is_none() {
+            return refuse(format!("{} is not served here: ask its primary", self.id));
+        }
+        if term != self.term() {
+            return refuse(format!("a request for term {term} of {}, which is in term {}", self.id, self.term()));
+        }
+        if let Op::ReadStage { at, poff, len } = request.body {
+            return self.read_stage(token, at, poff, len, out);
+        }
+        // A primary may lose its place while the client that shares its process lives on.
+        request.early &= self.is_alone();
+        self.tell(now, Event::Request(token, request), out);
     }
 
     /// Group commit: everything appended since the last write becomes one, unless one is still under way. Returns when to
@@ -225,7 +282,8 @@ impl Seat {
             self.due_ms = None;
             return;
         };
-        if self.partition.is_awaited() {
+        // A primary waits for those who follow it.
+        if self.serving.as_ref().is_none_or(Partition::is_awaited) {
             self.awaited_ms = now.mono_ms;
         }
         if bytes < LINGER_BYTES && now.mono_ms >= self.awaited_ms + AWAITED_MS {
@@ -244,15 +302,15 @@ impl Seat {
         self.journal.closed_at().filter(|_| self.failed.is_none())
     }
 
-    /// The term in which it serves: a request must name it (a double from before a restart does not, and what was
-    /// remembered of it is gone).
+    /// The term in which it serves, 0 while it does not: a request must name it (a double from before a restart does
+    /// not, and what was remembered of it is gone). Members come and go in later terms without an end of the service.
     pub fn term(&self) -> Term {
-        self.replica.term()
+        if self.serving.is_some() { self.config.term } else { Term(0) }
     }
 
     /// Why what is committed is not answered, if so: the view has no room.
     pub fn waits(&self) -> Option<&Error> {
-        self.full.as_ref().map(|full| &full.error)
+        self.full.as_ref()
     }
 
     /// The last entry in the view.
@@ -270,32 +328,75 @@ impl Seat {
         }
     }
 
-    /// The partition core, for status and settings.
-    pub fn partition(&mut self) -> &mut Partition {
-        &mut self.partition
+    /// The partition core, for status and settings, while it is served here.
+    pub fn partition(&mut self) -> Option<&mut Partition> {
+        self.serving.as_mut()
+    }
+
+    /// The drives to use from now on.
+    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
+        self.config.drives.clone_from(&usable);
+        if let Some(partition) = &mut self.serving {
+            partition.state_mut().set_drives(usable);
+        }
+    }
+
+    /// Bytes that this partition may hold from now on.
+    pub fn set_capacity(&mut self, bytes: u64) {
+        self.config.capacity_bytes = bytes;
+        if let Some(partition) = &mut self.serving {
+            partition.state_mut().set_capacity(bytes);
+        }
+    }
+
+    /// Bytes that file system `fs` may hold in this partition; `None`: no bound of its own. Holds until it steps down.
+    pub fn set_limit(&mut self, fs: FsId, bytes: Option<u64>) {
+        if let Some(partition) = &mut self.serving {
+            partition.state_mut().set_limit(fs, bytes);
+        }
+    }
+
+    /// The replica, for status.
+    pub fn replica(&self) -> &Replica {
+        &self.replica
     }
 
     fn tell(&mut self, now: Now, event: Event, out: &mut Vec<SeatEffect>) {
+        let Some(partition) = &mut self.serving else { return };
         let mut effects = std::mem::take(&mut self.effects);
-        self.partition.step(now, event, &mut effects);
+        partition.step(now, event, &mut effects);
         for effect in effects.drain(..) {
-            match effect {
+            let said = match effect {
                 Effect::Reply(token, answer) => {
                     let result = self.with_stage(answer.result);
-                    out.push(SeatEffect::Reply(token, Answer { result, ..answer }));
+                    SeatEffect::Reply(token, Answer { result, ..answer })
                 }
-                Effect::Push(push) => out.push(SeatEffect::Push(push)),
-                Effect::Propose(entry) => self.propose(now, entry, out),
-                Effect::Peer(to, message) => out.push(SeatEffect::Peer(to, message)),
-                Effect::Drive(id, drive, op) => out.push(SeatEffect::Drive(id, drive, op)),
-                Effect::Job(job) => out.push(SeatEffect::Job(job)),
-            }
+                Effect::Push(push) => SeatEffect::Push(push),
+                Effect::Propose(entry) => {
+                    self.propose(now, entry, out);
+                    continue;
+                }
+                Effect::Peer(to, message) => SeatEffect::Peer(to, message),
+                Effect::Drive(id, drive, op) => SeatEffect::Drive(id, drive, op),
+                Effect::Job(job) => SeatEffect::Job(job),
+            };
+            self.unsaid.push(said);
         }
         self.effects = effects;
+        self.say(now, out);
+    }
+
+    /// What the partition says leaves while all members keep their promise (R5): then nobody else can have served it
+    /// since it was evaluated.
+    fn say(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        if !self.unsaid.is_empty() && self.replica.may_read(now.mono_ms + self.ahead_ms) {
+            out.append(&mut self.unsaid);
+        }
     }
 
     fn propose(&mut self, now: Now, entry: braid_meta::Entry, out: &mut Vec<SeatEffect>) {
-        assert_eq!(entry.index, self.replica.next_index(), "{}: partition and replica count alike", self.id);
+        let next = self.replica.next_index().0 + self.backlog.len() as u64;
+        assert_eq!(entry.index.0, next, "{}: partition and replica count alike", self.id);
         let payload = match entry.payload.as_slice() {
             [] => Bytes::new(),
             [one] => one.clone(),
@@ -304,59 +405,12 @@ impl Seat {
         if !payload.is_empty() {
             self.stage.put(entry.index, payload.clone());
         }
-        self.replicate(now, ReplicaEvent::Propose(Entry::new(entry.ops, entry.batch, payload)), out);
-    }
-
-    fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
-        for effect in self.replica.step(now.mono_ms + self.ahead_ms, event) {
-            match effect {
-                ReplicaEffect::AppendLog { ticket, records } => self.journal.append(ticket, records),
-                ReplicaEffect::Committed { upto } => self.committed(now, upto, out),
-                ReplicaEffect::ReadConfig | ReplicaEffect::FetchLog { .. } | ReplicaEffect::Send { .. } => {
-                    // A seat alone in its configuration has nobody to tell.
-                }
-                ReplicaEffect::Quarantine { error } => self.fail(error, out),
-                ReplicaEffect::PersistMeta { .. }
-                | ReplicaEffect::TruncateLog { .. }
-                | ReplicaEffect::Cas { .. }
-                | ReplicaEffect::BecamePrimary { .. }
-                | ReplicaEffect::SteppedDown
-                | ReplicaEffect::Refused { .. } => {
-                    let lost = "another replica leads this partition now; restart this one";
-                    self.fail(Error::new(ErrorKind::Stopped, lost), out);
-                }
-            }
+        let entry = Entry::new(entry.ops, entry.batch, payload);
+        if self.backlog.is_empty() {
+            self.replicate(now, ReplicaEvent::Propose(entry), out);
+        } else {
+            self.backlog.push_back(entry);
         }
-    }
-
-    /// The batches of committed records go to the view, then the partition hears of it.
-    fn committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
-        if let Some(full) = &mut self.full {
-            full.committed = upto;
-            return;
-        }
-        let (mut batch, mut applied) = (Batch::new(), self.applied);
-        while applied.index < upto {
-            let record =
-                self.replica.record(applied.index.next()).expect("a record stays in memory until it is applied");
-            applied.hash = record.entry.batch().fold_hash(applied.hash);
-            (applied.term, applied.index) = (record.term, record.index);
-            batch.append(record.entry.batch().clone());
-        }
-        if batch.is_empty() {
-            return;
-        }
-        applied.put(self.id, &mut batch);
-        match self.kv.apply(&batch) {
-            Ok(()) => self.applied = applied,
-            Err(error) if error.kind() == ErrorKind::NoSpace => {
-                self.full = Some(Full { committed: upto, error: error.within("its view waits for room, free some") });
-                return;
-            }
-            Err(error) => return self.fail(error.within("apply committed entries to the key-value view"), out),
-        }
-        self.replicate(now, ReplicaEvent::Applied { upto }, out);
-        self.tell(now, Event::Committed(upto), out);
     }
 
     fn read_stage(&mut self, token: Token, at: Index, poff: u32, len: u32, out: &mut Vec<SeatEffect>) {
@@ -384,80 +438,21 @@ impl Seat {
     }
 
     fn trim(&mut self, out: &mut Vec<SeatEffect>) {
-        let oldest = self.partition.oldest_stage();
-        self.stage.keep_from(oldest.unwrap_or(self.partition.next_index()));
-        self.partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
-        self.journal.trim(self.flushed, oldest, out);
-        let pressure = self.journal.pressure(self.log_soft_bytes);
-        self.partition.state_mut().want_stage_below(pressure);
+        if let Some(partition) = &mut self.serving {
+            let oldest = partition.oldest_stage();
+            self.stage.keep_from(oldest.unwrap_or(partition.next_index()));
+            partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
+            // What comes after what is applied may be staged.
+            self.replica.stage_begins(oldest.unwrap_or(self.applied.index.next()));
+            let pressure = self.journal.pressure(self.log_soft_bytes);
+            partition.state_mut().want_stage_below(pressure);
+        }
+        let keep = Retention {
+            applied: self.flushed,
+            oldest_stage: Some(self.replica.stage_from()),
+            oldest_needed: self.replica.oldest_needed(),
+            exported: None,
+        };
+        self.journal.trim(&keep, out);
     }
-
-    fn fail(&mut self, error: Error, out: &mut Vec<SeatEffect>) {
-        let error = Error::new(ErrorKind::Stopped, format!("{} stopped: {error}", self.id));
-        self.failed = Some(error.clone());
-        out.push(SeatEffect::Failed(error));
-    }
-}
-
-/// What a seat hears.
-#[derive(Debug)]
-pub enum SeatEvent {
-    /// A client's request (`ReadStage` included), and the term of this seat that its sender knows.
-    Request(Token, Term, Request),
-    /// Another partition's message.
-    Peer(PartitionId, PeerMsg),
-    /// A bulk move ended.
-    JobDone(u64, Result<()>),
-    /// A drive answered.
-    Drive(u64, DriveResult),
-    /// A [`SeatEffect::LogWrite`] ended; they may end in any order.
-    LogWritten(u64, Result<()>),
-    /// A [`SeatEffect::LogRead`] ended.
-    LogRead(u64, Result<Bytes>),
-    /// The key-value view was flushed: everything this seat had applied when the flush began is durable. Carries
-    /// what [`Seat::applied`] said at that moment.
-    Flushed(braid_base::ids::Index),
-    /// About every 100 ms.
-    Tick,
-}
-
-/// What a seat says.
-#[derive(Debug)]
-pub enum SeatEffect {
-    /// Answer a request.
-    Reply(Token, Answer),
-    /// Tell a client (may be lost).
-    Push(Push),
-    /// Tell another partition.
-    Peer(PartitionId, PeerMsg),
-    /// Ask a drive; the answer comes as [`SeatEvent::Drive`].
-    Drive(u64, DriveId, DriveOp),
-    /// Carry out a bulk move (its staged bytes are read by `ReadStage` requests to this seat).
-    Job(MoveJob),
-    /// Write to a log segment, durably (creates the segment when the offset is 0).
-    LogWrite {
-        /// For [`SeatEvent::LogWritten`].
-        id: u64,
-        /// The segment.
-        segment: Segment,
-        /// Byte offset, a multiple of 4096.
-        off: u64,
-        /// The bytes, a multiple of 4096 in all.
-        data: Bytes,
-    },
-    /// Read from a log segment.
-    LogRead {
-        /// For [`SeatEvent::LogRead`].
-        id: u64,
-        /// The segment.
-        segment: Segment,
-        /// Byte offset, a multiple of 4096.
-        off: u64,
-        /// Bytes, a multiple of 4096.
-        len: usize,
-    },
-    /// The segment is not needed any more (its file may be recycled).
-    LogRemove(Segment),
-    /// The log or the view failed: the seat is poisoned and answers nothing more. Restart it from disk.
-    Failed(Error),
 }

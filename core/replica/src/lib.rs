@@ -13,8 +13,8 @@
 //! peers; 2. the writer makes one aligned write of it, the shell performs it; 3. when all members
 //! report it durable it is committed, with one member at once; 4. the shell puts the batch together
 //! with [`Applied`] into the [`Kv`]. After a restart [`recover`] shows every record to [`Tail`].
-//! A learner gets the log from its first record on, by messages; a partition whose log no longer
-//! reaches back so far needs an export of the view, which is not here yet.
+//! A learner gets what it lacks from the primary's log, by messages; if that no longer reaches back so
+//! far it needs an export of the view, which is not here yet, and stays a learner.
 //!
 //! Tests: `tests/` cuts and flips every byte of small logs and runs the engines against each other;
 //! `replica/tests` runs three replicas on real log bytes through lost, late and doubled messages,

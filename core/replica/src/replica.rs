@@ -97,6 +97,8 @@ pub struct Replica {
     tail: Tail,
     durable: Index,
     commit: Index,
+    /// What primaries said of payloads: see [`Replica::stage_begins`].
+    stage_from: Index,
     /// Appends under way: ticket and last index.
     tickets: VecDeque<(u64, Index)>,
     next_ticket: u64,
@@ -141,6 +143,7 @@ impl Replica {
             known: start.config,
             durable: start.tail.last().1,
             commit: applied,
+            stage_from: Index(0),
             tail: start.tail,
             tickets: VecDeque::new(),
             next_ticket: 1,
@@ -206,6 +209,29 @@ impl Replica {
         &self.known
     }
 
+    /// The primary's shell says that nothing committed refers to payloads of entries before `index`; never goes back.
+    pub fn stage_begins(&mut self, index: Index) {
+        self.stage_from = self.stage_from.max(index);
+    }
+
+    /// Payloads of entries before this one are not needed any more, as the primaries so far have said.
+    pub fn stage_from(&self) -> Index {
+        self.stage_from
+    }
+
+    /// First entry that a replica lacks which is about to become a member, if any.
+    pub fn oldest_needed(&self) -> Option<Index> {
+        match &self.role {
+            Role::Lead(lead) => lead.oldest_needed(),
+            _ => None,
+        }
+    }
+
+    /// The term of record `index`, as long as the replica knows it.
+    pub fn term_at(&self, index: Index) -> Option<Term> {
+        if index == Index(0) { Some(Term(0)) } else { self.tail.term_at(index) }
+    }
+
     /// A record that is still in memory; the shell reads others from the log.
     pub fn record(&self, index: Index) -> Option<&Arc<Record>> {
         self.tail.record(index)
@@ -246,8 +272,9 @@ impl Replica {
             return; // R9: meant for a store that is no more
         }
         match msg.body {
-            Body::Append { prev, records, commit, sent_ms } => {
-                self.on_append(now, msg.from, msg.term, follow::Append { prev, records, commit, sent_ms });
+            Body::Append { prev, records, commit, stage_from, sent_ms } => {
+                let append = follow::Append { prev, records, commit, stage_from, sent_ms };
+                self.on_append(now, msg.from, msg.term, append);
             }
             Body::Ack { held, echo_ms } => self.on_ack(now, msg.from, msg.term, held, echo_ms),
             Body::Mismatch { hint, echo_ms } => self.on_mismatch(now, msg.from, msg.term, hint, echo_ms),

@@ -21,6 +21,8 @@ const DESTAGE_MAX_US: u64 = 180_000_000;
 /// After everything is removed all room is free again within this time: drives are asked every ten minutes for shards
 /// that nobody knows, and packs that were never used are closed after two.
 const EMPTY_MAX_US: u64 = 1_500_000_000;
+/// In peace all members of a partition hold the same after this time.
+const EVEN_MAX_US: u64 = 60_000_000;
 /// It is looked at so often.
 const LOOK_US: u64 = 1_000_000;
 
@@ -34,6 +36,7 @@ impl Run {
         self.world.power_cycle();
         self.compare("after the last power loss")?;
         self.finish_operations()?;
+        self.even()?;
         let destaged = self.world.run(DESTAGE_MAX_US, |world| world.is_destaged());
         self.broken()?;
         if !destaged && !self.world.config.is_scarce() {
@@ -84,6 +87,19 @@ impl Run {
         let task = compare_all(fs, models, rng);
         let result = self.wait("the comparison", Node::Auditor, PEACE_MAX_US, task)?;
         result.map_err(|what| format!("{when}: {what}"))
+    }
+
+    /// All members of a partition hold the same, once they have heard of everything.
+    fn even(&mut self) -> Answer<()> {
+        let end = self.world.now_us() + EVEN_MAX_US;
+        while !self.world.is_even()? {
+            if self.world.now_us() > end {
+                return Err(format!("members do not come to hold the same: {}", self.world.status()));
+            }
+            self.world.run(LOOK_US, |_| false);
+            self.broken()?;
+        }
+        Ok(())
     }
 
     /// Waits until no partition owes another one anything.

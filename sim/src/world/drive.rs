@@ -276,7 +276,7 @@ impl World {
     pub(super) fn drives_change(&mut self, usable: Vec<DriveId>) {
         self.note(|| format!("the drives to use are {usable:?}"));
         for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
-            node.seat.partition().state_mut().set_drives(usable.clone());
+            node.seat.set_drives(usable.clone());
         }
         self.usable = usable;
     }

@@ -23,6 +23,7 @@ impl World {
             (Trouble::LogFull, f.log_full_every_us),
             (Trouble::ViewFull, f.view_full_every_us),
             (Trouble::WallJump, f.wall_jump_every_us),
+            (Trouble::Cut, f.cut_every_us),
         ];
         for (trouble, mean_us) in means {
             self.schedule_trouble(trouble, mean_us);
@@ -34,6 +35,7 @@ impl World {
         self.note(|| "trouble ends".to_owned());
         self.calm = true;
         self.net = Net::CALM;
+        self.cuts.clear();
         for host in 0..self.config.hosts {
             self.hosts[host as usize].disk.set_capacity(None);
             self.hosts[host as usize].kv.set_full(false);
@@ -110,6 +112,10 @@ impl World {
                 let host = self.rng.index(self.hosts.len());
                 self.hosts[host].wall_us = self.rng.below(1 << 40) as i64 - (1 << 39);
                 f.wall_jump_every_us
+            }
+            Trouble::Cut => {
+                self.cut();
+                f.cut_every_us
             }
         };
         self.schedule_trouble(trouble, mean_us);

@@ -10,24 +10,23 @@ use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
-use braid_base::{Error, ErrorKind, Result};
+use braid_base::{Error, Result};
 use braid_client::fs::WireStage;
 use braid_client::reader::Reader;
 use braid_client::{Session, mover};
 use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
-use braid_io::file::{Create, OpenMode, ReadAt};
-use braid_io::reactor::{FileId, IoDone, IoOp, Token as IoToken};
-use braid_io::sim::{Faults, SimDisk};
-use braid_meta::{Config, Now, StageLimits, Token};
+use braid_io::reactor::{FileId, Token as IoToken};
+use braid_io::sim::SimDisk;
+use braid_meta::{Config, Now, Partition, StageLimits, Token};
 use braid_replica::config::Config as Members;
 use braid_replica::kv::Kv;
 use braid_replica::kv::map::MapKv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
-use super::store::{SimLog, SimStore, member, parse_segment, segment_name};
+use super::store::{SimLog, SimStore, member, parse_segment};
 use super::{CLUSTER, World};
-use crate::board::{Node, Sent, Slot};
+use crate::board::{At, Node, Sent, Slot};
 use crate::broken::Broken;
 use crate::deeds::Deed;
 use crate::points::Point;
@@ -36,12 +35,8 @@ use crate::trace;
 
 /// A group of entries is closed within this time, microseconds.
 const BATCH_US: u64 = 150;
-/// A disk ends some of its work within this time, microseconds.
-const DISK_US: u64 = 400;
 /// About the time between two ticks of a partition, microseconds.
 const TICK_US: u64 = 100_000;
-/// Bytes of a removed segment that show up in the next new one, as in a recycled file.
-const STALE_BYTES: u64 = 256 << 10;
 
 /// A host.
 pub struct Host {
@@ -69,18 +64,18 @@ pub struct SeatNode {
     /// The state machine.
     pub seat: Seat,
     /// Who asked, and whether for a commit of what lies on the drives.
-    waiting: BTreeMap<Token, (Node, Slot<Answer>, bool)>,
+    pub(super) waiting: BTreeMap<Token, (Node, Slot<Answer>, bool)>,
     next: u64,
-    batch_due: bool,
+    pub(super) batch_due: bool,
     /// What each disk I/O was for.
-    flights: BTreeMap<IoToken, Flight>,
+    pub(super) flights: BTreeMap<IoToken, Flight>,
     /// A finished move was taken, its entry is in no write yet.
-    remap: bool,
+    pub(super) remap: bool,
     reader: Reader,
     session: Arc<Session>,
 }
 
-enum Flight {
+pub(super) enum Flight {
     Write { id: u64, remap: bool },
     Read { id: u64 },
 }
@@ -112,9 +107,18 @@ impl Host {
 
     /// The log of a partition as it is on the disk.
     pub(super) fn log_of(&self, p: PartitionId) -> SimLog<'_> {
-        let files = self.files.iter().filter(|((of, _), _)| *of == p).map(|((_, s), id)| (*s, *id)).collect();
-        SimLog { disk: &self.disk, files }
+        SimLog { disk: &self.disk, files: segments_of(&self.files, p) }
     }
+
+    /// A replica, and its log as it is on the disk.
+    pub(super) fn seat_and_log(&mut self, p: PartitionId) -> Option<(&mut SeatNode, SimLog<'_>)> {
+        let log = SimLog { disk: &self.disk, files: segments_of(&self.files, p) };
+        Some((self.seats.get_mut(&p)?, log))
+    }
+}
+
+fn segments_of(files: &BTreeMap<(PartitionId, Segment), FileId>, p: PartitionId) -> Vec<(Segment, FileId)> {
+    files.iter().filter(|((of, _), _)| *of == p).map(|((_, segment), id)| (*segment, *id)).collect()
 }
 
 impl World {
@@ -131,9 +135,12 @@ impl World {
         let h = &mut self.hosts[host as usize];
         h.files = h.disk.names().filter_map(|(name, id)| Some((parse_segment(name)?, id))).collect();
         h.disk_busy = false;
-        let mine: Vec<PartitionId> = self.homes.iter().filter(|(_, home)| **home == host).map(|(p, _)| *p).collect();
-        for p in mine {
-            let seat = self.open_seat(host, p)?;
+        for p in (0..self.config.partitions).map(PartitionId) {
+            if !self.config.hosts_of(p).any(|member| member == host) {
+                continue;
+            }
+            let at = At { host, p };
+            let (seat, out) = self.open_seat(at)?;
             let wire = Arc::new(self.wire(Node::Host(host)));
             // Movers ask nothing but staged bytes, which needs no session of its own.
             let session = Session::new(wire.clone(), ClientId(0));
@@ -150,15 +157,17 @@ impl World {
             let h = &mut self.hosts[host as usize];
             h.seats.insert(p, node);
             let life = h.life;
-            let at = self.soon(TICK_US);
-            self.queue.put(at, Event::Tick { p, life });
+            let tick_us = self.soon(TICK_US);
+            self.queue.put(tick_us, Event::Tick { at, life });
+            self.carry_out(at, out);
         }
         Ok(())
     }
 
-    fn open_seat(&mut self, host: u32, p: PartitionId) -> Result<Seat> {
+    fn open_seat(&mut self, at: At) -> Result<(Seat, Vec<SeatEffect>)> {
+        let At { host, p } = at;
         let drives = self.usable.clone();
-        let now_ms = self.host_now(host).mono_ms;
+        let now = self.host_now(host);
         let steps_left = self.election_steps();
         let unsettled = self.config.broken == Some(Broken::Unsettled);
         let (c, h) = (&self.config, &mut self.hosts[host as usize]);
@@ -173,7 +182,7 @@ impl World {
             drives,
             capacity_bytes: c.capacity_bytes,
         };
-        let me = member(host, p);
+        let me = member(at);
         let config = SeatConfig {
             partition,
             cluster: CLUSTER,
@@ -182,21 +191,30 @@ impl World {
             stage_cache_bytes: c.stage_cache_bytes,
             log_soft_bytes: c.log_soft_bytes,
         };
-        let files = h.files.iter().filter(|((of, _), _)| *of == p).map(|((_, s), id)| (*s, *id)).collect();
-        let register = self.registers.entry(p).or_insert_with(|| Members { members: vec![me], ..Members::default() });
+        let files = segments_of(&h.files, p);
+        let members = || c.hosts_of(p).map(|host| member(At { host, p })).collect();
+        let register = self.registers.entry(p).or_insert_with(|| Members { members: members(), ..Members::default() });
         let mut store = SimStore { disk: &mut h.disk, files, p, register, unsettled, steps_left };
-        let opened = Seat::open(config, h.kv.clone(), &mut store, now_ms);
+        let mut out = Vec::new();
+        let opened = Seat::open(config, h.kv.clone(), &mut store, now, &mut out);
+        #[allow(unused_mut)] // changed only where a rule may be left out
         let mut seat = opened.map_err(|error| error.within(format!("{p} cannot start")))?;
-        self.adjust(&mut seat);
-        Ok(seat)
+        #[cfg(feature = "broken")]
+        if let Some(Broken::Members(variant)) = self.config.broken {
+            seat.leave_out(now, variant);
+        }
+        Ok((seat, out))
     }
 
     /// Limits of this run, and the rule that it leaves out.
-    fn adjust(&self, seat: &mut Seat) {
+    pub(super) fn adjust(&mut self, at: At) {
         let (cap_bytes, age_ms) = (self.config.stage_cap_bytes, self.config.stage_age_ms);
-        let state = seat.partition().state_mut();
+        let (broken, drives) = (self.config.broken, self.usable.clone());
+        let Some(seat) = self.seat(at).map(|node| &mut node.seat) else { return };
+        seat.set_drives(drives);
+        let Some(state) = seat.partition().map(Partition::state_mut) else { return };
         state.set_stage_limits(StageLimits { cap_bytes, start_bytes: cap_bytes / 2, age_ms });
-        match self.config.broken {
+        match broken {
             #[cfg(feature = "broken")]
             Some(Broken::Names(variant)) => state.leave_out(Some(variant)),
             #[cfg(feature = "broken")]
@@ -214,58 +232,74 @@ impl World {
         planned.then(|| self.rng.below(3))
     }
 
-    /// The host of `p`, and the partition on it while it is up.
-    pub(super) fn seat(&mut self, p: PartitionId) -> (u32, Option<&mut SeatNode>) {
-        let host = self.homes[&p];
-        (host, self.hosts[host as usize].seats.get_mut(&p))
+    /// A replica, while its host is up.
+    pub(super) fn seat(&mut self, at: At) -> Option<&mut SeatNode> {
+        self.hosts[at.host as usize].seats.get_mut(&at.p)
     }
 
-    /// Feeds one event to a partition and carries out what it says.
-    fn step(&mut self, p: PartitionId, event: SeatEvent) {
-        let now = self.host_now(self.homes[&p]);
-        let (_, Some(node)) = self.seat(p) else { return };
+    /// Where `p` was served last.
+    pub(super) fn home(&self, p: PartitionId) -> At {
+        At { host: self.homes[&p], p }
+    }
+
+    pub(super) fn is_alive(&self, at: At, life: u64) -> bool {
+        self.hosts[at.host as usize].life == life
+    }
+
+    /// Feeds one event to a replica and carries out what it says.
+    pub(super) fn step(&mut self, at: At, event: SeatEvent) {
+        self.with_seat(at, |seat, now, out| seat.step(now, event, out));
+    }
+
+    pub(super) fn with_seat(&mut self, at: At, work: impl FnOnce(&mut Seat, Now, &mut Vec<SeatEffect>)) {
+        let now = self.host_now(at.host);
+        let Some(node) = self.seat(at) else { return };
         let mut out = Vec::new();
-        node.seat.step(now, event, &mut out);
+        work(&mut node.seat, now, &mut out);
         if !node.batch_due {
             node.batch_due = true;
-            let life = self.hosts[self.homes[&p] as usize].life;
-            let at = self.soon(BATCH_US);
-            self.queue.put(at, Event::BatchEnd { p, life });
+            let life = self.hosts[at.host as usize].life;
+            let end_us = self.soon(BATCH_US);
+            self.queue.put(end_us, Event::BatchEnd { at, life });
         }
-        self.carry_out(p, out);
+        self.carry_out(at, out);
     }
 
-    fn carry_out(&mut self, p: PartitionId, effects: Vec<SeatEffect>) {
-        let host = self.homes[&p];
+    pub(super) fn carry_out(&mut self, at: At, effects: Vec<SeatEffect>) {
+        let host = at.host;
         for effect in effects {
             let lost_power = match effect {
-                SeatEffect::Reply(token, answer) => self.reply(p, token, answer),
+                SeatEffect::Reply(token, answer) => self.reply(at, token, answer),
                 SeatEffect::Push(push) => {
                     self.send_push(&push);
                     false
                 }
-                SeatEffect::Peer(to, message) => self.peer_out(p, to, message),
+                SeatEffect::Peer(to, message) => self.peer_out(at, to, message),
                 SeatEffect::Drive(id, to, op) => {
                     let point = match &op {
                         DriveOp::Create { .. } => Some(Point::PackLoggedShardsNotCreated),
                         DriveOp::Drop { .. } => Some(Point::PackDeadLogged),
                         _ => None,
                     };
-                    self.watch_drive(p, &op);
+                    self.watch_drive(at, &op);
                     let crashed = point.is_some_and(|point| self.pass(point, host));
                     if !crashed {
-                        self.send_drive(Node::Host(host), to, op, Back::Seat(p, id));
+                        self.send_drive(Node::Host(host), to, op, Back::Seat(at, id));
                     }
                     crashed
                 }
-                SeatEffect::Job(job) => self.start_move(p, job),
-                SeatEffect::LogWrite { id, segment, off, data } => self.log_write(p, id, segment, off, data),
+                SeatEffect::Job(job) => self.start_move(at, job),
+                SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
                 SeatEffect::LogRead { id, segment, off, len } => {
-                    self.log_read(p, id, segment, off, len);
+                    self.log_read(at, id, segment, off, len);
                     false
                 }
-                SeatEffect::LogRemove(segment) => self.log_remove(p, segment),
+                SeatEffect::LogRemove(segment) => self.log_remove(at, segment),
                 SeatEffect::Failed(error) => self.seat_failed(host, &error),
+                replication => {
+                    self.replicate(at, replication);
+                    false
+                }
             };
             if lost_power {
                 return;
@@ -273,8 +307,9 @@ impl World {
         }
     }
 
-    fn reply(&mut self, p: PartitionId, token: Token, answer: Answer) -> bool {
-        let (host, Some(node)) = self.seat(p) else { return true };
+    fn reply(&mut self, at: At, token: Token, answer: Answer) -> bool {
+        let At { host, p } = at;
+        let Some(node) = self.seat(at) else { return true };
         let Some((to, slot, commits)) = node.waiting.remove(&token) else {
             self.board.violation(format!("{p} answered request {token:?} twice"));
             return true;
@@ -285,12 +320,12 @@ impl World {
             return true;
         }
         self.note(|| format!("{p} -> {to:?} {}", trace::reply(&answer.result)));
-        self.send_answer((p, term), to, slot, answer);
+        self.send_answer((at, term), to, slot, answer);
         self.pass(Point::ReplySent, host)
     }
 
-    fn peer_out(&mut self, p: PartitionId, to: PartitionId, message: PeerMsg) -> bool {
-        let host = self.homes[&p];
+    fn peer_out(&mut self, at: At, to: PartitionId, message: PeerMsg) -> bool {
+        let host = at.host;
         let named = match &message {
             PeerMsg::Prepared { result: Ok(_), .. } => Some(Point::PeerPrepared),
             PeerMsg::Decide { commit: true, .. } => Some(Point::PeerDecisionLogged),
@@ -299,175 +334,42 @@ impl World {
         if self.pass(Point::PeerMessageUnsent, host) || named.is_some_and(|point| self.pass(point, host)) {
             return true;
         }
-        self.send_peer(p, to, message);
+        self.send_peer(at, to, message);
         false
     }
 
-    fn start_move(&mut self, p: PartitionId, job: MoveJob) -> bool {
-        let host = self.homes[&p];
+    fn start_move(&mut self, at: At, job: MoveJob) -> bool {
+        let At { host, p } = at;
         if self.pass(Point::MovePlanned, host) {
             return true;
         }
         self.counts.moves += 1;
-        self.watch_move(p, &job);
+        self.watch_move(at, &job);
         self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
         let life = self.hosts[host as usize].life;
         let board = self.board.clone();
-        let (_, Some(node)) = self.seat(p) else { return true };
+        let Some(node) = self.seat(at) else { return true };
         let reader = node.reader.clone();
         let stage = WireStage { session: node.session.clone(), fs: crate::FS, partition: p };
         let early = self.config.broken == Some(Broken::EarlyAck);
         let task = async move {
             if early {
-                board.send(Sent::JobDone(p, life, job.id, Ok(())));
+                board.send(Sent::JobDone(at, life, job.id, Ok(())));
             }
             let result = mover::run(&reader, &stage, &job).await;
             if !early {
-                board.send(Sent::JobDone(p, life, job.id, result));
+                board.send(Sent::JobDone(at, life, job.id, result));
             }
         };
         self.spawn(Node::Host(host), Box::pin(task));
         false
     }
 
-    fn log_write(&mut self, p: PartitionId, id: u64, segment: Segment, off: u64, data: Bytes) -> bool {
-        self.counts.log_writes += 1;
-        let host = self.homes[&p];
-        self.note(|| format!("{p} log write {id} {segment} at {off} {} bytes", data.len()));
-        let file = match self.segment_file(p, segment) {
-            Ok(file) => file,
-            Err(error) => {
-                self.step(p, SeatEvent::LogWritten(id, Err(error)));
-                return true;
-            }
-        };
-        let token = self.host_io(p, |node| {
-            let remap = std::mem::take(&mut node.remap);
-            Flight::Write { id, remap }
-        });
-        let op = IoOp::Write { file, off, data: vec![data], durable: true };
-        self.hosts[host as usize].disk.submit(token, op);
-        let point = if off == 0 { Point::SegmentOpened } else { Point::LogWriteSubmitted };
-        if self.config.broken == Some(Broken::ReplyEarly) {
-            self.step(p, SeatEvent::LogWritten(id, Ok(())));
-        }
-        self.pass(point, host)
-    }
-
-    fn segment_file(&mut self, p: PartitionId, segment: Segment) -> Result<FileId> {
-        let bytes = self.config.segment_bytes;
-        let h = &mut self.hosts[self.homes[&p] as usize];
-        if let Some(file) = h.files.get(&(p, segment)) {
-            return Ok(*file);
-        }
-        let mode = OpenMode { create: Create::IfMissing(bytes), ..OpenMode::WRITE };
-        let file = h.disk.open(&segment_name(p, segment), mode)?;
-        h.files.insert((p, segment), file);
-        if let Some(stale) = h.stale.remove(&p) {
-            h.disk.write_now(file, 0, &stale);
-        }
-        Ok(file)
-    }
-
-    fn log_read(&mut self, p: PartitionId, id: u64, segment: Segment, off: u64, len: usize) {
-        self.counts.log_reads += 1;
-        let host = self.homes[&p];
-        let Some(file) = self.hosts[host as usize].files.get(&(p, segment)).copied() else {
-            self.board.violation(format!("{p} reads {segment}, which does not exist"));
-            return;
-        };
-        let token = self.host_io(p, |_| Flight::Read { id });
-        self.hosts[host as usize].disk.submit(token, IoOp::Read { file, off, len });
-    }
-
-    fn log_remove(&mut self, p: PartitionId, segment: Segment) -> bool {
-        let host = self.homes[&p];
-        self.note(|| format!("{p} removes {segment}"));
-        let recycle = self.rng.chance(1, 2);
-        let h = &mut self.hosts[host as usize];
-        if let Some(file) = h.files.remove(&(p, segment)) {
-            let view = h.disk.view(file);
-            let bytes = view.size().unwrap_or(0).min(STALE_BYTES) as usize;
-            if let Some(stale) = view.read_at(0, bytes).ok().filter(|_| recycle) {
-                h.stale.insert(p, stale);
-            }
-            h.disk.remove(&segment_name(p, segment));
-        }
-        self.pass(Point::SegmentRemoved, host)
-    }
-
-    /// A number for a disk I/O; the disk will end it before long.
-    fn host_io(&mut self, p: PartitionId, flight: impl FnOnce(&mut SeatNode) -> Flight) -> IoToken {
-        self.life += 1;
-        let token = IoToken(self.life);
-        let (host, Some(node)) = self.seat(p) else { return token };
-        let flight = flight(node);
-        node.flights.insert(token, flight);
-        self.wake_host_disk(host);
-        token
-    }
-
-    fn wake_host_disk(&mut self, host: u32) {
-        let h = &mut self.hosts[host as usize];
-        if !h.disk_busy {
-            h.disk_busy = true;
-            let life = h.life;
-            let at = self.soon(DISK_US);
-            self.queue.put(at, Event::HostDisk { host, life });
-        }
-    }
-
-    pub(super) fn host_disk(&mut self, host: u32, life: u64) {
-        if self.hosts[host as usize].life != life {
-            return;
-        }
-        let errors = if self.calm { 0 } else { self.config.faults.log_errors };
-        let h = &mut self.hosts[host as usize];
-        h.disk.faults = Faults { read_errors: 0, write_errors: errors };
-        h.disk_busy = false;
-        let done = h.disk.complete_some(&mut self.rng);
-        if h.disk.in_flight() > 0 {
-            self.wake_host_disk(host);
-        }
-        for (token, result) in done {
-            if self.hosts[host as usize].life != life {
-                return;
-            }
-            self.io_done(host, token, result);
-        }
-    }
-
-    fn io_done(&mut self, host: u32, token: IoToken, result: Result<IoDone>) {
-        let seats = &mut self.hosts[host as usize].seats;
-        let found = seats.iter_mut().find_map(|(p, node)| Some((*p, node.flights.remove(&token)?)));
-        match found {
-            Some((p, Flight::Write { id, remap })) => {
-                self.note(|| format!("{p} log write {id} done {}", result.is_ok()));
-                if result.is_ok() && remap && self.pass(Point::RemapLogged, host) {
-                    return;
-                }
-                if result.is_ok() && self.pass(Point::LogDurableNotApplied, host) {
-                    return;
-                }
-                if self.config.broken != Some(Broken::ReplyEarly) {
-                    self.step(p, SeatEvent::LogWritten(id, result.map(drop)));
-                }
-            }
-            Some((p, Flight::Read { id })) => {
-                let bytes = result.and_then(|done| match done {
-                    IoDone::Read(bytes) => Ok(bytes),
-                    IoDone::Done => Err(Error::from(ErrorKind::Io)),
-                });
-                self.step(p, SeatEvent::LogRead(id, bytes));
-            }
-            None => {}
-        }
-    }
-
-    pub(super) fn request(&mut self, to: PartitionId, term: Term, from: Node, request: Request, slot: Slot<Answer>) {
+    pub(super) fn request(&mut self, to: At, term: Term, from: Node, request: Request, slot: Slot<Answer>) {
         let any_term = self.config.broken == Some(Broken::AnyTerm);
-        let (host, Some(node)) = self.seat(to) else {
+        let Some(node) = self.seat(to) else {
             // Nobody listens: some wires say so.
+            self.reroute(from, to.p);
             self.perhaps_timed_out(slot);
             return;
         };
@@ -481,64 +383,62 @@ impl World {
             self.coverage.did(Deed::CommitTwice);
         }
         self.step(to, SeatEvent::Request(token, term, request));
-        self.pass(Point::EntryNotSubmitted, host);
+        self.pass(Point::EntryNotSubmitted, to.host);
     }
 
-    pub(super) fn peer(&mut self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        if let (host, Some(_)) = self.seat(to) {
+    pub(super) fn peer(&mut self, from: PartitionId, to: At, message: PeerMsg) {
+        if self.seat(to).is_some() {
             self.step(to, SeatEvent::Peer(from, message));
-            self.pass(Point::PeerTaken, host);
+            self.pass(Point::PeerTaken, to.host);
         }
     }
 
     pub(super) fn drive_answer(&mut self, back: Back, result: DriveResult) {
         match back {
             Back::Task(slot) => slot.fill(result),
-            Back::Seat(p, id) => self.step(p, SeatEvent::Drive(id, result)),
+            Back::Seat(at, id) => self.step(at, SeatEvent::Drive(id, result)),
         }
     }
 
-    pub(super) fn job_done(&mut self, p: PartitionId, life: u64, id: u64, result: Result<()>) {
-        let host = self.homes[&p];
-        if self.hosts[host as usize].life != life {
+    pub(super) fn job_done(&mut self, at: At, life: u64, id: u64, result: Result<()>) {
+        let host = at.host;
+        if !self.is_alive(at, life) {
             return;
         }
-        self.note(|| format!("{p} move {id} ended: {:?}", result.as_ref().map_err(ToString::to_string)));
+        self.note(|| format!("{at} move {id} ended: {:?}", result.as_ref().map_err(ToString::to_string)));
         if result.is_ok() && self.pass(Point::StripeWrittenNotCommitted, host) {
             return;
         }
         let done = result.is_ok();
-        self.step(p, SeatEvent::JobDone(id, result));
-        if let (_, Some(node)) = self.seat(p) {
+        self.step(at, SeatEvent::JobDone(id, result));
+        if let Some(node) = self.seat(at) {
             node.remap |= done;
             self.pass(Point::RemapProposed, host);
         }
     }
 
-    pub(super) fn batch_end(&mut self, p: PartitionId, life: u64) {
-        let host = self.homes[&p];
-        if self.hosts[host as usize].life != life {
+    pub(super) fn batch_end(&mut self, at: At, life: u64) {
+        if !self.is_alive(at, life) {
             return;
         }
-        let now = self.host_now(host);
-        let (_, Some(node)) = self.seat(p) else { return };
+        let now = self.host_now(at.host);
+        let Some(node) = self.seat(at) else { return };
         node.batch_due = false;
         let mut out = Vec::new();
         if let Some(due_ms) = node.seat.batch_end(now, &mut out) {
-            let at = self.soon(1_000 * due_ms.saturating_sub(now.mono_ms));
-            self.queue.put(at, Event::BatchEnd { p, life });
+            let end_us = self.soon(1_000 * due_ms.saturating_sub(now.mono_ms));
+            self.queue.put(end_us, Event::BatchEnd { at, life });
         }
-        self.carry_out(p, out);
+        self.carry_out(at, out);
     }
 
-    pub(super) fn tick(&mut self, p: PartitionId, life: u64) {
-        let host = self.homes[&p];
-        if self.hosts[host as usize].life != life {
+    pub(super) fn tick(&mut self, at: At, life: u64) {
+        if !self.is_alive(at, life) {
             return;
         }
-        self.step(p, SeatEvent::Tick);
-        let at = self.now_us() + TICK_US / 2 + self.rng.below(TICK_US);
-        self.queue.put(at, Event::Tick { p, life });
+        self.step(at, SeatEvent::Tick);
+        let tick_us = self.now_us() + TICK_US / 2 + self.rng.below(TICK_US);
+        self.queue.put(tick_us, Event::Tick { at, life });
     }
 
     pub(super) fn flush(&mut self, host: u32, life: u64) {
@@ -554,15 +454,16 @@ impl World {
                 return;
             }
             let at = self.soon(20_000);
-            self.queue.put(at, Event::Flushed { life, applied });
+            self.queue.put(at, Event::Flushed { host, life, applied });
             self.schedule_flush(host);
         }
     }
 
-    pub(super) fn flushed(&mut self, life: u64, applied: &[(PartitionId, Index)]) {
+    pub(super) fn flushed(&mut self, host: u32, life: u64, applied: &[(PartitionId, Index)]) {
         for (p, upto) in applied {
-            if self.hosts[self.homes[p] as usize].life == life {
-                self.step(*p, SeatEvent::Flushed(*upto));
+            let at = At { host, p: *p };
+            if self.is_alive(at, life) {
+                self.step(at, SeatEvent::Flushed(*upto));
             }
         }
     }

@@ -8,7 +8,7 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind};
 
 use super::World;
-use crate::board::{Node, Slot};
+use crate::board::{At, Node, Slot};
 use crate::config::Net;
 use crate::deeds::Deed;
 use crate::queue::{Back, Event};
@@ -19,7 +19,7 @@ const LOCAL_US: u64 = 30;
 
 impl World {
     /// When the copies of a message arrive: none if it is lost.
-    fn arrivals(&mut self) -> Vec<u64> {
+    pub(super) fn arrivals(&mut self) -> Vec<u64> {
         let net = if self.board.is_quiet() { Net { late: 0, lost: 0, ..self.net } } else { self.net };
         let now = self.now_us();
         let rng = &mut self.rng;
@@ -32,10 +32,10 @@ impl World {
         (0..copies).map(|_| now + net.min_us + rng.below(net.max_us - net.min_us) + late(rng)).collect()
     }
 
-    fn is_local(&self, from: Node, to: PartitionId) -> bool {
+    fn is_local(from: Node, to: At) -> bool {
         match from {
             Node::Auditor => true,
-            Node::Host(host) => self.homes[&to] == host,
+            Node::Host(host) => to.host == host,
             Node::Client(_) | Node::Drive(_) => false,
         }
     }
@@ -44,16 +44,18 @@ impl World {
     pub(super) fn send_request(&mut self, from: Node, to: PartitionId, request: Request, slot: Slot<Answer>) {
         self.counts.requests += 1;
         self.note(|| format!("{from:?} -> {to} {} {}", request.op, trace::op(&request.body)));
-        let at = if self.is_local(from, to) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        let to = self.route(from, to);
+        let local = Self::is_local(from, to);
+        let at = if local { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
         if at.is_empty() {
             // Lost: some wires notice, some do not.
             self.note(|| format!("lost: request {}", request.op));
             self.perhaps_timed_out(slot);
             return;
         }
-        let known = self.terms.get(&(from, to)).copied().unwrap_or_default();
+        let known = self.terms.get(&(from, to.p)).copied().unwrap_or_default();
         // Within one process a mailbox leads to the life of the seat that runs.
-        let own = if self.is_local(from, to) { self.seat(to).1.map(|node| node.seat.term()) } else { None };
+        let own = if local { self.seat(to).map(|node| node.seat.term()) } else { None };
         let term = own.unwrap_or(known);
         for at in at {
             let request = Box::new(request.clone());
@@ -64,21 +66,15 @@ impl World {
     /// The wire may notice in a while that there will be no answer.
     pub(super) fn perhaps_timed_out(&mut self, slot: Slot<Answer>) {
         if self.rng.chance(1, 2) {
-            let (at, from) = (self.soon(500_000), PartitionId(0));
+            let (at, from) = (self.soon(500_000), self.home(PartitionId(0)));
             let answer = Answer::from(Error::from(ErrorKind::TimedOut));
             self.queue.put(at, Event::Answer { from, learn: None, slot, answer });
         }
     }
 
     /// An answer of `from` leaves.
-    pub(super) fn send_answer(
-        &mut self,
-        (from, term): (PartitionId, Term),
-        to: Node,
-        slot: Slot<Answer>,
-        answer: Answer,
-    ) {
-        let at = if self.is_local(to, from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+    pub(super) fn send_answer(&mut self, (from, term): (At, Term), to: Node, slot: Slot<Answer>, answer: Answer) {
+        let at = if Self::is_local(to, from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
         match at.first() {
             Some(at) => self.queue.put(*at, Event::Answer { from, learn: Some((to, term)), slot, answer }),
             None => {
@@ -96,7 +92,7 @@ impl World {
             _ => Deed::CalledToReassert,
         });
         let Some((node, _)) = self.board.listener(push.to) else { return };
-        let at = if self.is_local(node, push.from) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
+        let at = if Self::is_local(node, self.home(push.from)) { vec![self.soon(LOCAL_US)] } else { self.arrivals() };
         self.note(|| format!("{} -> {node:?} x{} push {:?}", push.from, at.len(), push.body));
         for at in at {
             self.queue.put(at, Event::Push(push.clone()));
@@ -104,15 +100,16 @@ impl World {
     }
 
     /// A message between partitions leaves.
-    pub(super) fn send_peer(&mut self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+    pub(super) fn send_peer(&mut self, from: At, to: PartitionId, message: PeerMsg) {
         self.counts.peer += 1;
-        let at = self.arrivals();
+        let to = self.route_between(to);
+        let at = if self.is_cut(from.host, to.host) { Vec::new() } else { self.arrivals() };
         self.note(|| {
             let text: String = format!("{message:?}").chars().take(160).collect();
             format!("{from} -> {to} x{} {text}", at.len())
         });
         for at in at {
-            self.queue.put(at, Event::Peer { from, to, message: Box::new(message.clone()) });
+            self.queue.put(at, Event::Peer { from: from.p, to, message: Box::new(message.clone()) });
         }
     }
 

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 use braid_base::Result;
 use braid_base::ids::{Index, PartitionId};
 use braid_base::keys::{self, Table};
+use braid_meta::Partition;
 use braid_replica::kv::map::MapKv;
 use braid_replica::log::LogIdent;
 use braid_replica::log::recover::{Expect, recover};
 use braid_replica::{Applied, Kv};
 
-use super::{CLUSTER, DriveNode, SeatNode, World};
-use crate::board::Node;
+use super::{CLUSTER, DriveNode, World};
+use crate::board::{At, Node};
 
 impl World {
     /// True if no task of the client runs and none is to be started.
@@ -31,10 +32,8 @@ impl World {
 
     /// True if no staged byte is left anywhere.
     pub fn is_destaged(&mut self) -> bool {
-        self.hosts
-            .iter_mut()
-            .flat_map(|host| host.seats.values_mut())
-            .all(|node| node.seat.partition().oldest_stage().is_none())
+        let all: Vec<PartitionId> = self.homes.keys().copied().collect();
+        all.into_iter().all(|p| self.served(p).is_some_and(|partition| partition.oldest_stage().is_none()))
     }
 
     /// True if no file data is left, no pack, and each drive that never lied has all its slots free.
@@ -44,22 +43,25 @@ impl World {
             let all = |target: &braid_drive::Target| target.stat().free == target.stat().slots;
             bad.contains(&(id as u32)) || drive.target.as_ref().is_some_and(all)
         });
-        let mut seats = self.hosts.iter_mut().flat_map(|host| host.seats.values_mut());
+        let all: Vec<PartitionId> = self.homes.keys().copied().collect();
         // A drive that lies may never confirm that a shard is gone.
-        let none = |node: &mut SeatNode| {
-            let status = node.seat.partition().state_mut().data_status();
+        let none = |partition: &mut Partition| {
+            let status = partition.state_mut().data_status();
             let packs = status.creating + status.open + status.sealed;
             let dead = if bad.is_empty() { status.dead } else { 0 };
             packs + dead + status.orphans == 0 && status.staged_bytes + status.used_bytes + status.live_bytes == 0
         };
-        free && seats.all(none)
+        free && all.into_iter().all(|p| self.served(p).is_some_and(none))
     }
 
     /// Packs, moves and free slots, for people.
     pub fn status(&mut self) -> String {
-        let seats = self.hosts.iter_mut().flat_map(|host| &mut host.seats);
-        let mut lines: Vec<String> =
-            seats.map(|(p, node)| format!("{p}: {:?}", node.seat.partition().state_mut().data_status())).collect();
+        let mut lines = Vec::new();
+        for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
+            let status = node.seat.partition().map(|partition| partition.state_mut().data_status());
+            let (stat, replica) = (node.seat.stat(), node.seat.replica());
+            lines.push(format!("{stat:?} {} {:?} {status:?}", replica.term(), replica.config()));
+        }
         lines.extend(self.drives.iter().filter_map(|drive| Some(format!("{:?}", drive.target.as_ref()?.stat()))));
         lines.join("; ")
     }
@@ -78,9 +80,37 @@ impl World {
         (0..self.config.partitions).all(|p| tables.iter().all(|table| !open(PartitionId(p), *table)))
     }
 
-    /// The view that holds partition `p`.
+    /// The view that holds partition `p`, where it is served.
     pub fn kv_of(&self, p: PartitionId) -> &MapKv {
         &self.hosts[self.homes[&p] as usize].kv
+    }
+
+    /// Partition `p`, if somebody serves it.
+    fn served(&mut self, p: PartitionId) -> Option<&mut Partition> {
+        let home = self.home(p);
+        self.seat(home)?.seat.partition()
+    }
+
+    /// True if all members of all partitions hold the same view; errors: what two of them hold is not the same.
+    pub fn is_even(&self) -> std::result::Result<bool, String> {
+        let mut even = true;
+        for (p, register) in &self.registers {
+            let mut first = None;
+            for at in self.replicas(*p).filter(|at| register.has(super::store::member(*at).store)) {
+                let kv = &self.hosts[at.host as usize].kv;
+                let applied = Applied::read(kv.as_ref(), *p).map_err(|error| error.to_string())?;
+                let rows = rows(kv, *p);
+                match &first {
+                    None => first = Some((at, applied, rows)),
+                    Some((_, before, _)) if before.index != applied.index => even = false,
+                    Some((other, before, same)) if (before, same) != (&applied, &rows) => {
+                        return Err(format!("I5: {at} and {other} differ at {}", applied.index));
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+        Ok(even)
     }
 
     /// The drives.
@@ -94,7 +124,11 @@ impl World {
         for (p, host) in &self.homes {
             let h = &self.hosts[*host as usize];
             let applied = Applied::read(self.kv_of(*p), *p)?;
-            let ident = LogIdent { cluster: CLUSTER, partition: *p, store: super::store::member(*host, *p).store };
+            let ident = LogIdent {
+                cluster: CLUSTER,
+                partition: *p,
+                store: super::store::member(At { host: *host, p: *p }).store,
+            };
             let expect = Expect { applied: (applied.term, applied.index), ..Expect::default() };
             let recovered = recover(&h.log_of(*p), &ident, expect, &mut |_| Ok(()))?;
             firsts.insert(*p, recovered.first);
@@ -114,4 +148,15 @@ impl World {
         lost.iter().for_each(|drive| self.kill_drive(*drive));
         lost
     }
+}
+
+/// All rows of partition `p`.
+fn rows(kv: &MapKv, p: PartitionId) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let (first, mut rows) = (keys::partition(p), Vec::new());
+    let scanned = kv.scan(&first, &keys::prefix_end(&first), &mut |key, value| {
+        rows.push((key.to_vec(), value.to_vec()));
+        true
+    });
+    debug_assert!(scanned.is_ok(), "a view in memory does not fail");
+    rows
 }

@@ -38,6 +38,9 @@ impl World {
             homes,
             terms: BTreeMap::new(),
             registers: BTreeMap::new(),
+            routes: BTreeMap::new(),
+            served: BTreeMap::new(),
+            cuts: BTreeSet::new(),
             clocks: BTreeMap::new(),
             calm: true,
             next_client: 0,
@@ -50,6 +53,7 @@ impl World {
         for host in 0..hosts {
             world.restart(host);
         }
+        world.schedule_control();
         Ok(world)
     }
 }

@@ -12,6 +12,8 @@ use braid_replica::config::{Config, Member};
 use braid_replica::log::{LogReader, Segment};
 use bytes::Bytes;
 
+use crate::board::At;
+
 /// The log segments of one partition on a simulated disk.
 pub(super) struct SimLog<'a> {
     pub(super) disk: &'a SimDisk,
@@ -31,9 +33,11 @@ pub(super) struct SimStore<'a> {
     pub(super) steps_left: Option<u64>,
 }
 
-/// The replica of `p` on `host`.
-pub(super) fn member(host: u32, p: PartitionId) -> Member {
-    Member { host: HostId(host), store: Guid([p.0 as u8 + 1; 16]) }
+/// What the replica at `at` is called.
+pub(super) fn member(at: At) -> Member {
+    let mut store = [at.p.0 as u8 + 1; 16];
+    store[0] = at.host as u8;
+    Member { host: HostId(at.host), store: Guid(store) }
 }
 
 /// The name of a segment's file.
@@ -47,7 +51,7 @@ pub(super) fn parse_segment(name: &str) -> Option<(PartitionId, Segment)> {
     Some((PartitionId(p.parse().ok()?), Segment(segment.parse().ok()?)))
 }
 
-fn meta_name(p: PartitionId) -> String {
+pub(super) fn meta_name(p: PartitionId) -> String {
     format!("meta {}", p.0)
 }
 

@@ -1,7 +1,6 @@
 //! Counts what is done under pressure, from what partitions say: no rule depends on it.
 
 use braid_base::ErrorKind;
-use braid_base::ids::PartitionId;
 use braid_base::keys;
 use braid_base::msg::drive::DriveOp;
 use braid_base::msg::fs::Reply;
@@ -12,19 +11,20 @@ use braid_meta::DataStatus;
 use braid_replica::kv::Kv;
 
 use super::World;
+use crate::board::At;
 use crate::deeds::Deed;
 
 impl World {
-    fn data_status(&mut self, p: PartitionId) -> Option<DataStatus> {
-        self.seat(p).1.map(|node| node.seat.partition().state_mut().data_status())
+    fn data_status(&mut self, at: At) -> Option<DataStatus> {
+        Some(self.seat(at)?.seat.partition()?.state_mut().data_status())
     }
 
     /// A move begins.
-    pub(super) fn watch_move(&mut self, p: PartitionId, job: &MoveJob) {
+    pub(super) fn watch_move(&mut self, at: At, job: &MoveJob) {
         let Some(stripe) = job.stripes.first() else { return };
-        let found = self.kv_of(p).get(&keys::pack(p, stripe.at.pack)).ok().flatten();
+        let found = self.hosts[at.host as usize].kv.get(&keys::pack(at.p, stripe.at.pack)).ok().flatten();
         let class = found.and_then(|bytes| PackRec::decode(&bytes).ok()).map(|rec| rec.class);
-        let Some(status) = self.data_status(p) else { return };
+        let Some(status) = self.data_status(at) else { return };
         match class {
             Some(PackClass::Gc) => {
                 self.coverage.did(Deed::GcMoved);
@@ -38,9 +38,9 @@ impl World {
     }
 
     /// A partition asks something of a drive.
-    pub(super) fn watch_drive(&mut self, p: PartitionId, op: &DriveOp) {
+    pub(super) fn watch_drive(&mut self, at: At, op: &DriveOp) {
         if let DriveOp::Create { class: PackClass::Gc, .. } = op
-            && self.data_status(p).is_some_and(|status| status.only_reserve)
+            && self.data_status(at).is_some_and(|status| status.only_reserve)
         {
             self.coverage.did(Deed::ReserveUsed);
         }

@@ -116,7 +116,7 @@ impl Rounds {
             let others = used - report.data.used_bytes;
             let mine = self.capacity.saturating_sub(others);
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-                seat.partition().state_mut().set_capacity(mine);
+                seat.set_capacity(mine);
             })));
         }
         let held = |report: &SeatReport, fs| report.data.used_by_fs.get(fs).copied().unwrap_or(0);
@@ -125,7 +125,7 @@ impl Rounds {
             for (seat, report) in self.seats.iter().zip(reports) {
                 let (fs, mine) = (*fs, limit.saturating_sub(used - held(report, fs)));
                 let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-                    seat.partition().state_mut().set_limit(fs, Some(mine));
+                    seat.set_limit(fs, Some(mine));
                 })));
             }
         }

@@ -14,7 +14,7 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
-use braid_meta::DataStatus;
+use braid_meta::{DataStatus, Now};
 use braid_replica::Kv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
@@ -150,7 +150,12 @@ impl SeatActor {
         let segments = SegmentDir::open(&start.dir, start.config.segment_bytes)?;
         let dir = start.dir;
         let mut store = Store { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
-        let seat = Seat::open(start.config, start.kv, &mut store, turn.now().mono_ms)?;
+        let (now, mut out) = (Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall }, Vec::new());
+        let mut seat = Seat::open(start.config, start.kv, &mut store, now, &mut out)?;
+        if seat.partition().is_none() {
+            let words = format!("{id} has replicas on other hosts; a single host cannot lead it alone");
+            return Err(Error::new(ErrorKind::Unsupported, words));
+        }
         let shared = SharedSeat::new(id, seat, start.switch);
         turn.set_timer(TICK_MS);
         let tick_ms = turn.now().mono_ms + TICK_MS;
@@ -183,13 +188,16 @@ impl SeatActor {
     fn report(&mut self, turn: &mut Turn) -> SeatReport {
         self.with(turn, |held, log| {
             let core = &mut *held.core;
-            let fault = core.seat.partition().state().fault().cloned();
+            let (fault, data) = match core.seat.partition() {
+                Some(partition) => (partition.state().fault().cloned(), partition.state().data_status()),
+                None => (None, DataStatus::default()),
+            };
             let full = log.files.parked.as_ref().map(|parked| &parked.error).or(core.seat.waits());
             SeatReport {
                 partition: log.files.id,
                 waits: full.cloned().or(fault),
                 stat: core.seat.stat(),
-                data: core.seat.partition().state().data_status(),
+                data,
                 failed: core.failed.clone(),
             }
         })

@@ -150,7 +150,7 @@ impl Host {
         };
         for seat in self.seats() {
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-                seat.partition().state_mut().set_limit(fs, bytes);
+                seat.set_limit(fs, bytes);
             })));
         }
     }

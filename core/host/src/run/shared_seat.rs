@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 use braid_base::ids::PartitionId;
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
-use braid_base::{Error, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_io::clock;
 use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
@@ -194,6 +194,15 @@ impl<'a> Held<'a> {
         self.core.out = out;
     }
 
+    fn fail(&mut self, error: Error) {
+        tracing::error!("{error}");
+        self.core.failed = Some(error.clone());
+        let term = self.core.seat.term();
+        for (_, waits) in self.core.waiting.drain() {
+            waits(Answer::plain(term, Err(error.clone())));
+        }
+    }
+
     /// What others left for the log.
     pub(super) fn take_left(&mut self) -> Vec<SeatEffect> {
         std::mem::take(&mut self.core.left)
@@ -230,13 +239,18 @@ impl<'a> Held<'a> {
                     let more = effects.len() > 0;
                     self.core.left.extend(log.begin(effect, more));
                 }
-                SeatEffect::Failed(error) => {
-                    tracing::error!("{error}");
-                    self.core.failed = Some(error.clone());
-                    let term = self.core.seat.term();
-                    for (_, waits) in self.core.waiting.drain() {
-                        waits(Answer::plain(term, Err(error.clone())));
-                    }
+                // It serves since it was opened.
+                SeatEffect::Serves => {}
+                SeatEffect::Failed(error) => self.fail(error),
+                // A host alone leads all its partitions and has no other replicas.
+                SeatEffect::WriteMeta { .. }
+                | SeatEffect::ReadLog
+                | SeatEffect::Replica(..)
+                | SeatEffect::Cas { .. }
+                | SeatEffect::ReadConfig
+                | SeatEffect::StepsDown => {
+                    let words = format!("another replica leads {} now; restart this one", self.id);
+                    self.fail(Error::new(ErrorKind::Stopped, words));
                 }
             }
         }

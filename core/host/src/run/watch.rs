@@ -49,7 +49,7 @@ impl Watch {
             for seat in seats {
                 let usable = usable.clone();
                 let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-                    seat.partition().state_mut().set_drives(usable);
+                    seat.set_drives(usable);
                 })));
             }
             self.used = usable;

@@ -1,8 +1,8 @@
-//! How a starting seat becomes primary: through a new configuration in the coordinator, always (R7).
+//! How a starting seat that is alone becomes primary: through a new configuration in the coordinator, always (R7).
 
 use braid_base::ids::Index;
 use braid_base::{Error, ErrorKind, Result};
-use braid_replica::config::Member;
+use braid_replica::config::{Config as Members, Member};
 use braid_replica::log::LogIdent;
 use braid_replica::log::meta_file::ReplicaMeta;
 use braid_replica::replica::event::{Effect, Event};
@@ -37,26 +37,31 @@ pub(super) fn read_meta(ident: LogIdent, outside: &dyn Outside) -> Result<Replic
     }
 }
 
+/// The log may grow, and be cut, from now on: it is not closed any more.
+pub(super) fn will_grow(meta: &mut ReplicaMeta, outside: &mut dyn Outside) -> Result<()> {
+    if meta.clean.take().is_some() {
+        let (off, block) = meta.write();
+        outside.write_meta(off, block)?;
+    }
+    Ok(())
+}
+
 /// Runs the replica until it leads. Time is turned ahead instead of waited for: a seat that is alone in its
-/// configuration has given its word to nobody else.
+/// configuration `members` has given its word to nobody else.
 pub(super) fn elect(
-    mut meta: ReplicaMeta,
+    meta: &mut ReplicaMeta,
     me: Member,
+    members: Members,
     tail: Tail,
     outside: &mut dyn Outside,
     now_ms: u64,
 ) -> Result<Elected> {
     let ident = meta.ident;
-    let config = outside.config()?;
-    if config.members.iter().any(|member| member.store != me.store) {
-        let words = format!("{} has replicas on other hosts; a single host cannot lead it alone", ident.partition);
-        return Err(Error::new(ErrorKind::Unsupported, words));
-    }
     let (term, timing) = (meta.term, Timing::default());
     let start = Start { me, partition: ident.partition, term, config: meta.config.clone(), tail, timing };
     let mut replica = Replica::new(now_ms, start);
-    let mut election = Election { outside, meta: &mut meta, committed: Index(0), leads: false };
-    election.run(&mut replica, now_ms, Event::ConfigSeen(config))?;
+    let mut election = Election { outside, meta, committed: Index(0), leads: false };
+    election.run(&mut replica, now_ms, Event::ConfigSeen(members))?;
     let mut ahead_ms = 0;
     for _ in 0..TICKS_MAX {
         if election.leads {

@@ -4,10 +4,11 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use braid_base::crc::crc32c;
-use braid_base::ids::{Index, PartitionId};
+use braid_base::ids::{Index, PartitionId, Term};
 use braid_base::limits::BLOCK;
 use braid_base::{Error, ErrorKind, Result};
 use braid_meta::Token;
+use braid_replica::replica::lead::{MESSAGE_BYTES, MESSAGE_RECORDS};
 use braid_replica::replica::tail::Tail;
 use braid_replica::{Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, Write, recover};
 use bytes::Bytes;
@@ -16,6 +17,9 @@ use super::SeatEffect;
 
 /// Bytes of replayed effects that go to the view at once.
 const REPLAY_BYTES: usize = 4 << 20;
+
+/// Term and index of the record before, and records.
+pub(super) type Fetched = ((Term, Index), Vec<Arc<Record>>);
 
 /// A payload read under way: whose, and which bytes.
 struct Reading {
@@ -81,25 +85,65 @@ impl Journal {
         upto: Index,
         reader: &dyn LogReader,
     ) -> Result<Applied> {
-        let (mut batch, mut bytes, mut failed) = (Batch::new(), 0, None);
+        while applied.index < upto {
+            let (next, mut batch) = self.gather(applied, upto, reader)?;
+            next.put(id, &mut batch);
+            kv.apply(&batch).map_err(|error| error.within("replay the log into the key-value view"))?;
+            applied = next;
+        }
+        Ok(applied)
+    }
+
+    /// The changes of some records after `applied`, at most up to `upto`, and the state after them.
+    pub(super) fn gather(&self, mut applied: Applied, upto: Index, reader: &dyn LogReader) -> Result<(Applied, Batch)> {
+        let (mut batch, mut bytes) = (Batch::new(), 0);
         self.log.read(reader, applied.index.next(), upto, &mut |record| {
             applied.hash = record.batch.fold_hash(applied.hash);
             (applied.term, applied.index) = (record.header.term, record.header.index);
             bytes += record.batch.encoded_len();
             batch.append(record.batch.clone());
-            if bytes > REPLAY_BYTES {
-                applied.put(id, &mut batch);
-                failed = kv.apply(&std::mem::take(&mut batch)).err();
-                bytes = 0;
-            }
-            failed.is_none()
+            bytes <= REPLAY_BYTES
         })?;
-        if let Some(error) = failed {
-            return Err(error.within("replay the log into the key-value view"));
+        Ok((applied, batch))
+    }
+
+    /// Term and index of the record before `from`, and records from there on, as many as fit a message; `None` if the
+    /// log does not reach back so far, or not to `from`. `before`: the term of that record, if it is known.
+    pub(super) fn fetch(&self, from: Index, before: Option<Term>, reader: &dyn LogReader) -> Result<Option<Fetched>> {
+        let previous = Index(from.0.saturating_sub(1));
+        let mut before = before.map(|term| (term, previous));
+        let first = if before.is_some() { from } else { previous };
+        if first < self.log.first_index() {
+            return Ok(None);
         }
-        applied.put(id, &mut batch);
-        kv.apply(&batch)?;
-        Ok(applied)
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        self.log.read(reader, first, Index(from.0 + MESSAGE_RECORDS as u64 - 1), &mut |record| {
+            if before.is_none() {
+                before = Some((record.header.term, record.header.index));
+                return true;
+            }
+            bytes += record.payload.len();
+            records.push(Arc::new(record.to_record()));
+            bytes < MESSAGE_BYTES
+        })?;
+        Ok(before.filter(|_| !records.is_empty()).map(|before| (before, records)))
+    }
+
+    /// Drops all records after `after`, written or not; what reads them is void.
+    pub(super) fn truncate(&mut self, after: (Term, Index)) {
+        let (term, index) = after;
+        self.appended.retain(|record| record.index <= index);
+        self.appended_bytes = self.appended.iter().map(|record| record.entry.payload().len()).sum();
+        if index < self.log.last().1 {
+            self.log.truncate_after(term, index);
+        }
+        // The write under way makes no more durable than what is left of it.
+        self.group.1 = self.group.1.min(index);
+    }
+
+    /// Forgets the reads under way: nobody waits for them any more.
+    pub(super) fn forget_reads(&mut self) {
+        self.reading.clear();
     }
 
     /// Adds records to the next group; `ticket` is the replica's name for the moment they are durable.
@@ -197,12 +241,12 @@ impl Journal {
         Ok(bytes.slice(from..from + reading.len as usize))
     }
 
-    /// Says which segments may go: in the view durably, and nobody refers to their payloads.
-    pub(super) fn trim(&mut self, applied: Index, oldest_stage: Option<Index>, out: &mut Vec<SeatEffect>) {
+    /// Says which segments may go: nobody needs what they hold.
+    pub(super) fn trim(&mut self, keep: &Retention, out: &mut Vec<SeatEffect>) {
         if !self.reading.is_empty() {
             return;
         }
-        for segment in self.log.removable(&Retention { applied, oldest_stage, ..Retention::default() }) {
+        for segment in self.log.removable(keep) {
             self.log.forget(segment);
             out.push(SeatEffect::LogRemove(segment));
         }

@@ -27,7 +27,10 @@ pub(super) fn get(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino) -> Result<Reply> {
 }
 
 /// Changes what `set` names. Every change moves ctime; a new size also mtime, unless one is given.
+///
+/// Errors: as [`get`], because the answer shows the link count.
 pub(super) fn set(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, set: &SetAttr) -> Result<Reply> {
+    s.peers.held.may_stat(fs, ino)?;
     let mut inode = inode::load(t, fs, ino)?;
     if *set == SetAttr::default() {
         return Ok(Reply::Attr(inode.attr));

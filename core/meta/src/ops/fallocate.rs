@@ -20,6 +20,7 @@ pub(crate) fn fallocate(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Re
     };
     s.check_fault()?;
     let (fs, ino, off) = (request.fs, *ino, *off);
+    s.peers.held.may_stat(fs, ino)?; // the answer shows the link count
     let mut file = load_file(t, s, fs, ino)?;
     if *len == 0 {
         return Err(Error::new(ErrorKind::Invalid, "fallocate: expected a length above 0"));

@@ -9,7 +9,8 @@ use crate::ops::{dentry, inode};
 use crate::state::State;
 use crate::txn::Txn;
 
-/// The inode of a name, with attributes if it lives here and nobody else may hold changes of it back; `Busy` while another partition decides about the name.
+/// The inode of a name, with attributes if it lives here and neither another client may hold changes of it back nor
+/// another partition decides about it; `Busy` while another partition decides about the name.
 pub(super) fn lookup(t: &Txn<'_>, s: &State, request: &Request, dir: Ino, name: &[u8]) -> Result<Reply> {
     let fs = request.fs;
     let parent = inode::load_dir(t, fs, dir)?;
@@ -35,7 +36,8 @@ pub(super) fn readlink(t: &Txn<'_>, fs: FsId, ino: Ino) -> Result<Reply> {
 fn entry(t: &Txn<'_>, s: &State, request: &Request, ino: Ino, kind: FileType) -> Result<Reply> {
     let fs = request.fs;
     // What another client may hold changes of back is asked for by itself, and waits.
-    let is_known = ino.partition(t.partitions) == t.partition && s.leases.may_show(fs, ino, request.op.client);
+    let is_local = ino.partition(t.partitions) == t.partition;
+    let is_known = is_local && s.leases.may_show(fs, ino, request.op.client) && s.peers.held.may_stat(fs, ino).is_ok();
     let attr = is_known.then(|| inode::load(t, fs, ino)).transpose()?.map(|inode| inode.attr);
     Ok(Reply::Entry { ino, kind, attr })
 }

@@ -15,6 +15,7 @@ use crate::txn::Txn;
 /// `Op::Open`: takes a reference; the content outlives the last name until it is given back.
 pub(crate) fn open(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, truncate: bool) -> Result<Reply> {
     let fs = request.fs;
+    s.peers.held.may_stat(fs, ino)?; // the answer shows the link count
     let mut inode = inode::load(t, fs, ino)?;
     if !s.data.orphans.is_fresh(fs, ino) {
         alive(s, fs, ino, &inode)?;

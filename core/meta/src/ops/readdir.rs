@@ -1,6 +1,5 @@
 //! Readdir: a page of a directory, in the order of cookies, which never change.
 
-use braid_base::attr::FileType;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{DirEntry, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
@@ -53,7 +52,7 @@ fn attr_of(t: &Txn<'_>, s: &State, request: &Request, entry: &DirEntry) -> Resul
     let fs = request.fs;
     let is_local = entry.ino.partition(t.partitions) == t.partition;
     let is_known = is_local && s.leases.may_show(fs, entry.ino, request.op.client);
-    let hidden = entry.kind == FileType::Directory && s.peers.held.may_stat(fs, entry.ino).is_err();
+    let hidden = s.peers.held.may_stat(fs, entry.ino).is_err();
     if !is_known || hidden {
         return Ok(None);
     }

@@ -1,10 +1,10 @@
 //! Every operation takes effect once: repeated, late, after a restart, over partitions.
 
-use braid_base::attr::FileType;
+use braid_base::attr::{FileType, SetAttr};
 use braid_base::ids::{ClientId, Ino, OpId};
 use braid_base::keys::Table;
 use braid_base::msg::fs::{Cred, Op, RenameMode, Reply, Request};
-use braid_base::msg::peer::PeerMsg;
+use braid_base::msg::peer::{Intent, PeerMsg};
 use braid_base::{Error, ErrorKind};
 
 use super::check;
@@ -148,4 +148,38 @@ fn a_late_double_of_a_refused_move_finds_nobody_who_waits() {
     away.world.inject(from, home, PeerMsg::Forward { request: Box::new(request) });
     let tree = away.whole_tree();
     assert_eq!(tree.names[&(away.from, b"child".to_vec())].0, child);
+}
+
+#[test]
+fn no_answer_shows_a_link_count_that_others_know_to_have_changed() {
+    let mut away = Away::new();
+    let (root, home, other) = (Ino::root(FS), Ino::root(FS).partition(3), away.to.partition(3));
+    let mut names = (0..100).map(|number| format!("d{number}").into_bytes());
+    let mut local = names.by_ref().map(|name| (away.mkdir(root, &name), name));
+    let (dir, name) = local.find(|(dir, _)| dir.partition(3) == home).expect("some are made at home");
+    drop(local);
+    // Another partition decides whether a directory moves into it.
+    let tx = OpId { client: ClientId((1 << 63) + u64::from(other.0)), seq: 1_000_000 };
+    let set = Intent::Set { dir, name: b"new".to_vec(), old: None, ino: away.to, kind: FileType::Directory };
+    away.world.inject(other, home, PeerMsg::Prepare { tx, fs: FS, client: ME, intents: vec![set] });
+    let world = &mut away.world;
+    let mut seq = 10_000;
+    // The answer to what changes nothing is there at once, unless it is put off.
+    let mut at_once = |world: &mut World, body: Op| {
+        seq += 1;
+        let mut call = world.begin(OpId { client: ME, seq }, 0, body);
+        world.poll(&mut call).or_else(|| world.poll(&mut call))
+    };
+    let promised = (0..20_000).any(|_| {
+        world.turn();
+        at_once(world, Op::GetAttr { ino: dir }).is_none()
+    });
+    assert!(promised, "a stat waits for the decision");
+    let chmod = Op::SetAttr { ino: dir, set: SetAttr::default() };
+    assert!(at_once(world, chmod).is_none(), "and so do others whose answers show attributes");
+    assert!(at_once(world, Op::Open { ino: dir, truncate: false }).is_none());
+    let found = at_once(world, Op::Lookup { dir: root, name });
+    assert!(matches!(&found, Some(Ok(Reply::Entry { ino, attr: None, .. })) if *ino == dir), "{found:?}");
+    assert!(world.settle(), "the other one knows nothing of it, so it does not happen");
+    assert!(matches!(at_once(world, Op::GetAttr { ino: dir }), Some(Ok(Reply::Attr(attr))) if attr.nlink == 2));
 }

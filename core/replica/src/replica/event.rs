@@ -147,6 +147,8 @@ pub enum Body {
         records: Vec<Arc<Record>>,
         /// Committed up to here.
         commit: Index,
+        /// Nothing committed refers to payloads of entries before this one.
+        stage_from: Index,
         /// Primary's clock when it sent this.
         sent_ms: u64,
     },

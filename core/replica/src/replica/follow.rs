@@ -28,6 +28,7 @@ pub(super) struct Append {
     pub(super) prev: (Term, Index),
     pub(super) records: Vec<Arc<Record>>,
     pub(super) commit: Index,
+    pub(super) stage_from: Index,
     pub(super) sent_ms: u64,
 }
 
@@ -51,6 +52,7 @@ impl Replica {
         }
         // R5: the word is given with every answer to this message, so it counts from now on.
         self.promise_until = self.promise_until.max(now + self.timing.grace_ms);
+        self.stage_begins(append.stage_from);
         match self.fit(append.prev) {
             Fit::Contradiction => self.contradiction(append.prev.1),
             Fit::No(hint) => self.send(from, Body::Mismatch { hint, echo_ms: append.sent_ms }),

@@ -13,12 +13,12 @@ use crate::entry::{Entry, Record};
 /// Proposals that are not committed yet; more are refused.
 pub const IN_FLIGHT_MAX: u64 = 4096;
 /// Records of one message.
-const MESSAGE_RECORDS: usize = 64;
+pub const MESSAGE_RECORDS: usize = 64;
 /// Payload bytes of one message, exceeded by at most one record.
-const MESSAGE_BYTES: usize = 4 << 20;
+pub const MESSAGE_BYTES: usize = 4 << 20;
 /// Records sent to a peer ahead of its answers.
 const WINDOW: u64 = 512;
-/// A learner this close to the end of the log starts to count.
+/// A learner this close to the end of the log starts to count, if all that it lacks is in memory.
 const JOIN_LAG: u64 = 64;
 /// Applied records kept in memory for slow peers; older ones come from the log.
 const KEPT_MAX: u64 = 4096;
@@ -71,6 +71,12 @@ impl Lead {
     pub(super) fn slowest_acked(&self, last: Index) -> Index {
         let slowest = self.peers.iter().map(|p| p.acked).min().unwrap_or(last);
         slowest.max(Index(last.0.saturating_sub(KEPT_MAX)))
+    }
+
+    /// First entry that a learner lacks which answers.
+    pub(super) fn oldest_needed(&self) -> Option<Index> {
+        let learners = self.peers.iter().filter(|p| p.stand == Stand::Catching && p.leased_from.is_some());
+        learners.map(|p| p.acked.max(p.floor).next()).min()
     }
 
     /// The peers without which nothing is committed; the primary itself comes on top.
@@ -168,7 +174,7 @@ impl Replica {
         let Some(last) = records.last() else { return };
         peer.next = last.index.next();
         (peer.sent_ms, peer.fetched_ms) = (Some(now), None);
-        self.send(to, Body::Append { prev, records, commit: self.commit, sent_ms: now });
+        self.send(to, Body::Append { prev, records, commit: self.commit, stage_from: self.stage_from, sent_ms: now });
     }
 
     /// R2: what the whole must-ack set holds, said under the present term, is committed.
@@ -210,7 +216,8 @@ impl Replica {
 
     /// One message to one peer; true if there may be more to send.
     fn replicate_to(&mut self, now: u64, at: usize) -> bool {
-        let (heartbeat_ms, last, commit) = (self.timing.heartbeat_ms, self.tail.last().1, self.commit);
+        let (heartbeat_ms, last) = (self.timing.heartbeat_ms, self.tail.last().1);
+        let (commit, stage_from) = (self.commit, self.stage_from);
         let Role::Lead(lead) = &self.role else { return false };
         let peer = &lead.peers[at];
         let (to, next) = (peer.member, peer.next);
@@ -234,7 +241,7 @@ impl Replica {
         peer.sent_ms = Some(now);
         peer.next = Index(next.0 + records.len() as u64);
         let sent = !records.is_empty();
-        self.send(to, Body::Append { prev, records, commit, sent_ms: now });
+        self.send(to, Body::Append { prev, records, commit, stage_from, sent_ms: now });
         sent
     }
 
@@ -293,7 +300,9 @@ impl Replica {
             }
         }
         for peer in &mut lead.peers {
-            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0;
+            // What it lacks must be at hand, and stay: the log may not reach back to it any more.
+            let at_hand = peer.acked == last || self.tail.record(peer.acked.next()).is_some();
+            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0 && at_hand;
             if peer.stand == Stand::Catching && near && !late {
                 peer.stand = Stand::Joining(last);
             }

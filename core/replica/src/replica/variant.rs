@@ -26,13 +26,19 @@ pub enum Variant {
 
 impl Replica {
     /// The same replica without one rule.
+    #[cfg(test)]
+    pub(super) fn without_rule(mut self, now_ms: u64, variant: Option<Variant>) -> Self {
+        self.leave_out(now_ms, variant);
+        self
+    }
+
+    /// Leaves one rule out from now on.
     #[cfg(any(test, feature = "broken"))]
-    pub fn without_rule(mut self, now_ms: u64, variant: Option<Variant>) -> Self {
+    pub fn leave_out(&mut self, now_ms: u64, variant: Option<Variant>) {
         self.broken = variant;
         if variant == Some(Variant::ForgetPromise) {
             self.promise_until = now_ms;
         }
-        self
     }
 
     #[cfg(any(test, feature = "broken"))]

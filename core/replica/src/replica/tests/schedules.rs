@@ -243,7 +243,8 @@ fn a_campaigner_does_not_promise_what_it_may_have_broken() {
 }
 
 fn append(lab: &Lab, from: usize, to: usize, term: u64, records: Vec<Arc<Record>>) -> Msg {
-    let body = Body::Append { prev: (Term(0), Index(0)), records, commit: Index(0), sent_ms: lab.now };
+    let body =
+        Body::Append { prev: (Term(0), Index(0)), records, commit: Index(0), stage_from: Index(0), sent_ms: lab.now };
     Msg { partition: PARTITION, term: Term(term), from: lab.members[from], to_store: lab.members[to].store, body }
 }
 
@@ -344,4 +345,22 @@ fn a_different_state_hash_takes_the_store_out() {
     let error = tail.push(Arc::new(wrong)).expect_err("I5");
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(record.state_hash.is_some() && tail.push(Arc::new(record)).is_ok());
+}
+
+#[test]
+fn a_learner_that_lacks_what_no_log_holds_does_not_count() {
+    let mut lab = Lab::new(2, None);
+    let (first, learner) = (lab.members[0], lab.members[1]);
+    lab.register = Config { term: Term(1), primary: first, members: vec![first], learners: vec![learner] };
+    // Its log begins after record 5, close enough to the learner's, which is empty.
+    let applied = Applied { term: Term(1), index: Index(5), hash: 0 };
+    let before = start(first, 1, &lab.register);
+    lab.replicas[0] = Replica::new(0, Start { tail: Tail::new(applied), ..before });
+    lab.replicas[1] = Replica::new(0, start(learner, 0, &Config::default()));
+    lab.step(0, Event::ConfigSeen(lab.register.clone()));
+    lab.tick_until(|lab| lab.now > 2_000);
+    assert!(lab.seen[0].iter().any(|effect| matches!(effect, Effect::FetchLog { from: Index(1), .. })));
+    lab.step(0, Event::Propose(entry(1)));
+    lab.tick_until(|lab| lab.committed(0) == 6);
+    assert_eq!(lab.register.members, [first], "it waits for an export, and nobody waits for it");
 }

@@ -1,0 +1,177 @@
+//! A seat as one of several: what its replica wants done, and how it begins and ends to serve.
+
+use braid_base::ids::Index;
+use braid_base::{Error, ErrorKind, Result};
+use braid_meta::{Config, Event, Now, Partition};
+use braid_replica::log::LogReader;
+use braid_replica::replica::event::{Effect as ReplicaEffect, Event as ReplicaEvent};
+use braid_replica::{Applied, Batch};
+
+use super::{Seat, SeatEffect};
+
+impl Seat {
+    /// Leaves a rule of the replica out, to show that tests notice.
+    #[cfg(feature = "broken")]
+    pub fn leave_out(&mut self, now: Now, variant: braid_replica::replica::variant::Variant) {
+        self.replica.leave_out(now.mono_ms + self.ahead_ms, Some(variant));
+    }
+
+    /// True if nobody else has a part in what is committed.
+    pub(super) fn is_alone(&self) -> bool {
+        let config = self.replica.config();
+        config.members.len() <= 1 && config.learners.is_empty()
+    }
+
+    pub(super) fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
+        for effect in self.replica.step(now.mono_ms + self.ahead_ms, event) {
+            match effect {
+                ReplicaEffect::AppendLog { ticket, records } => self.journal.append(ticket, records),
+                ReplicaEffect::TruncateLog { after } => self.journal.truncate(after),
+                ReplicaEffect::PersistMeta { term, config } => {
+                    (self.meta.term, self.meta.config) = (term, config);
+                    let (off, block) = self.meta.write();
+                    out.push(SeatEffect::WriteMeta { off, block });
+                }
+                ReplicaEffect::Send { to, msg } => out.push(SeatEffect::Replica(to, msg)),
+                ReplicaEffect::FetchLog { to, from } => {
+                    self.wanted.retain(|(member, _)| *member != to);
+                    self.wanted.push((to, from));
+                    self.want_log(out);
+                }
+                ReplicaEffect::Cas { expect, new } => out.push(SeatEffect::Cas { expect, new }),
+                ReplicaEffect::ReadConfig => out.push(SeatEffect::ReadConfig),
+                ReplicaEffect::Committed { .. } => self.apply(now, out),
+                ReplicaEffect::BecamePrimary { term } => {
+                    if self.serving.is_none() {
+                        self.opening = Some(term);
+                        self.apply(now, out);
+                    }
+                }
+                ReplicaEffect::SteppedDown => self.step_down(out),
+                // Too much is under way: it is tried again when more is committed.
+                ReplicaEffect::Refused { entry } => self.backlog.push_front(entry),
+                ReplicaEffect::Quarantine { error } => self.fail(error, out),
+            }
+        }
+    }
+
+    /// The batches of committed records go to the view, then the partition hears of it.
+    pub(super) fn apply(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        let upto = self.replica.committed();
+        let (mut batch, mut applied) = (Batch::new(), self.applied);
+        while applied.index < upto
+            && let Some(record) = self.replica.record(applied.index.next())
+        {
+            applied.hash = record.entry.batch().fold_hash(applied.hash);
+            (applied.term, applied.index) = (record.term, record.index);
+            batch.append(record.entry.batch().clone());
+        }
+        self.put(now, applied, batch, out);
+        if self.applied.index < upto && self.full.is_none() {
+            self.want_log(out); // found in the log by a start, and never in memory
+        }
+        self.propose_more(now, out);
+        self.serve_if_ready(out);
+    }
+
+    /// Reads what [`SeatEffect::ReadLog`] asked for.
+    pub fn read_log(&mut self, now: Now, reader: &dyn LogReader, out: &mut Vec<SeatEffect>) {
+        self.reads_log = false;
+        if self.failed.is_some() {
+            return;
+        }
+        if let Err(error) = self.read_some(now, reader, out) {
+            self.replicate(now, ReplicaEvent::StorageFailed { error: error.within("read the log") }, out);
+        }
+        self.say(now, out);
+    }
+
+    fn read_some(&mut self, now: Now, reader: &dyn LogReader, out: &mut Vec<SeatEffect>) -> Result<()> {
+        let (upto, next) = (self.replica.committed(), self.applied.index.next());
+        if next <= upto && self.full.is_none() && self.replica.record(next).is_none() {
+            let (applied, batch) = self.journal.gather(self.applied, upto, reader)?;
+            self.put(now, applied, batch, out);
+            self.apply(now, out);
+        }
+        for (to, from) in std::mem::take(&mut self.wanted) {
+            let before = self.replica.term_at(Index(from.0.saturating_sub(1)));
+            if let Some((prev, records)) = self.journal.fetch(from, before, reader)? {
+                self.replicate(now, ReplicaEvent::LogFetched { to, prev, records }, out);
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, now: Now, applied: Applied, mut batch: Batch, out: &mut Vec<SeatEffect>) {
+        if applied.index == self.applied.index || self.full.is_some() {
+            return;
+        }
+        applied.put(self.id, &mut batch);
+        match self.kv.apply(&batch) {
+            Ok(()) => self.applied = applied,
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                self.full = Some(error.within("its view waits for room, free some"));
+                return;
+            }
+            Err(error) => return self.fail(error.within("apply committed entries to the key-value view"), out),
+        }
+        let upto = applied.index;
+        self.replicate(now, ReplicaEvent::Applied { upto }, out);
+        self.tell(now, Event::Committed(upto), out);
+    }
+
+    fn want_log(&mut self, out: &mut Vec<SeatEffect>) {
+        if !std::mem::replace(&mut self.reads_log, true) {
+            out.push(SeatEffect::ReadLog);
+        }
+    }
+
+    /// What was refused because too much was under way is proposed again, in its order.
+    fn propose_more(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        while let Some(entry) = self.backlog.pop_front() {
+            let left = self.backlog.len();
+            self.replicate(now, ReplicaEvent::Propose(entry), out);
+            if self.backlog.len() > left {
+                return; // refused again
+            }
+        }
+    }
+
+    fn serve_if_ready(&mut self, out: &mut Vec<SeatEffect>) {
+        // Nothing is proposed before it serves: all of its log is committed.
+        if self.opening.is_some()
+            && self.applied.index.next() == self.replica.next_index()
+            && let Err(error) = self.serve(out)
+        {
+            self.fail(error, out);
+        }
+    }
+
+    /// Opens the partition on the view, which holds all that is committed.
+    pub(super) fn serve(&mut self, out: &mut Vec<SeatEffect>) -> Result<()> {
+        let term = self.opening.take().expect("asked for by those who became primary");
+        self.config.term = term;
+        let config = Config { term, ..self.config.clone() };
+        self.serving = Some(Partition::open(config, self.kv.clone(), self.applied.index)?);
+        out.push(SeatEffect::Serves);
+        Ok(())
+    }
+
+    /// Another one may be primary: nothing that was evaluated here and is not committed counts.
+    fn step_down(&mut self, out: &mut Vec<SeatEffect>) {
+        self.opening = None;
+        self.unsaid.clear();
+        self.backlog.clear();
+        self.stage.keep_from(Index(u64::MAX));
+        self.journal.forget_reads();
+        if self.serving.take().is_some() {
+            out.push(SeatEffect::StepsDown);
+        }
+    }
+
+    pub(super) fn fail(&mut self, error: Error, out: &mut Vec<SeatEffect>) {
+        let error = Error::new(ErrorKind::Stopped, format!("{} stopped: {error}", self.id));
+        self.failed = Some(error.clone());
+        out.push(SeatEffect::Failed(error));
+    }
+}

@@ -1,0 +1,218 @@
+//! Several replicas of a partition: their messages, the coordinator between them, and who joins them again.
+
+use braid_base::ids::{PartitionId, Term};
+use braid_base::msg::lease::Answer;
+use braid_base::{Error, ErrorKind};
+use braid_host::seat::{SeatEffect, SeatEvent};
+use braid_io::file::{Create, OpenMode};
+use braid_replica::config::{Config as Members, Member};
+use braid_replica::replica::event::Msg;
+
+use super::World;
+use super::store::{member, meta_name};
+use crate::board::{At, Node};
+use crate::queue::{Event, Register};
+
+/// A log is read within this time, microseconds.
+const READ_US: u64 = 2_000;
+/// About the time between two looks of the controller, microseconds.
+const CONTROL_US: u64 = 1_000_000;
+
+impl World {
+    /// What a replica says because it is one of several.
+    pub(super) fn replicate(&mut self, at: At, effect: SeatEffect) {
+        let life = self.hosts[at.host as usize].life;
+        match effect {
+            SeatEffect::WriteMeta { off, block } => {
+                let mode = OpenMode { create: Create::IfMissing(2 * block.len() as u64), ..OpenMode::WRITE };
+                let disk = &mut self.hosts[at.host as usize].disk;
+                match disk.open(&meta_name(at.p), mode) {
+                    Ok(file) => disk.write_now(file, off, &block),
+                    Err(error) => self.board.violation(format!("{at} cannot keep its term: {error}")),
+                }
+            }
+            SeatEffect::ReadLog => {
+                let read_us = self.soon(READ_US);
+                self.queue.put(read_us, Event::ReadLog { at, life });
+            }
+            SeatEffect::Replica(to, message) => self.send_replica(at, to, message),
+            SeatEffect::Cas { expect, new } => self.ask_register(at, Register::Cas { expect, new }),
+            SeatEffect::ReadConfig => self.ask_register(at, Register::Read),
+            SeatEffect::Serves => {
+                let term = self.seat(at).map_or(Term(0), |node| node.seat.term());
+                self.note(|| format!("{at} serves in term {term}"));
+                self.homes.insert(at.p, at.host);
+                self.board.power_lost(); // what only the primary before knew is gone
+                if let Some(other) = self.served.insert((at.p, term), at.host).filter(|host| *host != at.host) {
+                    self.board.violation(format!("I4: {at} serves in {term}, and so did h{other}"));
+                }
+                self.adjust(at);
+            }
+            SeatEffect::StepsDown => self.give_up(at),
+            other => self.board.violation(format!("{at} said {other:?}, which nobody understands")),
+        }
+    }
+
+    /// What was asked there is to be asked elsewhere.
+    fn give_up(&mut self, at: At) {
+        self.note(|| format!("{at} steps down"));
+        let Some(node) = self.seat(at) else { return };
+        for (to, slot, _) in std::mem::take(&mut node.waiting).into_values() {
+            let moved = Error::new(ErrorKind::Moved, format!("{} is not served here any more", at.p));
+            self.send_answer((at, Term(0)), to, slot, Answer::plain(Term(0), Err(moved)));
+        }
+    }
+
+    fn send_replica(&mut self, from: At, to: Member, message: Msg) {
+        self.counts.replica += 1;
+        let to = At { host: to.host.0, p: from.p };
+        if self.is_cut(from.host, to.host) {
+            return;
+        }
+        for at_us in self.arrivals() {
+            self.queue.put(at_us, Event::Replica { to, message: Box::new(message.clone()) });
+        }
+    }
+
+    pub(super) fn replica(&mut self, to: At, message: Msg) {
+        if self.seat(to).is_some() {
+            self.step(to, SeatEvent::Replica(message));
+        }
+    }
+
+    pub(super) fn read_log(&mut self, at: At, life: u64) {
+        if !self.is_alive(at, life) {
+            return;
+        }
+        let (now, mut out) = (self.host_now(at.host), Vec::new());
+        let Some((node, log)) = self.hosts[at.host as usize].seat_and_log(at.p) else { return };
+        node.seat.read_log(now, &log, &mut out);
+        self.carry_out(at, out);
+    }
+
+    /// The coordinator is asked; the question or the answer may be lost, and both take their time.
+    fn ask_register(&mut self, at: At, what: Register) {
+        let life = self.hosts[at.host as usize].life;
+        for ask_us in self.arrivals() {
+            self.queue.put(ask_us, Event::Register { at, life, what: what.clone() });
+        }
+    }
+
+    pub(super) fn register(&mut self, at: At, life: u64, what: Register) {
+        let register = self.registers.entry(at.p).or_default();
+        let cas = matches!(what, Register::Cas { .. });
+        if let Register::Cas { expect, new } = what
+            && *register == expect
+        {
+            *register = new;
+            let text = format!("{}: {register:?}", at.p);
+            self.note(|| text);
+        }
+        let found = self.registers[&at.p].clone();
+        for answer_us in self.arrivals() {
+            self.queue.put(answer_us, Event::Registered { at, life, cas, found: found.clone() });
+        }
+    }
+
+    pub(super) fn registered(&mut self, at: At, life: u64, cas: bool, found: Members) {
+        if self.is_alive(at, life) {
+            self.step(at, if cas { SeatEvent::CasResult(found) } else { SeatEvent::ConfigSeen(found) });
+        }
+    }
+
+    pub(super) fn schedule_control(&mut self) {
+        if self.config.members > 1 {
+            let control_us = self.soon(2 * CONTROL_US);
+            self.queue.put(control_us, Event::Control);
+        }
+    }
+
+    /// Replicas that were dropped are asked to join again while their host is up; everybody hears what is set.
+    pub(super) fn control(&mut self) {
+        for p in (0..self.config.partitions).map(PartitionId) {
+            let there: Vec<Member> = self.replicas(p).filter(|at| self.is_up(at.host)).map(member).collect();
+            let Some(register) = self.registers.get_mut(&p) else { continue };
+            let learners: Vec<Member> = there.into_iter().filter(|member| !register.has(member.store)).collect();
+            if !register.members.is_empty() && register.learners != learners {
+                register.learners = learners;
+                let text = format!("{p}: {register:?}");
+                self.note(|| text);
+            }
+            let found = self.registers[&p].clone();
+            for at in self.replicas(p).collect::<Vec<_>>() {
+                let life = self.hosts[at.host as usize].life;
+                for seen_us in self.arrivals() {
+                    self.queue.put(seen_us, Event::Registered { at, life, cas: false, found: found.clone() });
+                }
+            }
+        }
+        self.schedule_control();
+    }
+
+    /// All places of `p`.
+    pub fn replicas(&self, p: PartitionId) -> impl Iterator<Item = At> + use<> {
+        self.config.hosts_of(p).map(move |host| At { host, p })
+    }
+
+    /// The place that `from` takes for that of `p`: mostly the one where it is served.
+    pub(super) fn route(&mut self, from: Node, p: PartitionId) -> At {
+        if let Node::Host(host) = from
+            && self.config.hosts_of(p).any(|member| member == host)
+        {
+            return At { host, p }; // a mover asks the partition that it works for
+        }
+        if from == Node::Auditor || self.config.members == 1 {
+            return self.home(p);
+        }
+        // It goes on asking where it was answered before; now and then it hears of news, or of something wrong.
+        let host = match self.rng.below(40) {
+            0 => self.some_replica(p).host,
+            1..4 => self.homes[&p],
+            _ => self.routes.get(&(from, p)).copied().unwrap_or(self.homes[&p]),
+        };
+        self.routes.insert((from, p), host);
+        At { host, p }
+    }
+
+    /// `node` was told to ask for `p` elsewhere, or got no answer.
+    pub(super) fn reroute(&mut self, node: Node, p: PartitionId) {
+        self.routes.remove(&(node, p));
+    }
+
+    /// The same for another partition.
+    pub(super) fn route_between(&mut self, p: PartitionId) -> At {
+        let astray = self.config.members > 1 && self.rng.chance(1, 20);
+        if astray { self.some_replica(p) } else { self.home(p) }
+    }
+
+    fn some_replica(&mut self, p: PartitionId) -> At {
+        let which = self.rng.index(self.config.members as usize);
+        self.replicas(p).nth(which).expect("there are so many")
+    }
+
+    pub(super) fn is_cut(&self, from: u32, to: u32) -> bool {
+        self.cuts.contains(&(from, to))
+    }
+
+    /// A host does not reach another one for a while, or none; or is not reached by them, or both.
+    pub(super) fn cut(&mut self) {
+        let hosts = self.config.hosts;
+        let (host, other) = (self.rng.below(u64::from(hosts)) as u32, self.rng.below(u64::from(hosts)) as u32);
+        let (all, ways) = (self.rng.chance(1, 2), self.rng.below(3));
+        let others = (0..hosts).filter(|it| *it != host && (all || *it == other));
+        let pairs = others.flat_map(|it| [(host, it), (it, host)]);
+        let cut: Vec<(u32, u32)> = pairs.filter(|(from, _)| ways == 0 || (ways == 1) == (*from == host)).collect();
+        self.note(|| format!("nothing comes from one to the other: {cut:?}"));
+        self.cuts.extend(&cut);
+        let mended_us = self.soon(8_000_000);
+        self.queue.put(mended_us, Event::Mended { cut });
+    }
+
+    pub(super) fn mended(&mut self, cut: &[(u32, u32)]) {
+        self.cuts.retain(|pair| !cut.contains(pair));
+    }
+
+    fn is_up(&self, host: u32) -> bool {
+        self.hosts[host as usize].is_up()
+    }
+}
