@@ -111,6 +111,8 @@ pub struct FaultPlan {
     pub wall_jump_every_us: u64,
     /// Mean time between moments at which a host does not reach another one for a while; 0 = none.
     pub cut_every_us: u64,
+    /// Mean time between moments at which a host loses its metadata disk; 0 = none.
+    pub wipe_every_us: u64,
     /// Largest drift of a clock, parts per million.
     pub drift_ppm: u64,
 }
@@ -133,6 +135,7 @@ impl FaultPlan {
             view_full_every_us: 0,
             wall_jump_every_us: 0,
             cut_every_us: 0,
+            wipe_every_us: 0,
             drift_ppm: 0,
         }
     }
@@ -249,7 +252,8 @@ impl SimConfig {
         // A fail-over takes seconds: more of them would leave no time for anything else.
         let crash_every_us = faults.crash_every_us.max(*pick(rng, &[2_000_000, 10_000_000]));
         let cut_every_us = *pick(rng, &[0, 3_000_000, 10_000_000]);
-        let faults = FaultPlan { crash_every_us, cut_every_us, ..config.faults.clone() };
+        let wipe_every_us = *pick(rng, &[0, 20_000_000]);
+        let faults = FaultPlan { crash_every_us, cut_every_us, wipe_every_us, ..config.faults.clone() };
         Self { hosts: *pick(rng, &[3, 6]), members: 3, faults, ..config }
     }
 
@@ -261,6 +265,14 @@ impl SimConfig {
             FaultPlan { crash_every_us, cut_every_us: 1_500_000, down_max_us: 50_000, ..config.faults.clone() };
         let net = Net { lost: 0, late: 0, ..config.net };
         Self { clients: 4, hands: 1, leases: false, behind_bytes: 0, net, faults, ..config }
+    }
+
+    /// The same as [`Self::replicated`]; hosts often lose their metadata disks, and are back at once.
+    pub fn wiped(seed: u64) -> Self {
+        let config = Self::replicated(seed);
+        let faults = FaultPlan { wipe_every_us: 1_500_000, down_max_us: 50_000, ..config.faults.clone() };
+        let net = Net { late: 1_000, late_us: 3_000_000, ..config.net };
+        Self { net, faults, ..config }
     }
 
     /// The hosts on which partition `p` has a replica.
@@ -321,6 +333,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
         log_full_every_us: *pick(rng, &[0, 0, 20_000_000]),
         wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
         cut_every_us: 0,
+        wipe_every_us: 0,
         drift_ppm: 50_000,
         view_full_every_us: *pick(rng, &[0, 0, 10_000_000]),
     }

@@ -50,4 +50,24 @@ deeds! {
     HeldBack,
     /// Bytes that were held back were lost with their client.
     HeldBackLost,
+    /// Another replica serves a partition than before.
+    TookOver,
+    /// A candidate took the end of the log from another member.
+    PulledLog,
+    /// Records were read from a log, for others or for the view.
+    LogRead,
+    /// A replica became a member again.
+    Admitted,
+    /// A store began anew because no log reached back to its end.
+    BeganAnew,
+    /// A host lost its metadata disk.
+    Wiped,
+    /// A replica took the view from the primary.
+    TookView,
+}
+
+impl Deed {
+    /// Those of partitions with several replicas.
+    pub const OF_MEMBERS: &'static [Deed] =
+        &[Deed::TookOver, Deed::PulledLog, Deed::LogRead, Deed::Admitted, Deed::BeganAnew, Deed::Wiped, Deed::TookView];
 }

@@ -107,8 +107,8 @@ impl Hand {
 
     /// True if the answer says nothing: it is about an inode that only an open reference kept, and power was lost.
     fn is_moot(&self, action: &Action, board: &Board) -> bool {
-        let nameless = action.ino().and_then(|ino| self.model.node(ino)).is_some_and(|node| node.nlink == 0);
-        nameless && board.power_losses() != self.power_losses
+        let nameless = |ino: &Ino| self.model.node(*ino).is_some_and(|node| node.nlink == 0);
+        action.inos().iter().any(nameless) && board.power_losses() != self.power_losses
     }
 
     /// Takes note of an answer. Errors: a promise that seems to be broken.

@@ -128,9 +128,15 @@ impl Coverage {
         Point::ALL.iter().copied().filter(|point| self.counts[*point as usize].1 == 0).collect()
     }
 
-    /// The deeds that were never done.
+    /// The deeds that were never done, but for those of partitions with several replicas.
     pub fn undone(&self) -> Vec<Deed> {
-        Deed::ALL.iter().copied().filter(|deed| self.times(*deed) == 0).collect()
+        let others = |deed: &Deed| !Deed::OF_MEMBERS.contains(deed);
+        Deed::ALL.iter().copied().filter(others).filter(|deed| self.times(*deed) == 0).collect()
+    }
+
+    /// Those of partitions with several replicas that were never done.
+    pub fn undone_by_members(&self) -> Vec<Deed> {
+        Deed::OF_MEMBERS.iter().copied().filter(|deed| self.times(*deed) == 0).collect()
     }
 
     /// A table for people.

@@ -40,7 +40,7 @@ pub enum Event {
     /// Time passes for a drive.
     DriveTick { drive: u32, life: u64 },
     /// A key-value view is flushed.
-    Flush { host: u32, life: u64 },
+    Flush { host: u32, life: u64, again: bool },
     /// The flush is known to the partitions: what each had applied when it began.
     Flushed { host: u32, life: u64, applied: Vec<(PartitionId, Index)> },
     /// Power comes back.
@@ -99,6 +99,8 @@ pub enum Trouble {
     WallJump,
     /// A host does not reach another one for a while.
     Cut,
+    /// A host loses its metadata disk.
+    Wipe,
 }
 
 /// Where a drive's answer goes.

@@ -21,7 +21,7 @@ use braid_base::ErrorKind;
 use braid_base::ids::{ClientId, DriveId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
 
-use crate::board::{Board, Node, Sent};
+use crate::board::{At, Board, Node, Sent};
 use crate::config::{Net, SimConfig};
 use crate::executor::{Executor, TaskFuture};
 use crate::points::{Coverage, Point};
@@ -77,12 +77,14 @@ pub struct World {
     pub(crate) homes: BTreeMap<PartitionId, u32>,
     /// The term in which each node knows each partition to be served: it learns it from answers.
     pub(crate) terms: BTreeMap<(Node, PartitionId), Term>,
+    /// How often the store of a replica was replaced by an empty one.
+    pub(crate) stores: BTreeMap<At, u8>,
     /// Where each node asks for each partition.
     pub(crate) routes: BTreeMap<(Node, PartitionId), u32>,
     /// Who served in each term.
     pub(crate) served: BTreeMap<(PartitionId, Term), u32>,
     /// Hosts that do not reach others.
-    pub(crate) cuts: BTreeSet<(u32, u32)>,
+    pub(crate) cuts: Vec<(u32, u32)>,
     /// The drives that partitions are told to use.
     pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
@@ -199,7 +201,7 @@ impl World {
             Event::HostDisk { host, life } => self.host_disk(host, life),
             Event::DriveDisk { drive, life } => self.drive_disk(drive, life),
             Event::DriveTick { drive, life } => self.drive_tick(drive, life),
-            Event::Flush { host, life } => self.flush(host, life),
+            Event::Flush { host, life, again } => self.flush(host, life, again),
             Event::Flushed { host, life, applied } => self.flushed(host, life, &applied),
             Event::Restart { host } => self.restart(host),
             Event::Revive { client } => {

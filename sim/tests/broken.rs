@@ -95,7 +95,7 @@ fn members_that_are_silent_do_not_count() {
 
 #[test]
 fn members_are_read_without_promises() {
-    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 224, |_| {});
+    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 505, |_| {});
 }
 
 #[test]
@@ -113,6 +113,16 @@ fn members_that_are_chosen_drop_what_they_do_not_know_to_be_committed() {
 #[test]
 fn members_campaign_while_they_have_given_their_word() {
     caught_with_members(Members::NoWait, 0, |_| {});
+}
+
+#[test]
+fn members_are_told_apart_by_host() {
+    caught_among(SimConfig::wiped, Broken::Members(Members::NoUuid), 0, |_| {});
+}
+
+#[test]
+fn members_take_messages_for_another_store() {
+    caught_among(SimConfig::wiped, Broken::Members(Members::MsgNoUuid), 0, |_| {});
 }
 
 #[test]

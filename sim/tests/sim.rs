@@ -19,8 +19,12 @@ fn number(name: &str) -> Option<u64> {
 type World = fn(u64) -> SimConfig;
 
 /// The worlds to run in, by the name that BRAID_WORLD gives them.
-const WORLDS: [(&str, World); 3] =
-    [("plain", SimConfig::from_seed), ("replicated", SimConfig::replicated), ("isolated", SimConfig::isolated)];
+const WORLDS: [(&str, World); 4] = [
+    ("plain", SimConfig::from_seed),
+    ("replicated", SimConfig::replicated),
+    ("isolated", SimConfig::isolated),
+    ("wiped", SimConfig::wiped),
+];
 
 /// The run of `seed` in `world`; with BRAID_LIKE its chances, under the conditions of that other seed.
 fn config(world: World, seed: u64) -> SimConfig {
@@ -111,12 +115,19 @@ fn many_seeds_and_every_crash_point() {
 
 #[test]
 fn many_seeds_with_three_members() {
-    many(SimConfig::replicated, SEEDS);
+    let undone = many(SimConfig::replicated, SEEDS).undone_by_members();
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS) && number("BRAID_LIKE").is_none();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }
 
 #[test]
 fn many_seeds_with_members_that_are_cut_off() {
     many(SimConfig::isolated, SEEDS / 2);
+}
+
+#[test]
+fn many_seeds_with_members_that_lose_their_disks() {
+    many(SimConfig::wiped, SEEDS / 2);
 }
 
 /// Runs `count` seeds of a world (BRAID_SEEDS: so many), from BRAID_FIRST on.

@@ -14,6 +14,7 @@
 
 mod elect;
 mod event;
+mod import;
 mod journal;
 mod members;
 mod stage;
@@ -36,6 +37,7 @@ use braid_replica::{Applied, CachedKv, Entry, Expect, Kv, Retention};
 use bytes::Bytes;
 
 pub use event::{SeatEffect, SeatEvent};
+use import::Import;
 use journal::Journal;
 use stage::StageCache;
 
@@ -70,6 +72,9 @@ pub trait Outside: LogReader {
 
     /// The partition's configuration in the coordinator.
     fn config(&mut self) -> Result<Members>;
+
+    /// Removes all segments of the log.
+    fn discard_log(&mut self) -> Result<()>;
 
     /// Replaces the configuration if it still is `expect`; then reads it.
     fn compare_and_set(&mut self, expect: &Members, new: &Members) -> Result<Members>;
@@ -117,8 +122,12 @@ pub struct Seat {
     backlog: VecDeque<Entry>,
     /// Replicas that want records which only the log holds, and from where.
     wanted: Vec<(Member, Index)>,
+    /// Replicas that want the rows of the view after a key.
+    asked: Vec<(Member, Vec<u8>)>,
     /// [`SeatEffect::ReadLog`] was said.
     reads_log: bool,
+    /// The view that is on its way here.
+    import: Option<Import>,
     failed: Option<Error>,
     /// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
     full: Option<Error>,
@@ -154,11 +163,16 @@ impl Seat {
         let kv: Arc<dyn Kv> = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
         outside.settle()?;
         let mut meta = elect::read_meta(ident, outside)?;
+        if meta.importing {
+            import::begin_anew(&mut meta, kv.as_ref(), outside)?;
+        }
         let flushed = Applied::read(kv.as_ref(), id)?;
         let expect = Expect { start: meta.log_start, applied: (flushed.term, flushed.index), clean: meta.clean };
         let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, flushed, outside)?;
         let members = outside.config()?;
-        let alone = members.members.iter().all(|member| member.store == config.me.store);
+        // By its own notes as well: it may have given its word to somebody who is no member since (R6).
+        let only_me = |members: &Members| members.members.iter().all(|member| member.store == config.me.store);
+        let alone = only_me(&members) && only_me(&meta.config);
         let (mut applied, mut ahead_ms) = (flushed, 0);
         let replica = if alone {
             let elected = elect::elect(&mut meta, config.me, members.clone(), tail, outside, now.mono_ms)?;
@@ -191,7 +205,9 @@ impl Seat {
             unsaid: Vec::new(),
             backlog: VecDeque::new(),
             wanted: Vec::new(),
+            asked: Vec::new(),
             reads_log: false,
+            import: None,
             failed: None,
             full: None,
         };
@@ -231,9 +247,10 @@ impl Seat {
             }
             SeatEvent::Flushed(upto) => {
                 self.flushed = self.flushed.max(upto);
+                self.imported(out);
                 self.trim(out);
             }
-            SeatEvent::Replica(message) => self.replicate(now, ReplicaEvent::Msg(message), out),
+            SeatEvent::Replica(message) => self.hear(now, message, out),
             SeatEvent::CasResult(found) => self.replicate(now, ReplicaEvent::CasResult { now: found }, out),
             SeatEvent::ConfigSeen(found) => self.replicate(now, ReplicaEvent::ConfigSeen(found), out),
             SeatEvent::Tick => {
@@ -241,11 +258,17 @@ impl Seat {
                     self.apply(now, out);
                 }
                 self.replicate(now, ReplicaEvent::Tick, out);
-                self.tell(now, Event::Tick, out);
+                // Nothing new is begun while nothing can be said.
+                if self.unsaid.is_empty() {
+                    self.tell(now, Event::Tick, out);
+                }
+                self.ask_view(now, out);
                 self.trim(out);
             }
         }
-        self.say(now, out);
+        if !self.replica.needs_promises() {
+            out.append(&mut self.unsaid);
+        }
     }
 
     fn request(&mut self, now: Now, token: Token, term: Term, mut request: Request, out: &mut Vec<SeatEffect>) {
@@ -383,13 +406,20 @@ impl Seat {
             self.unsaid.push(said);
         }
         self.effects = effects;
-        self.say(now, out);
+        if !self.replica.needs_promises() {
+            out.append(&mut self.unsaid);
+        }
+    }
+
+    /// True if [`Seat::say`] is to be called.
+    pub fn has_to_say(&self) -> bool {
+        !self.unsaid.is_empty()
     }
 
     /// What the partition says leaves while all members keep their promise (R5): then nobody else can have served it
-    /// since it was evaluated.
-    fn say(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
-        if !self.unsaid.is_empty() && self.replica.may_read(now.mono_ms + self.ahead_ms) {
+    /// since it was evaluated. To be called after each step, with a time that was read after it.
+    pub fn say(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        if self.replica.may_read(now.mono_ms + self.ahead_ms) {
             out.append(&mut self.unsaid);
         }
     }
@@ -442,15 +472,18 @@ impl Seat {
             let oldest = partition.oldest_stage();
             self.stage.keep_from(oldest.unwrap_or(partition.next_index()));
             partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
-            // What comes after what is applied may be staged.
-            self.replica.stage_begins(oldest.unwrap_or(self.applied.index.next()));
+            // What is not committed may become something else: what comes after that may be staged.
+            let next = self.applied.index.next();
+            self.replica.stage_begins(oldest.map_or(next, |at| at.min(next)));
             let pressure = self.journal.pressure(self.log_soft_bytes);
             partition.state_mut().want_stage_below(pressure);
         }
         let keep = Retention {
             applied: self.flushed,
-            oldest_stage: Some(self.replica.stage_from()),
-            oldest_needed: self.replica.oldest_needed(),
+            // And the one before it: who takes the view with the log from there on must know its term.
+            oldest_stage: Some(Index(self.replica.stage_from().0.saturating_sub(1))),
+            // What it lacks from before that comes with the view.
+            oldest_needed: self.replica.oldest_needed().filter(|first| *first >= self.journal.first_told()),
             exported: None,
         };
         self.journal.trim(&keep, out);

@@ -14,7 +14,7 @@
 //! report it durable it is committed, with one member at once; 4. the shell puts the batch together
 //! with [`Applied`] into the [`Kv`]. After a restart [`recover`] shows every record to [`Tail`].
 //! A learner gets what it lacks from the primary's log, by messages; if that no longer reaches back so
-//! far it needs an export of the view, which is not here yet, and stays a learner.
+//! far the shell brings it the view first ([`Replica::imported`]).
 //!
 //! Tests: `tests/` cuts and flips every byte of small logs and runs the engines against each other;
 //! `replica/tests` runs three replicas on real log bytes through lost, late and doubled messages,

@@ -37,6 +37,7 @@ use self::tail::Tail;
 use self::variant::Variant;
 use crate::config::{Config, Member};
 use crate::entry::Record;
+use crate::kv::applied::Applied;
 
 /// Intervals of the protocol, milliseconds on the local clock (design 5.3, 8).
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +100,8 @@ pub struct Replica {
     commit: Index,
     /// What primaries said of payloads: see [`Replica::stage_begins`].
     stage_from: Index,
+    /// Learners to which the view is sent, and the first record that each will need.
+    kept: Vec<(Member, Index)>,
     /// Appends under way: ticket and last index.
     tickets: VecDeque<(u64, Index)>,
     next_ticket: u64,
@@ -144,6 +147,7 @@ impl Replica {
             durable: start.tail.last().1,
             commit: applied,
             stage_from: Index(0),
+            kept: Vec::new(),
             tail: start.tail,
             tickets: VecDeque::new(),
             next_ticket: 1,
@@ -184,6 +188,14 @@ impl Replica {
         lead.active && (self.is_broken(Variant::NoLease) || lead.leased(now_ms, self.timing.lease_ms))
     }
 
+    /// False if what it says as the primary depends on nobody else's promise.
+    pub fn needs_promises(&self) -> bool {
+        match &self.role {
+            Role::Lead(lead) => lead.has_peers(),
+            _ => true,
+        }
+    }
+
     /// Highest term adopted.
     pub fn term(&self) -> Term {
         self.term
@@ -222,9 +234,40 @@ impl Replica {
     /// First entry that a replica lacks which is about to become a member, if any.
     pub fn oldest_needed(&self) -> Option<Index> {
         match &self.role {
-            Role::Lead(lead) => lead.oldest_needed(),
+            Role::Lead(lead) => lead.oldest_needed(&self.kept),
             _ => None,
         }
+    }
+
+    /// The shell sends `learner` the view: it will need the log from `first` on.
+    pub fn keep_for(&mut self, learner: Member, first: Index) {
+        let config = &self.known;
+        self.kept.retain(|(member, _)| *member != learner && config.learners.contains(member));
+        self.kept.push((learner, first));
+    }
+
+    /// The view is here, as it was after the record `start` or later: the log goes on from there.
+    pub fn imported(&mut self, start: (Term, Index)) {
+        assert!(
+            matches!(self.role, Role::Follower(_)) && self.tail.last().1 == Index(0),
+            "only an empty store imports"
+        );
+        let (term, index) = start;
+        self.tail = Tail::new(Applied { term, index, hash: 0 });
+        (self.durable, self.commit) = (index, index);
+        self.role = Role::Follower(Follow::default());
+    }
+
+    /// A message of the shell to another replica.
+    pub fn message(&self, to: Member, body: Body) -> Msg {
+        Msg { partition: self.partition, term: self.term, from: self.me, to_store: to.store, body }
+    }
+
+    /// True if the message is for this very store (R9).
+    pub fn is_for_me(&self, msg: &Msg) -> bool {
+        let mine =
+            msg.to_store == self.me.store || self.is_broken(Variant::NoUuid) || self.is_broken(Variant::MsgNoUuid);
+        mine && msg.partition == self.partition
     }
 
     /// The term of record `index`, as long as the replica knows it.
@@ -243,7 +286,7 @@ impl Replica {
             Event::LogDurable { ticket } => self.log_durable(now, ticket),
             Event::LogFetched { to, prev, records } => self.log_fetched(now, to, prev, records),
             Event::Applied { upto } => self.release(upto),
-            Event::Msg(msg) => self.message(now, msg),
+            Event::Msg(msg) => self.hear(now, msg),
             Event::Tick => self.tick(now),
             Event::CasResult { now: found } => self.cas_result(now, found),
             Event::ConfigSeen(config) => self.see_config(now, config),
@@ -265,10 +308,8 @@ impl Replica {
         }
     }
 
-    fn message(&mut self, now: u64, msg: Msg) {
-        let mine =
-            msg.to_store == self.me.store || self.is_broken(Variant::NoUuid) || self.is_broken(Variant::MsgNoUuid);
-        if !mine || msg.partition != self.partition {
+    fn hear(&mut self, now: u64, msg: Msg) {
+        if !self.is_for_me(&msg) {
             return; // R9: meant for a store that is no more
         }
         match msg.body {
@@ -287,6 +328,7 @@ impl Replica {
             Body::ProbeReply { last } => self.on_probe_reply(now, msg.from, last),
             Body::Pull { from } => self.on_pull(msg.from, from),
             Body::Pulled { prev, records } => self.on_pulled(now, msg.from, prev, records),
+            Body::Behind { .. } | Body::AskView { .. } | Body::View { .. } => {} // the view is the shell's
         }
     }
 
@@ -418,7 +460,7 @@ impl Replica {
     }
 
     fn send(&mut self, to: Member, body: Body) {
-        let msg = Msg { partition: self.partition, term: self.term, from: self.me, to_store: to.store, body };
+        let msg = self.message(to, body);
         self.effects.push(Effect::Send { to, msg });
     }
 
@@ -427,7 +469,8 @@ impl Replica {
         a.store == b.store || (self.is_broken(Variant::NoUuid) && a.host == b.host)
     }
 
-    fn is_member(&self) -> bool {
+    /// True if the newest configuration that it has seen names it as a member.
+    pub fn is_member(&self) -> bool {
         self.known.members.iter().any(|m| self.same(*m, self.me))
     }
 }

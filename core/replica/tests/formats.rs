@@ -101,6 +101,7 @@ fn replica_meta_and_configuration_are_as_drawn() {
         term: Term(31),
         config,
         log_start: (Term(32), Index(33)),
+        importing: false,
         clean: Some(Index(34)),
         seq: 34,
     };

@@ -63,4 +63,8 @@ fn the_bytes_on_disk_are_a_format() {
     let (offset, block) = meta.write();
     assert_eq!((offset, &block[..12]), (4096, &b"BRAIDREP\x01\0\0\0"[..]));
     assert_eq!(braid_base::crc::crc32c(&block), 320_644_078, "a change here needs a new format number");
+    meta.importing = true;
+    let (offset, block) = meta.write();
+    assert_eq!((offset, &block[..12]), (0, &b"BRAIDREP\x02\0\0\0"[..]), "earlier releases refuse it");
+    assert_eq!(ReplicaMeta::read(&block), Ok(Some(meta)));
 }

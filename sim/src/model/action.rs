@@ -171,6 +171,20 @@ impl Action {
         }
     }
 
+    /// All that it names by a number, as a file or as a directory.
+    pub fn inos(&self) -> Vec<Ino> {
+        match self {
+            Self::Create { dir, .. }
+            | Self::Unlink { dir, .. }
+            | Self::Rmdir { dir, .. }
+            | Self::Lookup { dir, .. }
+            | Self::List { dir, .. } => vec![*dir],
+            Self::Link { ino, dir, .. } => vec![*ino, *dir],
+            Self::Rename { from_dir, to_dir, .. } => vec![*from_dir, *to_dir],
+            _ => self.ino().into_iter().collect(),
+        }
+    }
+
     /// A line for the schedule, without the bytes.
     pub fn line(&self) -> String {
         match self {

@@ -1,7 +1,7 @@
 //! What goes wrong: power, processes, drives, clocks.
 
-use braid_base::ErrorKind;
 use braid_base::ids::DriveId;
+use braid_base::{Error, ErrorKind};
 
 use super::World;
 use crate::board::Node;
@@ -24,6 +24,7 @@ impl World {
             (Trouble::ViewFull, f.view_full_every_us),
             (Trouble::WallJump, f.wall_jump_every_us),
             (Trouble::Cut, f.cut_every_us),
+            (Trouble::Wipe, f.wipe_every_us),
         ];
         for (trouble, mean_us) in means {
             self.schedule_trouble(trouble, mean_us);
@@ -117,6 +118,10 @@ impl World {
                 self.cut();
                 f.cut_every_us
             }
+            Trouble::Wipe => {
+                self.wipe_some_host();
+                f.wipe_every_us
+            }
         };
         self.schedule_trouble(trouble, mean_us);
     }
@@ -161,17 +166,21 @@ impl World {
             }
         }
         if let Err(error) = self.start_seats(host) {
-            if error.kind() == ErrorKind::Stopped && !self.calm {
-                self.coverage.pass(Point::ElectionUnfinished);
-                self.config.faults.at_points.retain(|(point, _)| *point != Point::ElectionUnfinished);
-                return self.lose_power_at(Point::ElectionUnfinished, host);
-            }
-            self.board.violation(format!("h{host} does not start: {error}"));
-            return;
+            return self.not_started(host, &error);
         }
         if !self.pass(Point::RecoveredNotServing, host) {
             self.schedule_flush(host);
         }
+    }
+
+    /// A partition did not start: because power was lost, as planned, or for no good reason.
+    pub(super) fn not_started(&mut self, host: u32, error: &Error) {
+        if error.kind() == ErrorKind::Stopped && !self.calm {
+            self.coverage.pass(Point::ElectionUnfinished);
+            self.config.faults.at_points.retain(|(point, _)| *point != Point::ElectionUnfinished);
+            return self.lose_power_at(Point::ElectionUnfinished, host);
+        }
+        self.board.violation(format!("h{host} does not start: {error}"));
     }
 
     fn some_bad_drive(&mut self) -> Option<u32> {

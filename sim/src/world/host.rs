@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
+use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::job::MoveJob;
@@ -15,16 +16,18 @@ use braid_client::fs::WireStage;
 use braid_client::reader::Reader;
 use braid_client::{Session, mover};
 use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
+use braid_io::file::ReadAt;
 use braid_io::reactor::{FileId, Token as IoToken};
 use braid_io::sim::SimDisk;
 use braid_meta::{Config, Now, Partition, StageLimits, Token};
+use braid_replica::ReplicaMeta;
 use braid_replica::config::Config as Members;
 use braid_replica::kv::Kv;
 use braid_replica::kv::map::MapKv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
-use super::store::{SimLog, SimStore, member, parse_segment};
+use super::store::{SimLog, SimStore, member, meta_name, parse_segment};
 use super::{CLUSTER, World};
 use crate::board::{At, Node, Sent, Slot};
 use crate::broken::Broken;
@@ -110,6 +113,15 @@ impl Host {
         SimLog { disk: &self.disk, files: segments_of(&self.files, p) }
     }
 
+    /// The `replica.meta` of a partition as it is on the disk.
+    pub(super) fn meta_of(&self, p: PartitionId) -> Result<Option<ReplicaMeta>> {
+        let name = meta_name(p);
+        match self.disk.names().find(|(known, _)| *known == name) {
+            Some((_, file)) => ReplicaMeta::read(&self.disk.view(file).read_at(0, 2 * BLOCK)?),
+            None => Ok(None),
+        }
+    }
+
     /// A replica, and its log as it is on the disk.
     pub(super) fn seat_and_log(&mut self, p: PartitionId) -> Option<(&mut SeatNode, SimLog<'_>)> {
         let log = SimLog { disk: &self.disk, files: segments_of(&self.files, p) };
@@ -136,31 +148,35 @@ impl World {
         h.files = h.disk.names().filter_map(|(name, id)| Some((parse_segment(name)?, id))).collect();
         h.disk_busy = false;
         for p in (0..self.config.partitions).map(PartitionId) {
-            if !self.config.hosts_of(p).any(|member| member == host) {
-                continue;
+            if self.config.hosts_of(p).any(|member| member == host) {
+                self.start_seat(At { host, p })?;
             }
-            let at = At { host, p };
-            let (seat, out) = self.open_seat(at)?;
-            let wire = Arc::new(self.wire(Node::Host(host)));
-            // Movers ask nothing but staged bytes, which needs no session of its own.
-            let session = Session::new(wire.clone(), ClientId(0));
-            let node = SeatNode {
-                seat,
-                waiting: BTreeMap::new(),
-                next: 0,
-                batch_due: false,
-                flights: BTreeMap::new(),
-                remap: false,
-                reader: Reader::new(wire),
-                session,
-            };
-            let h = &mut self.hosts[host as usize];
-            h.seats.insert(p, node);
-            let life = h.life;
-            let tick_us = self.soon(TICK_US);
-            self.queue.put(tick_us, Event::Tick { at, life });
-            self.carry_out(at, out);
         }
+        Ok(())
+    }
+
+    pub(super) fn start_seat(&mut self, at: At) -> Result<()> {
+        let At { host, p } = at;
+        let (seat, out) = self.open_seat(at)?;
+        let wire = Arc::new(self.wire(Node::Host(host)));
+        // Movers ask nothing but staged bytes, which needs no session of its own.
+        let session = Session::new(wire.clone(), ClientId(0));
+        let node = SeatNode {
+            seat,
+            waiting: BTreeMap::new(),
+            next: 0,
+            batch_due: false,
+            flights: BTreeMap::new(),
+            remap: false,
+            reader: Reader::new(wire),
+            session,
+        };
+        let h = &mut self.hosts[host as usize];
+        h.seats.insert(p, node);
+        let life = h.life;
+        let tick_us = self.soon(TICK_US);
+        self.queue.put(tick_us, Event::Tick { at, life });
+        self.carry_out(at, out);
         Ok(())
     }
 
@@ -170,6 +186,7 @@ impl World {
         let now = self.host_now(host);
         let steps_left = self.election_steps();
         let unsettled = self.config.broken == Some(Broken::Unsettled);
+        let me = self.member(at);
         let (c, h) = (&self.config, &mut self.hosts[host as usize]);
         let partition = Config {
             partition: p,
@@ -182,7 +199,6 @@ impl World {
             drives,
             capacity_bytes: c.capacity_bytes,
         };
-        let me = member(at);
         let config = SeatConfig {
             partition,
             cluster: CLUSTER,
@@ -192,11 +208,13 @@ impl World {
             log_soft_bytes: c.log_soft_bytes,
         };
         let files = segments_of(&h.files, p);
-        let members = || c.hosts_of(p).map(|host| member(At { host, p })).collect();
+        let members = || c.hosts_of(p).map(|host| member(At { host, p }, 0)).collect();
         let register = self.registers.entry(p).or_insert_with(|| Members { members: members(), ..Members::default() });
         let mut store = SimStore { disk: &mut h.disk, files, p, register, unsettled, steps_left };
         let mut out = Vec::new();
         let opened = Seat::open(config, h.kv.clone(), &mut store, now, &mut out);
+        let left = store.files;
+        h.files.retain(|(of, segment), _| *of != p || left.iter().any(|(kept, _)| kept == segment));
         #[allow(unused_mut)] // changed only where a rule may be left out
         let mut seat = opened.map_err(|error| error.within(format!("{p} cannot start")))?;
         #[cfg(feature = "broken")]
@@ -256,6 +274,7 @@ impl World {
         let Some(node) = self.seat(at) else { return };
         let mut out = Vec::new();
         work(&mut node.seat, now, &mut out);
+        node.seat.say(now, &mut out);
         if !node.batch_due {
             node.batch_due = true;
             let life = self.hosts[at.host as usize].life;
@@ -296,10 +315,7 @@ impl World {
                 }
                 SeatEffect::LogRemove(segment) => self.log_remove(at, segment),
                 SeatEffect::Failed(error) => self.seat_failed(host, &error),
-                replication => {
-                    self.replicate(at, replication);
-                    false
-                }
+                replication => self.replicate(at, replication),
             };
             if lost_power {
                 return;
@@ -441,7 +457,8 @@ impl World {
         self.queue.put(tick_us, Event::Tick { at, life });
     }
 
-    pub(super) fn flush(&mut self, host: u32, life: u64) {
+    /// Flushes a view; `again`: and will do so after a while.
+    pub(super) fn flush(&mut self, host: u32, life: u64, again: bool) {
         let h = &mut self.hosts[host as usize];
         if h.life == life {
             let applied: Vec<(PartitionId, Index)> =
@@ -455,7 +472,9 @@ impl World {
             }
             let at = self.soon(20_000);
             self.queue.put(at, Event::Flushed { host, life, applied });
-            self.schedule_flush(host);
+            if again {
+                self.schedule_flush(host);
+            }
         }
     }
 
@@ -471,12 +490,13 @@ impl World {
     pub(super) fn schedule_flush(&mut self, host: u32) {
         let life = self.hosts[host as usize].life;
         let at = self.soon(2 * self.config.faults.flush_every_us);
-        self.queue.put(at, Event::Flush { host, life });
+        self.queue.put(at, Event::Flush { host, life, again: true });
     }
 
     fn seat_failed(&mut self, host: u32, error: &Error) -> bool {
         let f = &self.config.faults;
-        if f.log_errors == 0 && f.log_full_every_us == 0 {
+        let may_fail = f.log_errors > 0 || f.log_full_every_us > 0;
+        if !may_fail || !error.message().contains("write the log") {
             self.board.violation(format!("h{host}: {error}"));
         } else {
             self.note(|| format!("h{host} stops: {error}"));

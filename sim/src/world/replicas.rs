@@ -1,16 +1,21 @@
 //! Several replicas of a partition: their messages, the coordinator between them, and who joins them again.
 
+use std::sync::Arc;
+
 use braid_base::ids::{PartitionId, Term};
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind};
 use braid_host::seat::{SeatEffect, SeatEvent};
 use braid_io::file::{Create, OpenMode};
+use braid_io::sim::SimDisk;
 use braid_replica::config::{Config as Members, Member};
-use braid_replica::replica::event::Msg;
+use braid_replica::replica::event::{Body, Msg};
+use braid_replica::{LogIdent, MapKv, ReplicaMeta};
 
-use super::World;
 use super::store::{member, meta_name};
+use super::{CLUSTER, World};
 use crate::board::{At, Node};
+use crate::deeds::Deed;
 use crate::queue::{Event, Register};
 
 /// A log is read within this time, microseconds.
@@ -19,19 +24,24 @@ const READ_US: u64 = 2_000;
 const CONTROL_US: u64 = 1_000_000;
 
 impl World {
-    /// What a replica says because it is one of several.
-    pub(super) fn replicate(&mut self, at: At, effect: SeatEffect) {
+    /// What a replica says because it is one of several; true if its host lost power.
+    pub(super) fn replicate(&mut self, at: At, effect: SeatEffect) -> bool {
         let life = self.hosts[at.host as usize].life;
         match effect {
             SeatEffect::WriteMeta { off, block } => {
+                if self.loses_power_now(at) {
+                    return true;
+                }
                 let mode = OpenMode { create: Create::IfMissing(2 * block.len() as u64), ..OpenMode::WRITE };
                 let disk = &mut self.hosts[at.host as usize].disk;
                 match disk.open(&meta_name(at.p), mode) {
                     Ok(file) => disk.write_now(file, off, &block),
                     Err(error) => self.board.violation(format!("{at} cannot keep its term: {error}")),
                 }
+                return self.loses_power_now(at);
             }
             SeatEffect::ReadLog => {
+                self.coverage.did(Deed::LogRead);
                 let read_us = self.soon(READ_US);
                 self.queue.put(read_us, Event::ReadLog { at, life });
             }
@@ -41,16 +51,34 @@ impl World {
             SeatEffect::Serves => {
                 let term = self.seat(at).map_or(Term(0), |node| node.seat.term());
                 self.note(|| format!("{at} serves in term {term}"));
-                self.homes.insert(at.p, at.host);
+                if self.homes.insert(at.p, at.host) != Some(at.host) {
+                    self.coverage.did(Deed::TookOver);
+                }
                 self.board.power_lost(); // what only the primary before knew is gone
                 if let Some(other) = self.served.insert((at.p, term), at.host).filter(|host| *host != at.host) {
                     self.board.violation(format!("I4: {at} serves in {term}, and so did h{other}"));
                 }
                 self.adjust(at);
             }
+            SeatEffect::FlushView => {
+                self.coverage.did(Deed::TookView);
+                let flush_us = self.soon(READ_US);
+                self.queue.put(flush_us, Event::Flush { host: at.host, life, again: false });
+            }
+            SeatEffect::Forsaken => self.begin_anew(at),
             SeatEffect::StepsDown => self.give_up(at),
             other => self.board.violation(format!("{at} said {other:?}, which nobody understands")),
         }
+        false
+    }
+
+    /// Now and then power fails around the note of a new term.
+    fn loses_power_now(&mut self, at: At) -> bool {
+        let loses = self.config.members > 1 && !self.calm && !self.board.is_quiet() && self.rng.chance(1, 60);
+        if loses {
+            self.crash(at.host);
+        }
+        loses
     }
 
     /// What was asked there is to be asked elsewhere.
@@ -63,9 +91,87 @@ impl World {
         }
     }
 
+    /// What the store at `at` is called now.
+    pub(super) fn member(&self, at: At) -> Member {
+        member(at, self.stores.get(&at).copied().unwrap_or(0))
+    }
+
+    /// The store is replaced by an empty one.
+    fn begin_anew(&mut self, at: At) {
+        if self.registers[&at.p].has(self.member(at).store) {
+            return;
+        }
+        self.note(|| format!("{at} begins anew"));
+        self.coverage.did(Deed::BeganAnew);
+        // Without room it would be tried again when there is some.
+        self.hosts[at.host as usize].disk.set_capacity(None);
+        self.hosts[at.host as usize].kv.set_full(false);
+        self.replace_store(at);
+        self.hosts[at.host as usize].seats.remove(&at.p);
+        if let Err(error) = self.start_seat(at) {
+            self.not_started(at.host, &error);
+        }
+    }
+
+    fn replace_store(&mut self, at: At) {
+        *self.stores.entry(at).or_insert(0) += 1;
+        let ident = LogIdent { cluster: CLUSTER, partition: at.p, store: self.member(at).store };
+        let (off, block) = ReplicaMeta { importing: true, ..ReplicaMeta::new(ident) }.write();
+        // Files that wait to be used again are removed by a start.
+        self.hosts[at.host as usize].stale.remove(&at.p);
+        let disk = &mut self.hosts[at.host as usize].disk;
+        disk.remove(&meta_name(at.p));
+        let mode = OpenMode { create: Create::IfMissing(2 * block.len() as u64), ..OpenMode::WRITE };
+        match disk.open(&meta_name(at.p), mode) {
+            Ok(file) => disk.write_now(file, off, &block),
+            Err(error) => self.board.violation(format!("{at} cannot be made: {error}")),
+        }
+    }
+
+    /// A host loses its metadata disk, if each partition on it has a primary elsewhere that all members follow: nobody
+    /// is about to take its place, and what is committed is on two other hosts.
+    pub(super) fn wipe_some_host(&mut self) {
+        let host = self.rng.below(u64::from(self.config.hosts)) as u32;
+        let mine: Vec<At> = self.all().flat_map(|p| self.replicas(p)).filter(|at| at.host == host).collect();
+        if !self.is_up(host) || mine.iter().any(|at| !self.can_lose(*at)) {
+            return;
+        }
+        self.note(|| format!("h{host} loses its metadata disk"));
+        self.coverage.did(Deed::Wiped);
+        self.crash(host);
+        let h = &mut self.hosts[host as usize];
+        (h.disk, h.kv) = (SimDisk::new(), Arc::new(MapKv::new()));
+        h.files.clear();
+        h.stale.clear();
+        mine.into_iter().for_each(|at| self.replace_store(at));
+    }
+
+    fn can_lose(&mut self, at: At) -> bool {
+        let (home, register) = (self.home(at.p), self.registers[&at.p].clone());
+        let members: Vec<Member> = self.replicas(at.p).map(|at| self.member(at)).collect();
+        let (now, primary) = (self.host_now(home.host), self.member(home));
+        let leads = self.seat(home).is_some_and(|node| node.seat.replica().may_read(now.mono_ms));
+        let whole = members.len() > 2 && members.iter().all(|member| register.has(member.store));
+        home != at && whole && leads && register.primary == primary
+    }
+
+    fn all(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        (0..self.config.partitions).map(PartitionId)
+    }
+
     fn send_replica(&mut self, from: At, to: Member, message: Msg) {
         self.counts.replica += 1;
         let to = At { host: to.host.0, p: from.p };
+        match &message.body {
+            Body::Behind { first } => self.note(|| format!("{from} -> {to}: the log begins with {first}")),
+            Body::View { start, applied, rows, last, .. } => {
+                self.note(|| {
+                    format!("{from} -> {to}: {} rows at {applied}, log after {start:?}, last: {last}", rows.len())
+                });
+            }
+            Body::Pull { .. } => self.coverage.did(Deed::PulledLog),
+            _ => {}
+        }
         if self.is_cut(from.host, to.host) {
             return;
         }
@@ -87,6 +193,7 @@ impl World {
         let (now, mut out) = (self.host_now(at.host), Vec::new());
         let Some((node, log)) = self.hosts[at.host as usize].seat_and_log(at.p) else { return };
         node.seat.read_log(now, &log, &mut out);
+        node.seat.say(now, &mut out);
         self.carry_out(at, out);
     }
 
@@ -104,6 +211,9 @@ impl World {
         if let Register::Cas { expect, new } = what
             && *register == expect
         {
+            if new.members.len() > register.members.len() {
+                self.coverage.did(Deed::Admitted);
+            }
             *register = new;
             let text = format!("{}: {register:?}", at.p);
             self.note(|| text);
@@ -129,8 +239,9 @@ impl World {
 
     /// Replicas that were dropped are asked to join again while their host is up; everybody hears what is set.
     pub(super) fn control(&mut self) {
-        for p in (0..self.config.partitions).map(PartitionId) {
-            let there: Vec<Member> = self.replicas(p).filter(|at| self.is_up(at.host)).map(member).collect();
+        for p in self.all() {
+            let there: Vec<Member> =
+                self.replicas(p).filter(|at| self.is_up(at.host)).map(|at| self.member(at)).collect();
             let Some(register) = self.registers.get_mut(&p) else { continue };
             let learners: Vec<Member> = there.into_iter().filter(|member| !register.has(member.store)).collect();
             if !register.members.is_empty() && register.learners != learners {
@@ -203,13 +314,18 @@ impl World {
         let pairs = others.flat_map(|it| [(host, it), (it, host)]);
         let cut: Vec<(u32, u32)> = pairs.filter(|(from, _)| ways == 0 || (ways == 1) == (*from == host)).collect();
         self.note(|| format!("nothing comes from one to the other: {cut:?}"));
-        self.cuts.extend(&cut);
+        self.cuts.extend_from_slice(&cut);
         let mended_us = self.soon(8_000_000);
         self.queue.put(mended_us, Event::Mended { cut });
     }
 
     pub(super) fn mended(&mut self, cut: &[(u32, u32)]) {
-        self.cuts.retain(|pair| !cut.contains(pair));
+        // Others may have cut the same once more.
+        for pair in cut {
+            if let Some(at) = self.cuts.iter().position(|known| known == pair) {
+                self.cuts.swap_remove(at);
+            }
+        }
     }
 
     fn is_up(&self, host: u32) -> bool {

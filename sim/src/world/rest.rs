@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::Result;
 use braid_base::ids::{Index, PartitionId};
 use braid_base::keys::{self, Table};
+use braid_base::record::{Place, Record, SliceRec};
 use braid_meta::Partition;
 use braid_replica::kv::map::MapKv;
 use braid_replica::log::LogIdent;
@@ -91,22 +92,28 @@ impl World {
         self.seat(home)?.seat.partition()
     }
 
-    /// True if all members of all partitions hold the same view; errors: what two of them hold is not the same.
+    /// True if all members of all partitions hold what the primary holds; errors: one holds something else.
     pub fn is_even(&self) -> std::result::Result<bool, String> {
+        let error = |error: braid_base::Error| error.to_string();
         let mut even = true;
         for (p, register) in &self.registers {
-            let mut first = None;
-            for at in self.replicas(*p).filter(|at| register.has(super::store::member(*at).store)) {
+            let home = self.home(*p);
+            even &= register.members.len() == self.config.members as usize;
+            let (served, expected) = (Applied::read(self.kv_of(*p), *p).map_err(error)?, rows(self.kv_of(*p), *p));
+            for at in self.replicas(*p).filter(|at| *at != home && register.has(self.member(*at).store)) {
                 let kv = &self.hosts[at.host as usize].kv;
-                let applied = Applied::read(kv.as_ref(), *p).map_err(|error| error.to_string())?;
-                let rows = rows(kv, *p);
-                match &first {
-                    None => first = Some((at, applied, rows)),
-                    Some((_, before, _)) if before.index != applied.index => even = false,
-                    Some((other, before, same)) if (before, same) != (&applied, &rows) => {
-                        return Err(format!("I5: {at} and {other} differ at {}", applied.index));
-                    }
-                    Some(_) => {}
+                let applied = Applied::read(kv.as_ref(), *p).map_err(error)?;
+                // One that took the view lately holds rows that are newer than what it says.
+                if applied.index != served.index {
+                    even = false;
+                    continue;
+                }
+                let first = self.log_first(at).map_err(error)?;
+                if let Some(staged) = oldest_stage(&expected).filter(|staged| *staged < first) {
+                    return Err(format!("I9: bytes lie in entry {staged}, and the log of {at} begins with {first}"));
+                }
+                if rows(kv, *p) != expected || differ(served.hash, applied.hash) {
+                    return Err(format!("I5: {at} and {home} differ at {}", applied.index));
                 }
             }
         }
@@ -118,22 +125,19 @@ impl World {
         &self.drives
     }
 
-    /// The first entry that each partition's log on disk holds, read as after a power loss.
+    /// The first entry that each partition's log on disk holds, where it is served.
     pub fn log_firsts(&self) -> Result<BTreeMap<PartitionId, Index>> {
-        let mut firsts = BTreeMap::new();
-        for (p, host) in &self.homes {
-            let h = &self.hosts[*host as usize];
-            let applied = Applied::read(self.kv_of(*p), *p)?;
-            let ident = LogIdent {
-                cluster: CLUSTER,
-                partition: *p,
-                store: super::store::member(At { host: *host, p: *p }).store,
-            };
-            let expect = Expect { applied: (applied.term, applied.index), ..Expect::default() };
-            let recovered = recover(&h.log_of(*p), &ident, expect, &mut |_| Ok(()))?;
-            firsts.insert(*p, recovered.first);
-        }
-        Ok(firsts)
+        self.homes.keys().map(|p| Ok((*p, self.log_first(self.home(*p))?))).collect()
+    }
+
+    /// The first entry that the log of a replica holds, read as after a power loss.
+    fn log_first(&self, at: At) -> Result<Index> {
+        let h = &self.hosts[at.host as usize];
+        let applied = Applied::read(h.kv.as_ref(), at.p)?;
+        let ident = LogIdent { cluster: CLUSTER, partition: at.p, store: self.member(at).store };
+        let start = h.meta_of(at.p)?.map_or_else(Default::default, |meta| meta.log_start);
+        let expect = Expect { start, applied: (applied.term, applied.index), clean: None };
+        Ok(recover(&h.log_of(at.p), &ident, expect, &mut |_| Ok(()))?.first)
     }
 
     /// Takes as many drives away as a pack can lose, those first that lied.
@@ -150,13 +154,29 @@ impl World {
     }
 }
 
-/// All rows of partition `p`.
+/// True if these are two hashes, and not of the same state. After an import there may be none yet.
+fn differ(one: u64, other: u64) -> bool {
+    one != 0 && other != 0 && one != other
+}
+
+/// All rows of partition `p` but the one that says how far it is applied.
 fn rows(kv: &MapKv, p: PartitionId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (first, mut rows) = (keys::partition(p), Vec::new());
+    let own = Applied::key(p);
     let scanned = kv.scan(&first, &keys::prefix_end(&first), &mut |key, value| {
-        rows.push((key.to_vec(), value.to_vec()));
+        if key != own {
+            rows.push((key.to_vec(), value.to_vec()));
+        }
         true
     });
     debug_assert!(scanned.is_ok(), "a view in memory does not fail");
     rows
+}
+
+/// The oldest entry in which bytes of some row lie.
+fn oldest_stage(rows: &[(Vec<u8>, Vec<u8>)]) -> Option<Index> {
+    let slices = rows.iter().filter(|(key, _)| keys::parse_slice(key).is_some());
+    let places = slices.filter_map(|(_, value)| Some(SliceRec::decode(value).ok()?.0.place));
+    let staged = places.filter_map(|place| if let Place::Stage { at, .. } = place { Some(at) } else { None });
+    staged.min()
 }

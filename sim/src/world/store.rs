@@ -33,10 +33,10 @@ pub(super) struct SimStore<'a> {
     pub(super) steps_left: Option<u64>,
 }
 
-/// What the replica at `at` is called.
-pub(super) fn member(at: At) -> Member {
+/// What the replica at `at` is called: its store is the one of this number there.
+pub(super) fn member(at: At, generation: u8) -> Member {
     let mut store = [at.p.0 as u8 + 1; 16];
-    store[0] = at.host as u8;
+    (store[0], store[1]) = (at.host as u8, generation);
     Member { host: HostId(at.host), store: Guid(store) }
 }
 
@@ -117,6 +117,13 @@ impl Outside for SimStore<'_> {
         let file = self.meta_file()?;
         self.disk.write_now(file, off, &block);
         self.step()
+    }
+
+    fn discard_log(&mut self) -> Result<()> {
+        for (segment, _) in self.files.drain(..) {
+            self.disk.remove(&segment_name(self.p, segment));
+        }
+        Ok(())
     }
 
     fn config(&mut self) -> Result<Config> {

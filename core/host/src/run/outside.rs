@@ -50,6 +50,10 @@ impl Outside for Store<'_> {
         write_meta(&self.dir, off, &block)
     }
 
+    fn discard_log(&mut self) -> Result<()> {
+        self.segments.discard()
+    }
+
     fn config(&mut self) -> Result<Config> {
         Ok(config_of(&self.record()?.value))
     }

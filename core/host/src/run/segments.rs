@@ -99,6 +99,13 @@ impl SegmentDir {
         Ok(id)
     }
 
+    /// Removes all segments, before any is open.
+    pub(super) fn discard(&self) -> Result<()> {
+        self.reading.take();
+        self.segments()?.into_iter().try_for_each(|segment| file::remove(&segment_path(&self.dir, segment)))?;
+        file::sync_dir(&self.dir)
+    }
+
     /// The segment is not needed any more.
     pub(super) fn remove(&mut self, segment: Segment, turn: &mut Turn) -> Result<()> {
         self.reading.take();

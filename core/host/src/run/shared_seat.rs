@@ -181,6 +181,9 @@ impl<'a> Held<'a> {
         let now = now();
         let mut out = std::mem::take(&mut self.core.out);
         self.core.seat.step(now, event, &mut out);
+        if self.core.seat.has_to_say() {
+            self.core.seat.say(self::now(), &mut out);
+        }
         self.carry_out(&mut out, log);
         self.core.out = out;
     }
@@ -245,6 +248,8 @@ impl<'a> Held<'a> {
                 // A host alone leads all its partitions and has no other replicas.
                 SeatEffect::WriteMeta { .. }
                 | SeatEffect::ReadLog
+                | SeatEffect::FlushView
+                | SeatEffect::Forsaken
                 | SeatEffect::Replica(..)
                 | SeatEffect::Cas { .. }
                 | SeatEffect::ReadConfig

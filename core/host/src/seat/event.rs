@@ -99,6 +99,11 @@ pub enum SeatEffect {
     },
     /// Read the configuration; the answer comes as [`SeatEvent::ConfigSeen`].
     ReadConfig,
+    /// Flush the key-value view now; [`SeatEvent::Flushed`] says that it is done.
+    FlushView,
+    /// The others' logs begin after the end of this one: unless the coordinator names this store as a member, it is to be
+    /// replaced by an empty one, with a number of its own, whose `replica.meta` says that it imports.
+    Forsaken,
     /// The partition is served here from now on: it wants its settings (drives, capacity, limits).
     Serves,
     /// It is not any more: what was asked and not answered is to be asked elsewhere.

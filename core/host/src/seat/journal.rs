@@ -36,6 +36,8 @@ struct Reading {
 /// The log and its I/O in flight.
 pub(super) struct Journal {
     log: LogWriter,
+    /// The log of this store began after this record.
+    start: (Term, Index),
     appended: Vec<Arc<Record>>,
     /// Bytes of staged payload in `appended`.
     appended_bytes: usize,
@@ -63,6 +65,7 @@ impl Journal {
         let recovered = recover(reader, &ident, expect, &mut |record| tail.recovered(record))?;
         let (_, last) = recovered.last;
         let journal = Self {
+            start: expect.start,
             log: recovered.into_writer(segment_bytes),
             appended: Vec::new(),
             appended_bytes: 0,
@@ -98,8 +101,7 @@ impl Journal {
     pub(super) fn gather(&self, mut applied: Applied, upto: Index, reader: &dyn LogReader) -> Result<(Applied, Batch)> {
         let (mut batch, mut bytes) = (Batch::new(), 0);
         self.log.read(reader, applied.index.next(), upto, &mut |record| {
-            applied.hash = record.batch.fold_hash(applied.hash);
-            (applied.term, applied.index) = (record.header.term, record.header.index);
+            applied = applied.after(record.header.term, record.header.index, &record.batch, record.state_hash);
             bytes += record.batch.encoded_len();
             batch.append(record.batch.clone());
             bytes <= REPLAY_BYTES
@@ -111,6 +113,7 @@ impl Journal {
     /// log does not reach back so far, or not to `from`. `before`: the term of that record, if it is known.
     pub(super) fn fetch(&self, from: Index, before: Option<Term>, reader: &dyn LogReader) -> Result<Option<Fetched>> {
         let previous = Index(from.0.saturating_sub(1));
+        let before = before.or((previous == self.start.1).then_some(self.start.0));
         let mut before = before.map(|term| (term, previous));
         let first = if before.is_some() { from } else { previous };
         if first < self.log.first_index() {
@@ -127,6 +130,27 @@ impl Journal {
             bytes < MESSAGE_BYTES
         })?;
         Ok(before.filter(|_| !records.is_empty()).map(|before| (before, records)))
+    }
+
+    /// The first record that can be told to others, who must know the term of the one before it.
+    pub(super) fn first_told(&self) -> Index {
+        let first = self.log.first_index();
+        if first == self.start.1.next() { first } else { first.next() }
+    }
+
+    /// The term of record `index`, read from the log; `None` if that does not hold it.
+    pub(super) fn term_of(&self, index: Index, reader: &dyn LogReader) -> Result<Option<Term>> {
+        if index == self.start.1 {
+            return Ok(Some(self.start.0));
+        }
+        let mut term = None;
+        if index >= self.log.first_index() {
+            self.log.read(reader, index, index, &mut |record| {
+                term = Some(record.header.term);
+                false
+            })?;
+        }
+        Ok(term)
     }
 
     /// Drops all records after `after`, written or not; what reads them is void.
@@ -260,6 +284,12 @@ impl Journal {
         // Half of what is held: by then the log is well under the bound again.
         let (first, last) = (self.log.first_index().0, self.log.last().1.0);
         Index(first + (last.saturating_sub(first)) / 2 + 1)
+    }
+
+    /// The log, which is empty, goes on after this record.
+    pub(super) fn begin_after(&mut self, (term, index): (Term, Index)) {
+        self.log.begin_after(term, index);
+        (self.group.1, self.start) = (index, (term, index));
     }
 
     /// Last entry of the log, if nothing is on its way to it.

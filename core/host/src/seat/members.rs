@@ -4,10 +4,13 @@ use braid_base::ids::Index;
 use braid_base::{Error, ErrorKind, Result};
 use braid_meta::{Config, Event, Now, Partition};
 use braid_replica::log::LogReader;
-use braid_replica::replica::event::{Effect as ReplicaEffect, Event as ReplicaEvent};
+use braid_replica::replica::event::{Body, Effect as ReplicaEffect, Event as ReplicaEvent};
 use braid_replica::{Applied, Batch};
 
 use super::{Seat, SeatEffect};
+
+/// Changes that go to the view at once, bytes.
+const BATCH_BYTES: usize = 4 << 20;
 
 impl Seat {
     /// Leaves a rule of the replica out, to show that tests notice.
@@ -16,10 +19,9 @@ impl Seat {
         self.replica.leave_out(now.mono_ms + self.ahead_ms, Some(variant));
     }
 
-    /// True if nobody else has a part in what is committed.
+    /// True if nobody else has a part in what is committed, or is about to.
     pub(super) fn is_alone(&self) -> bool {
-        let config = self.replica.config();
-        config.members.len() <= 1 && config.learners.is_empty()
+        !self.replica.needs_promises() && self.replica.config().learners.is_empty()
     }
 
     pub(super) fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
@@ -29,8 +31,7 @@ impl Seat {
                 ReplicaEffect::TruncateLog { after } => self.journal.truncate(after),
                 ReplicaEffect::PersistMeta { term, config } => {
                     (self.meta.term, self.meta.config) = (term, config);
-                    let (off, block) = self.meta.write();
-                    out.push(SeatEffect::WriteMeta { off, block });
+                    self.note_meta(out);
                 }
                 ReplicaEffect::Send { to, msg } => out.push(SeatEffect::Replica(to, msg)),
                 ReplicaEffect::FetchLog { to, from } => {
@@ -55,18 +56,29 @@ impl Seat {
         }
     }
 
+    pub(super) fn note_meta(&mut self, out: &mut Vec<SeatEffect>) {
+        let (off, block) = self.meta.write();
+        out.push(SeatEffect::WriteMeta { off, block });
+    }
+
     /// The batches of committed records go to the view, then the partition hears of it.
     pub(super) fn apply(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
         let upto = self.replica.committed();
-        let (mut batch, mut applied) = (Batch::new(), self.applied);
-        while applied.index < upto
-            && let Some(record) = self.replica.record(applied.index.next())
-        {
-            applied.hash = record.entry.batch().fold_hash(applied.hash);
-            (applied.term, applied.index) = (record.term, record.index);
-            batch.append(record.entry.batch().clone());
+        while self.applied.index < upto && self.full.is_none() && self.failed.is_none() {
+            let (mut batch, mut bytes, mut applied) = (Batch::new(), 0, self.applied);
+            while applied.index < upto
+                && bytes < BATCH_BYTES
+                && let Some(record) = self.replica.record(applied.index.next())
+            {
+                applied = applied.after(record.term, record.index, record.entry.batch(), record.state_hash);
+                bytes += record.entry.batch().encoded_len();
+                batch.append(record.entry.batch().clone());
+            }
+            if applied.index == self.applied.index {
+                break;
+            }
+            self.put(now, applied, batch, out);
         }
-        self.put(now, applied, batch, out);
         if self.applied.index < upto && self.full.is_none() {
             self.want_log(out); // found in the log by a start, and never in memory
         }
@@ -83,7 +95,6 @@ impl Seat {
         if let Err(error) = self.read_some(now, reader, out) {
             self.replicate(now, ReplicaEvent::StorageFailed { error: error.within("read the log") }, out);
         }
-        self.say(now, out);
     }
 
     fn read_some(&mut self, now: Now, reader: &dyn LogReader, out: &mut Vec<SeatEffect>) -> Result<()> {
@@ -93,19 +104,22 @@ impl Seat {
             self.put(now, applied, batch, out);
             self.apply(now, out);
         }
+        for (to, after) in std::mem::take(&mut self.asked) {
+            self.show_view(to, &after, reader, out)?;
+        }
         for (to, from) in std::mem::take(&mut self.wanted) {
             let before = self.replica.term_at(Index(from.0.saturating_sub(1)));
             if let Some((prev, records)) = self.journal.fetch(from, before, reader)? {
                 self.replicate(now, ReplicaEvent::LogFetched { to, prev, records }, out);
+            } else if from < self.journal.first_told() {
+                let body = Body::Behind { first: self.journal.first_told() };
+                out.push(SeatEffect::Replica(to, self.replica.message(to, body)));
             }
         }
         Ok(())
     }
 
     fn put(&mut self, now: Now, applied: Applied, mut batch: Batch, out: &mut Vec<SeatEffect>) {
-        if applied.index == self.applied.index || self.full.is_some() {
-            return;
-        }
         applied.put(self.id, &mut batch);
         match self.kv.apply(&batch) {
             Ok(()) => self.applied = applied,
@@ -120,7 +134,7 @@ impl Seat {
         self.tell(now, Event::Committed(upto), out);
     }
 
-    fn want_log(&mut self, out: &mut Vec<SeatEffect>) {
+    pub(super) fn want_log(&mut self, out: &mut Vec<SeatEffect>) {
         if !std::mem::replace(&mut self.reads_log, true) {
             out.push(SeatEffect::ReadLog);
         }

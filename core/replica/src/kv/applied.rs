@@ -16,7 +16,7 @@ pub struct Applied {
     pub term: Term,
     /// Its index.
     pub index: Index,
-    /// Fold of all batches up to it, see [`Batch::fold_hash`].
+    /// Fold of all batches up to it, see [`Batch::fold_hash`]; 0 after an import, until a record tells it.
     pub hash: u64,
 }
 
@@ -27,6 +27,13 @@ impl Applied {
             None => Ok(Self::default()),
             Some(bytes) => Self::decode(&bytes).map_err(|e| e.within(format!("applied index of {partition}"))),
         }
+    }
+
+    /// The state after the next record, whose changes are `batch` and which may carry its state hash.
+    pub fn after(&self, term: Term, index: Index, batch: &Batch, told: Option<u64>) -> Self {
+        let unknown = self.hash == 0 && self.index > Index(0);
+        let hash = if unknown { told.unwrap_or(0) } else { batch.fold_hash(self.hash) };
+        Self { term, index, hash }
     }
 
     /// The state after entry (`term`, `index`) with the changes `batch`; adds itself to `batch`.
@@ -44,7 +51,8 @@ impl Applied {
         batch.put(Self::key(partition), out.finish());
     }
 
-    fn key(partition: PartitionId) -> Vec<u8> {
+    /// Where it stands among the rows of the partition.
+    pub fn key(partition: PartitionId) -> Vec<u8> {
         keys::meta(partition, "applied")
     }
 

@@ -13,9 +13,11 @@ use crate::config::Config;
 
 const MAGIC: &[u8; 8] = b"BRAIDREP";
 const FORMAT: u32 = 1;
+/// Of a store whose view is on its way: an earlier release would take it for whole.
+const FORMAT_IMPORTING: u32 = 2;
 
 /// `magic 8 | fmt u32 | seq u64 | cluster 16 | partition u16 | store 16 | term u64 | log start term u64,
-/// index u64 | clean u8 | last index u64 | config len u32, config | crc u32`; blocks A at 0 and B at
+/// index u64 | clean u8 (2: importing, format 2) | last index u64 | config len u32, config | crc u32`; blocks A at 0 and B at
 /// 4096, the valid one with the higher `seq` counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaMeta {
@@ -29,6 +31,8 @@ pub struct ReplicaMeta {
     pub log_start: (Term, Index),
     /// Set when the store was closed in order: the log must reach this index.
     pub clean: Option<Index>,
+    /// The view is on its way here: what the engine holds of it is worth nothing yet, and the log is empty.
+    pub importing: bool,
     /// +1 with each write.
     pub seq: u64,
 }
@@ -36,7 +40,15 @@ pub struct ReplicaMeta {
 impl ReplicaMeta {
     /// The meta of a store that never saw anything.
     pub fn new(ident: LogIdent) -> Self {
-        Self { ident, term: Term(0), config: Config::default(), log_start: (Term(0), Index(0)), clean: None, seq: 0 }
+        Self {
+            ident,
+            term: Term(0),
+            config: Config::default(),
+            log_start: (Term(0), Index(0)),
+            clean: None,
+            importing: false,
+            seq: 0,
+        }
     }
 
     /// The next version: raises `seq` and gives the block and where it goes (0 or 4096).
@@ -69,10 +81,12 @@ impl ReplicaMeta {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(BLOCK);
-        out.put_raw(MAGIC).put_u32(FORMAT).put_u64(self.seq).put_raw(&self.ident.cluster.0);
+        let format = if self.importing { FORMAT_IMPORTING } else { FORMAT };
+        out.put_raw(MAGIC).put_u32(format).put_u64(self.seq).put_raw(&self.ident.cluster.0);
         out.put_u16(self.ident.partition.0).put_raw(&self.ident.store.0).put_u64(self.term.0);
         out.put_u64(self.log_start.0.0).put_u64(self.log_start.1.0);
-        out.put_u8(u8::from(self.clean.is_some())).put_u64(self.clean.unwrap_or_default().0);
+        let state = if self.importing { 2 } else { u8::from(self.clean.is_some()) };
+        out.put_u8(state).put_u64(self.clean.unwrap_or_default().0);
         let mut config = Writer::new();
         self.config.encode(&mut config);
         out.put_bytes(&config.finish());
@@ -91,10 +105,12 @@ impl ReplicaMeta {
         let mut from = Reader::new(block);
         let magic: [u8; 8] = from.array()?;
         let format = from.u32()?;
-        if &magic == MAGIC && format > FORMAT {
+        if &magic == MAGIC && format > FORMAT_IMPORTING {
             return Err(Error::new(
                 ErrorKind::Refused,
-                format!("replica.meta: expected format {FORMAT}, found {format}; use the release that wrote it"),
+                format!(
+                    "replica.meta: expected format {FORMAT_IMPORTING} or older, found {format}; use the release that wrote it"
+                ),
             ));
         }
         let seq = from.u64()?;
@@ -102,12 +118,13 @@ impl ReplicaMeta {
         let ident = LogIdent { cluster, partition: PartitionId(from.u16()?), store: Guid(from.array()?) };
         let term = Term(from.u64()?);
         let log_start = (Term(from.u64()?), Index(from.u64()?));
-        let (clean, last) = (from.u8()? != 0, Index(from.u64()?));
+        let (state, last) = (from.u8()?, Index(from.u64()?));
         let config = Config::decode(&mut Reader::new(from.bytes()?))?;
         let covered = block.len() - from.remaining();
         if &magic != MAGIC || from.u32()? != crc32c(&block[..covered]) {
             return Ok(None);
         }
-        Ok(Some(Self { ident, term, config, log_start, clean: clean.then_some(last), seq }))
+        let clean = (state == 1).then_some(last);
+        Ok(Some(Self { ident, term, config, log_start, clean, importing: state == 2, seq }))
     }
 }

@@ -142,6 +142,12 @@ impl LogWriter {
         (self.open, self.chain, self.cut) = (None, 0, true);
     }
 
+    /// The log, which is empty, goes on after (`term`, `index`).
+    pub fn begin_after(&mut self, term: Term, index: Index) {
+        assert!(self.segments.is_empty() && self.last_index == Index(0), "only an empty log begins elsewhere");
+        (self.last_term, self.last_index, self.durable) = (term, index, index);
+    }
+
     /// Segments that nobody needs any more. Delete or recycle them in this order, oldest first, and call
     /// [`LogWriter::forget`] for each; stop at the first failure.
     pub fn removable(&self, keep: &Retention) -> Vec<Segment> {

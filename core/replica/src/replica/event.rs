@@ -180,6 +180,30 @@ pub enum Body {
         /// First index wanted.
         from: Index,
     },
+    /// Primary to learner: its log begins with this record, what you lack comes before: take the view.
+    Behind {
+        /// First record of the log.
+        first: Index,
+    },
+    /// Learner to primary: send me rows of the view.
+    AskView {
+        /// The last row that came; empty: from the first on.
+        after: Vec<u8>,
+    },
+    /// Primary to learner: rows of the view, in the order of their keys. It changes meanwhile: what the log says from
+    /// `start` on makes it whole.
+    View {
+        /// As asked.
+        after: Vec<u8>,
+        /// The log that is needed begins after this record.
+        start: (Term, Index),
+        /// The rows are at least as new as this record.
+        applied: Index,
+        /// Keys and values.
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+        /// No more rows come after these.
+        last: bool,
+    },
     /// Member to campaigner.
     Pulled {
         /// Term and index of the record before the first.

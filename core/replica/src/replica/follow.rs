@@ -113,7 +113,8 @@ impl Replica {
     }
 
     fn take_records(&mut self, append: Append) {
-        let upto = Index(append.prev.1.0 + append.records.len() as u64);
+        // What is applied is committed, so the primary holds it as well, wherever its message begins.
+        let upto = Index(append.prev.1.0 + append.records.len() as u64).max(self.tail.base().1);
         let empty = append.records.is_empty();
         if !self.merge(append.records) {
             return;

@@ -73,15 +73,23 @@ impl Lead {
         slowest.max(Index(last.0.saturating_sub(KEPT_MAX)))
     }
 
-    /// First entry that a learner lacks which answers.
-    pub(super) fn oldest_needed(&self) -> Option<Index> {
+    /// First entry that a learner lacks which answers; `kept`: those who get the view will lack from there on.
+    pub(super) fn oldest_needed(&self, kept: &[(Member, Index)]) -> Option<Index> {
         let learners = self.peers.iter().filter(|p| p.stand == Stand::Catching && p.leased_from.is_some());
-        learners.map(|p| p.acked.max(p.floor).next()).min()
+        let first = |p: &Peer| {
+            let kept = kept.iter().find(|(member, _)| *member == p.member).map_or(Index(0), |(_, first)| *first);
+            p.acked.max(p.floor).next().max(kept)
+        };
+        learners.map(first).min()
     }
 
     /// The peers without which nothing is committed; the primary itself comes on top.
     fn must_ack(&self) -> impl Iterator<Item = &Peer> {
         self.peers.iter().filter(|p| p.stand != Stand::Catching)
+    }
+
+    pub(super) fn has_peers(&self) -> bool {
+        self.must_ack().next().is_some()
     }
 
     fn has(&self, store: Guid) -> bool {

@@ -14,8 +14,8 @@ use crate::log::format::RecordView;
 /// Records after a base that is applied.
 #[derive(Clone, Debug)]
 pub struct Tail {
-    base: (Term, Index),
-    base_hash: u64,
+    /// The state after the last record before it.
+    base: Applied,
     slots: VecDeque<Slot>,
 }
 
@@ -30,38 +30,38 @@ struct Slot {
 impl Tail {
     /// Nothing after `applied`.
     pub fn new(applied: Applied) -> Self {
-        Self { base: (applied.term, applied.index), base_hash: applied.hash, slots: VecDeque::new() }
+        Self { base: applied, slots: VecDeque::new() }
     }
 
     /// Takes a record found by [`crate::log::recover::recover`]; ignores those up to the base. `Corrupt` if the
     /// log's state hash contradicts the view's (I5).
     pub fn recovered(&mut self, view: &RecordView<'_>) -> Result<()> {
-        if view.header.index <= self.base.1 {
+        if view.header.index <= self.base.index {
             return Ok(());
         }
         assert_eq!(view.header.index, self.last().1.next(), "recovery shows records in order");
-        let hash = view.batch.fold_hash(self.last_hash());
-        check_hash(view.header.index, view.state_hash, hash)?;
-        self.slots.push_back(Slot { term: view.header.term, hash, record: None });
+        let after = self.state().after(view.header.term, view.header.index, &view.batch, view.state_hash);
+        check_hash(view.state_hash, after)?;
+        self.slots.push_back(Slot { term: after.term, hash: after.hash, record: None });
         Ok(())
     }
 
     /// Term and index of the last record before the tail.
     pub fn base(&self) -> (Term, Index) {
-        self.base
+        (self.base.term, self.base.index)
     }
 
     /// Term and index of the last record.
     pub fn last(&self) -> (Term, Index) {
         match self.slots.back() {
-            Some(slot) => (slot.term, Index(self.base.1.0 + self.slots.len() as u64)),
-            None => self.base,
+            Some(slot) => (slot.term, Index(self.base.index.0 + self.slots.len() as u64)),
+            None => self.base(),
         }
     }
 
     /// The term of record `index`; `None` if it is before the base or after the last.
     pub fn term_at(&self, index: Index) -> Option<Term> {
-        if index == self.base.1 { Some(self.base.0) } else { self.slot(index).map(|s| s.term) }
+        if index == self.base.index { Some(self.base.term) } else { self.slot(index).map(|s| s.term) }
     }
 
     /// The record, if it is in memory.
@@ -72,30 +72,31 @@ impl Tail {
     /// The record that `entry` becomes if it is appended in `term`.
     pub(super) fn next_record(&self, term: Term, entry: Entry) -> Record {
         let index = self.last().1.next();
-        let hash = entry.batch().fold_hash(self.last_hash());
-        let state_hash = index.0.is_multiple_of(STATE_HASH_EVERY).then_some(hash);
+        let after = self.state().after(term, index, entry.batch(), None);
+        // Not known yet after an import.
+        let state_hash = Some(after.hash).filter(|hash| index.0.is_multiple_of(STATE_HASH_EVERY) && *hash != 0);
         Record { term, index, entry, state_hash }
     }
 
     /// Appends the next record. `Corrupt` if its state hash contradicts this log (I5).
     pub(super) fn push(&mut self, record: Arc<Record>) -> Result<()> {
         assert_eq!(record.index, self.last().1.next(), "records follow each other");
-        let hash = record.entry.batch().fold_hash(self.last_hash());
-        check_hash(record.index, record.state_hash, hash)?;
-        self.slots.push_back(Slot { term: record.term, hash, record: Some(record) });
+        let after = self.state().after(record.term, record.index, record.entry.batch(), record.state_hash);
+        check_hash(record.state_hash, after)?;
+        self.slots.push_back(Slot { term: after.term, hash: after.hash, record: Some(record) });
         Ok(())
     }
 
     pub(super) fn truncate_after(&mut self, index: Index) {
-        assert!(index >= self.base.1, "the base is applied");
-        self.slots.truncate((index.0 - self.base.1.0) as usize);
+        assert!(index >= self.base.index, "the base is applied");
+        self.slots.truncate((index.0 - self.base.index.0) as usize);
     }
 
     /// First index of the run of records that has the same term as record `index`; not before the base.
     pub(super) fn run_start(&self, index: Index) -> Index {
         let term = self.term_at(index);
         let mut at = index;
-        while at > self.base.1 && self.term_at(Index(at.0 - 1)) == term {
+        while at > self.base.index && self.term_at(Index(at.0 - 1)) == term {
             at = Index(at.0 - 1);
         }
         at
@@ -103,31 +104,33 @@ impl Tail {
 
     /// Moves the base up to `upto`.
     pub(super) fn release(&mut self, upto: Index) {
-        while self.base.1 < upto
+        while self.base.index < upto
             && let Some(slot) = self.slots.pop_front()
         {
-            self.base = (slot.term, self.base.1.next());
-            self.base_hash = slot.hash;
+            self.base = Applied { term: slot.term, index: self.base.index.next(), hash: slot.hash };
         }
     }
 
     fn slot(&self, index: Index) -> Option<&Slot> {
-        let at = index.0.checked_sub(self.base.1.0 + 1)?;
+        let at = index.0.checked_sub(self.base.index.0 + 1)?;
         self.slots.get(usize::try_from(at).ok()?)
     }
 
-    fn last_hash(&self) -> u64 {
-        self.slots.back().map_or(self.base_hash, |s| s.hash)
+    /// The state after the last record.
+    fn state(&self) -> Applied {
+        let (term, index) = self.last();
+        Applied { term, index, hash: self.slots.back().map_or(self.base.hash, |slot| slot.hash) }
     }
 }
 
-fn check_hash(index: Index, expected: Option<u64>, found: u64) -> Result<()> {
+fn check_hash(expected: Option<u64>, found: Applied) -> Result<()> {
     match expected {
-        Some(expected) if expected != found => Err(Error::new(
+        Some(expected) if expected != found.hash => Err(Error::new(
             ErrorKind::Corrupt,
             format!(
-                "record {index}: expected state hash {expected:#x}, found {found:#x}: this store's log or view \
-                 differs from the others'; rebuild it as a new store"
+                "record {}: expected state hash {expected:#x}, found {:#x}: this store's log or view differs from the \
+                 others'; rebuild it as a new store",
+                found.index, found.hash
             ),
         )),
         _ => Ok(()),

@@ -1,0 +1,222 @@
+//! The way of a store whose log ends before those of the others begin: it takes the view.
+//!
+//! 1. The primary finds that its log does not reach back to what a learner lacks, and says so ([`Body::Behind`]).
+//! 2. A store that holds something is worth nothing then: it is to begin anew as an empty one
+//!    ([`SeatEffect::Forsaken`]; R9). An empty one notes in `replica.meta` that the view is on its way, and asks for it.
+//! 3. Rows come in the order of their keys, some at a time. The view changes meanwhile; but the log from before the
+//!    first row on is kept for the learner, and what it says again makes the view whole (entries are puts and deletes).
+//!    That log begins where the oldest staged bytes lie, which are nowhere else.
+//! 4. With the last row the view is flushed; then `replica.meta` says where the log begins, and the replica goes on.
+//!
+//! A start in between finds the note and begins anew.
+
+use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::{ErrorKind, Result, keys};
+use braid_meta::Now;
+use braid_replica::config::Member;
+use braid_replica::replica::event::{Body, Event as ReplicaEvent, Msg};
+use braid_replica::{Applied, Batch, Kv, LogReader, ReplicaMeta};
+
+use super::{Outside, Seat, SeatEffect};
+
+/// Rows of one message, at most, and their bytes, exceeded by at most one row.
+const ROWS_MAX: usize = 4096;
+const ROWS_BYTES: usize = 1 << 20;
+/// What did not come in this time is asked for again, milliseconds.
+const ASK_MS: u64 = 1_000;
+/// Rows that are deleted at once.
+const WIPE_ROWS: usize = 4096;
+
+/// A view on its way here.
+pub(super) struct Import {
+    from: Member,
+    /// The log begins after this record; known from the first rows on.
+    start: Option<(Term, Index)>,
+    /// The last key that came.
+    after: Vec<u8>,
+    asked_ms: u64,
+    /// All rows came.
+    whole: bool,
+}
+
+/// What an earlier start left of an unfinished import, or of a store that was forsaken, goes for good.
+pub(super) fn begin_anew(meta: &mut ReplicaMeta, kv: &dyn Kv, outside: &mut dyn Outside) -> Result<()> {
+    outside.discard_log()?;
+    wipe(kv, meta.ident.partition)?;
+    kv.flush()?;
+    // From here on it is an empty store, which may also get all of the log, and must not lose that.
+    meta.importing = false;
+    let (off, block) = meta.write();
+    outside.write_meta(off, block)
+}
+
+/// Deletes all rows of `p`.
+fn wipe(kv: &dyn Kv, p: PartitionId) -> Result<()> {
+    let first = keys::partition(p);
+    loop {
+        let (mut batch, mut rows) = (Batch::new(), 0);
+        kv.scan(&first, &keys::prefix_end(&first), &mut |key, _| {
+            batch.delete(key.to_vec());
+            rows += 1;
+            rows < WIPE_ROWS
+        })?;
+        if rows == 0 {
+            return Ok(());
+        }
+        kv.apply(&batch)?;
+    }
+}
+
+impl Seat {
+    /// Takes a message of another replica: what is about the view here, all else the replica.
+    pub(super) fn hear(&mut self, now: Now, msg: Msg, out: &mut Vec<SeatEffect>) {
+        if !self.replica.is_for_me(&msg) {
+            return;
+        }
+        match msg.body {
+            Body::Behind { first } if msg.term == self.replica.term() => self.behind(now, msg.from, first, out),
+            Body::Behind { .. } => {}
+            Body::AskView { after } => {
+                self.asked.retain(|(member, _)| *member != msg.from);
+                self.asked.push((msg.from, after));
+                self.want_log(out);
+            }
+            Body::View { after, start, applied, rows, last } => {
+                if self.import.as_ref().is_some_and(|import| import.wants(&after, applied)) {
+                    self.take_rows(now, start, rows, last, out);
+                }
+            }
+            // Records that come before the view is here would be no log.
+            Body::Append { records, .. } if self.import.is_some() && !records.is_empty() => {}
+            body => self.replicate(now, ReplicaEvent::Msg(Msg { body, ..msg }), out),
+        }
+    }
+
+    /// The log of the primary `from` begins with `first`.
+    fn behind(&mut self, now: Now, from: Member, first: Index, out: &mut Vec<SeatEffect>) {
+        // What is not known to be committed may be another's: the primary could not tell.
+        let lacks = self.replica.committed().next() < first && !self.replica.is_member();
+        if self.replica.leads() || !lacks {
+            return; // said before it had caught up
+        }
+        if let Some(import) = &mut self.import {
+            import.from = from;
+            return;
+        }
+        if self.replica.next_index() > Index(1) {
+            out.push(SeatEffect::Forsaken);
+            return;
+        }
+        self.meta.importing = true;
+        self.note_meta(out);
+        self.import = Some(Import { from, start: None, after: Vec::new(), asked_ms: 0, whole: false });
+        self.ask_view(now, out);
+    }
+
+    /// Asks for the next rows, if that is due.
+    pub(super) fn ask_view(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        let Some(import) = &mut self.import else { return };
+        if import.whole || (import.asked_ms > 0 && now.mono_ms < import.asked_ms + ASK_MS) {
+            return;
+        }
+        import.asked_ms = now.mono_ms;
+        let (to, body) = (import.from, Body::AskView { after: import.after.clone() });
+        out.push(SeatEffect::Replica(to, self.replica.message(to, body)));
+    }
+
+    /// Sends `to` the rows after `after`; the log that makes them whole is kept for it.
+    pub(super) fn show_view(
+        &mut self,
+        to: Member,
+        after: &[u8],
+        reader: &dyn LogReader,
+        out: &mut Vec<SeatEffect>,
+    ) -> Result<()> {
+        if self.serving.is_none() || !self.replica.config().learners.contains(&to) {
+            return Ok(());
+        }
+        let next = self.applied.index.next();
+        let first = self.replica.stage_from().max(self.journal.first_told()).min(next);
+        let before = Index(first.0 - 1);
+        let known = self.replica.term_at(before);
+        let term = if known.is_some() { known } else { self.journal.term_of(before, reader)? };
+        let Some(term) = term else { return Ok(()) };
+        if after.is_empty() {
+            self.replica.keep_for(to, first);
+        }
+        let start = (term, before);
+        let (rows, last) = self.rows_after(after)?;
+        let body = Body::View { after: after.to_vec(), start, applied: self.applied.index, rows, last };
+        out.push(SeatEffect::Replica(to, self.replica.message(to, body)));
+        Ok(())
+    }
+
+    #[allow(clippy::type_complexity)] // rows, and whether they are the last
+    fn rows_after(&self, after: &[u8]) -> Result<(Vec<(Vec<u8>, Vec<u8>)>, bool)> {
+        let all = keys::partition(self.id);
+        let from = if after.is_empty() { all.clone() } else { [after, &[0]].concat() };
+        let own = Applied::key(self.id);
+        let (mut rows, mut bytes, mut last) = (Vec::new(), 0, true);
+        self.kv.scan(&from, &keys::prefix_end(&all), &mut |key, value| {
+            last = rows.len() < ROWS_MAX && bytes < ROWS_BYTES;
+            if last && key != own {
+                bytes += key.len() + value.len();
+                rows.push((key.to_vec(), value.to_vec()));
+            }
+            last
+        })?;
+        Ok((rows, last))
+    }
+
+    fn take_rows(
+        &mut self,
+        now: Now,
+        start: (Term, Index),
+        rows: Vec<(Vec<u8>, Vec<u8>)>,
+        last: bool,
+        out: &mut Vec<SeatEffect>,
+    ) {
+        let Some(import) = &mut self.import else { return };
+        let start = *import.start.get_or_insert(start);
+        let mut batch = Batch::new();
+        let end = rows.last().map(|(key, _)| key.clone());
+        for (key, value) in rows {
+            batch.put(key, value);
+        }
+        let applied = Applied { term: start.0, index: start.1, hash: 0 };
+        if last {
+            applied.put(self.id, &mut batch);
+        }
+        match self.kv.apply(&batch) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NoSpace => return, // asked for again
+            Err(error) => return self.fail(error.within("take over the key-value view"), out),
+        }
+        (import.after, import.asked_ms, import.whole) = (end.unwrap_or_default(), 0, last);
+        if last {
+            self.applied = applied;
+            out.push(SeatEffect::FlushView);
+        } else {
+            self.ask_view(now, out);
+        }
+    }
+
+    /// All rows are durable: from now on it is a store like any other.
+    pub(super) fn imported(&mut self, out: &mut Vec<SeatEffect>) {
+        let whole = self.import.as_ref().filter(|import| import.whole).and_then(|import| import.start);
+        let Some(start) = whole.filter(|start| self.flushed >= start.1) else { return };
+        self.import = None;
+        (self.meta.importing, self.meta.log_start) = (false, start);
+        self.note_meta(out);
+        self.journal.begin_after(start);
+        self.replica.imported(start);
+    }
+}
+
+impl Import {
+    /// True if rows after `after`, as new as `applied`, are what comes next.
+    fn wants(&self, after: &[u8], applied: Index) -> bool {
+        // A primary that was cut off may hold an older view than the one whose rows came first.
+        !self.whole && self.after == after && self.start.is_none_or(|start| applied >= start.1)
+    }
+}
