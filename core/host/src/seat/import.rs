@@ -95,15 +95,24 @@ impl Seat {
     /// The log of the primary `from` begins with `first`.
     fn behind(&mut self, now: Now, from: Member, first: Index, out: &mut Vec<SeatEffect>) {
         // What is not known to be committed may be another's: the primary could not tell.
-        let lacks = self.replica.committed().next() < first && !self.replica.is_member();
-        if self.replica.leads() || !lacks {
+        let committed = self.replica.committed();
+        if self.replica.leads() || self.replica.is_member() {
             return; // said before it had caught up
+        }
+        if committed.next() >= first {
+            // The view came meanwhile.
+            let body = Body::Ack { held: committed, echo_ms: 0 };
+            out.push(SeatEffect::Replica(from, self.replica.message(from, body)));
+            return;
         }
         if let Some(import) = &mut self.import {
             import.from = from;
             return;
         }
-        if self.replica.next_index() > Index(1) {
+        if self.replica.next_index() > Index(1)
+            || self.journal.bytes_on_disk() > 0
+            || self.journal.closed_at().is_none()
+        {
             out.push(SeatEffect::Forsaken);
             return;
         }

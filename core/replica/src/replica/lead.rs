@@ -164,7 +164,8 @@ impl Replica {
         if echo_ms < peer.rewound_ms {
             return; // answers a message from before the last step back
         }
-        let next = hint.next().clamp(peer.acked.next(), last.next());
+        // Only back: where its log ends says nothing of where it begins to differ.
+        let next = hint.next().min(peer.next).clamp(peer.acked.next(), last.next());
         peer.floor = Index(next.0 - 1);
         if next != peer.next {
             (peer.next, peer.sent_ms, peer.rewound_ms) = (next, None, now);
