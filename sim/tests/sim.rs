@@ -97,6 +97,14 @@ fn full_clusters_that_went_wrong_once() {
     }
 }
 
+/// A store that had cut off all of its log took a view into it (3259), and a learner was sent the same records for ever
+/// (3407).
+#[test]
+fn members_that_went_wrong_once() {
+    must_hold(SimConfig::replicated(3259));
+    must_hold(SimConfig::isolated(3407));
+}
+
 /// A lock was granted, its partition restarted, and the answer came after the client had said what it holds.
 #[test]
 fn a_lock_whose_answer_is_older_than_what_was_asserted() {
