@@ -266,9 +266,6 @@ impl Seat {
                 self.trim(out);
             }
         }
-        if !self.replica.needs_promises() {
-            out.append(&mut self.unsaid);
-        }
     }
 
     fn request(&mut self, now: Now, token: Token, term: Term, mut request: Request, out: &mut Vec<SeatEffect>) {

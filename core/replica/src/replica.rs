@@ -272,7 +272,7 @@ impl Replica {
 
     /// The term of record `index`, as long as the replica knows it.
     pub fn term_at(&self, index: Index) -> Option<Term> {
-        if index == Index(0) { Some(Term(0)) } else { self.tail.term_at(index) }
+        self.tail.term_at(index)
     }
 
     /// A record that is still in memory; the shell reads others from the log.

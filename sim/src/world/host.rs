@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
-use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::job::MoveJob;
@@ -16,7 +15,6 @@ use braid_client::fs::WireStage;
 use braid_client::reader::Reader;
 use braid_client::{Session, mover};
 use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
-use braid_io::file::ReadAt;
 use braid_io::reactor::{FileId, Token as IoToken};
 use braid_io::sim::SimDisk;
 use braid_meta::{Config, Now, Partition, StageLimits, Token};
@@ -27,7 +25,7 @@ use braid_replica::kv::map::MapKv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
-use super::store::{SimLog, SimStore, member, meta_name, parse_segment};
+use super::store::{SimLog, SimStore, member, parse_segment, read_meta};
 use super::{CLUSTER, World};
 use crate::board::{At, Node, Sent, Slot};
 use crate::broken::Broken;
@@ -115,11 +113,7 @@ impl Host {
 
     /// The `replica.meta` of a partition as it is on the disk.
     pub(super) fn meta_of(&self, p: PartitionId) -> Result<Option<ReplicaMeta>> {
-        let name = meta_name(p);
-        match self.disk.names().find(|(known, _)| *known == name) {
-            Some((_, file)) => ReplicaMeta::read(&self.disk.view(file).read_at(0, 2 * BLOCK)?),
-            None => Ok(None),
-        }
+        ReplicaMeta::read(&read_meta(&self.disk, p)?)
     }
 
     /// A replica, and its log as it is on the disk.
@@ -147,7 +141,7 @@ impl World {
         let h = &mut self.hosts[host as usize];
         h.files = h.disk.names().filter_map(|(name, id)| Some((parse_segment(name)?, id))).collect();
         h.disk_busy = false;
-        for p in (0..self.config.partitions).map(PartitionId) {
+        for p in self.partitions() {
             if self.config.hosts_of(p).any(|member| member == host) {
                 self.start_seat(At { host, p })?;
             }

@@ -6,13 +6,12 @@ use braid_base::ids::{PartitionId, Term};
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind};
 use braid_host::seat::{SeatEffect, SeatEvent};
-use braid_io::file::{Create, OpenMode};
 use braid_io::sim::SimDisk;
 use braid_replica::config::{Config as Members, Member};
 use braid_replica::replica::event::{Body, Msg};
 use braid_replica::{LogIdent, MapKv, ReplicaMeta};
 
-use super::store::{member, meta_name};
+use super::store::{member, meta_name, write_meta};
 use super::{CLUSTER, World};
 use crate::board::{At, Node};
 use crate::deeds::Deed;
@@ -32,11 +31,8 @@ impl World {
                 if self.loses_power_now(at) {
                     return true;
                 }
-                let mode = OpenMode { create: Create::IfMissing(2 * block.len() as u64), ..OpenMode::WRITE };
-                let disk = &mut self.hosts[at.host as usize].disk;
-                match disk.open(&meta_name(at.p), mode) {
-                    Ok(file) => disk.write_now(file, off, &block),
-                    Err(error) => self.board.violation(format!("{at} cannot keep its term: {error}")),
+                if let Err(error) = write_meta(&mut self.hosts[at.host as usize].disk, at.p, off, &block) {
+                    self.board.violation(format!("{at} cannot keep its term: {error}"));
                 }
                 return self.loses_power_now(at);
             }
@@ -121,10 +117,8 @@ impl World {
         self.hosts[at.host as usize].stale.remove(&at.p);
         let disk = &mut self.hosts[at.host as usize].disk;
         disk.remove(&meta_name(at.p));
-        let mode = OpenMode { create: Create::IfMissing(2 * block.len() as u64), ..OpenMode::WRITE };
-        match disk.open(&meta_name(at.p), mode) {
-            Ok(file) => disk.write_now(file, off, &block),
-            Err(error) => self.board.violation(format!("{at} cannot be made: {error}")),
+        if let Err(error) = write_meta(disk, at.p, off, &block) {
+            self.board.violation(format!("{at} cannot be made: {error}"));
         }
     }
 
@@ -132,7 +126,7 @@ impl World {
     /// is about to take its place, and what is committed is on two other hosts.
     pub(super) fn wipe_some_host(&mut self) {
         let host = self.rng.below(u64::from(self.config.hosts)) as u32;
-        let mine: Vec<At> = self.all().flat_map(|p| self.replicas(p)).filter(|at| at.host == host).collect();
+        let mine: Vec<At> = self.partitions().flat_map(|p| self.replicas(p)).filter(|at| at.host == host).collect();
         if !self.is_up(host) || mine.iter().any(|at| !self.can_lose(*at)) {
             return;
         }
@@ -155,7 +149,8 @@ impl World {
         home != at && whole && leads && register.primary == primary
     }
 
-    fn all(&self) -> impl Iterator<Item = PartitionId> + use<> {
+    /// All partitions.
+    pub(super) fn partitions(&self) -> impl Iterator<Item = PartitionId> + use<> {
         (0..self.config.partitions).map(PartitionId)
     }
 
@@ -239,7 +234,7 @@ impl World {
 
     /// Replicas that were dropped are asked to join again while their host is up; everybody hears what is set.
     pub(super) fn control(&mut self) {
-        for p in self.all() {
+        for p in self.partitions() {
             let there: Vec<Member> =
                 self.replicas(p).filter(|at| self.is_up(at.host)).map(|at| self.member(at)).collect();
             let Some(register) = self.registers.get_mut(&p) else { continue };

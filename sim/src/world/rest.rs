@@ -33,8 +33,7 @@ impl World {
 
     /// True if no staged byte is left anywhere.
     pub fn is_destaged(&mut self) -> bool {
-        let all: Vec<PartitionId> = self.homes.keys().copied().collect();
-        all.into_iter().all(|p| self.served(p).is_some_and(|partition| partition.oldest_stage().is_none()))
+        self.partitions().all(|p| self.served(p).is_some_and(|partition| partition.oldest_stage().is_none()))
     }
 
     /// True if no file data is left, no pack, and each drive that never lied has all its slots free.
@@ -44,7 +43,6 @@ impl World {
             let all = |target: &braid_drive::Target| target.stat().free == target.stat().slots;
             bad.contains(&(id as u32)) || drive.target.as_ref().is_some_and(all)
         });
-        let all: Vec<PartitionId> = self.homes.keys().copied().collect();
         // A drive that lies may never confirm that a shard is gone.
         let none = |partition: &mut Partition| {
             let status = partition.state_mut().data_status();
@@ -52,7 +50,7 @@ impl World {
             let dead = if bad.is_empty() { status.dead } else { 0 };
             packs + dead + status.orphans == 0 && status.staged_bytes + status.used_bytes + status.live_bytes == 0
         };
-        free && all.into_iter().all(|p| self.served(p).is_some_and(none))
+        free && self.partitions().all(|p| self.served(p).is_some_and(none))
     }
 
     /// Packs, moves and free slots, for people.
@@ -78,7 +76,7 @@ impl World {
             any || scanned.is_err()
         };
         let tables = [Table::Pending, Table::Outcome, Table::Outbox];
-        (0..self.config.partitions).all(|p| tables.iter().all(|table| !open(PartitionId(p), *table)))
+        self.partitions().all(|p| tables.iter().all(|table| !open(p, *table)))
     }
 
     /// The view that holds partition `p`, where it is served.

@@ -55,6 +55,23 @@ pub(super) fn meta_name(p: PartitionId) -> String {
     format!("meta {}", p.0)
 }
 
+/// The file `replica.meta` of `p`; empty if it was never written.
+pub(super) fn read_meta(disk: &SimDisk, p: PartitionId) -> Result<Vec<u8>> {
+    let name = meta_name(p);
+    match disk.names().find(|(known, _)| *known == name) {
+        Some((_, file)) => Ok(disk.view(file).read_at(0, 2 * BLOCK)?.to_vec()),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Writes a block of it, durably.
+pub(super) fn write_meta(disk: &mut SimDisk, p: PartitionId, off: u64, block: &Bytes) -> Result<()> {
+    let mode = OpenMode { create: Create::IfMissing(2 * BLOCK as u64), ..OpenMode::WRITE };
+    let file = disk.open(&meta_name(p), mode)?;
+    disk.write_now(file, off, block);
+    Ok(())
+}
+
 impl LogReader for SimLog<'_> {
     fn segments(&self) -> Result<Vec<Segment>> {
         Ok(self.files.iter().map(|(segment, _)| *segment).collect())
@@ -79,11 +96,6 @@ impl LogReader for SimStore<'_> {
 }
 
 impl SimStore<'_> {
-    fn meta_file(&mut self) -> Result<FileId> {
-        let mode = OpenMode { create: Create::IfMissing(2 * BLOCK as u64), ..OpenMode::WRITE };
-        self.disk.open(&meta_name(self.p), mode)
-    }
-
     /// One more step is done; the last one that the power lasts for ends the start.
     fn step(&mut self) -> Result<()> {
         match &mut self.steps_left {
@@ -106,16 +118,11 @@ impl Outside for SimStore<'_> {
     }
 
     fn read_meta(&self) -> Result<Vec<u8>> {
-        let name = meta_name(self.p);
-        match self.disk.names().find(|(known, _)| *known == name) {
-            Some((_, file)) => Ok(self.disk.view(file).read_at(0, 2 * BLOCK)?.to_vec()),
-            None => Ok(Vec::new()),
-        }
+        read_meta(self.disk, self.p)
     }
 
     fn write_meta(&mut self, off: u64, block: Bytes) -> Result<()> {
-        let file = self.meta_file()?;
-        self.disk.write_now(file, off, &block);
+        write_meta(self.disk, self.p, off, &block)?;
         self.step()
     }
 

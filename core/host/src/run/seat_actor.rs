@@ -14,14 +14,14 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
-use braid_meta::{DataStatus, Now};
+use braid_meta::DataStatus;
 use braid_replica::Kv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
 use super::outside::{self, Store};
 use super::segments::SegmentDir;
-use super::shared_seat::{Held, Log, SeatDoor, SharedSeat, Waits};
+use super::shared_seat::{self, Held, Log, SeatDoor, SharedSeat, Waits};
 use super::wire::Switch;
 use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
 
@@ -150,8 +150,7 @@ impl SeatActor {
         let segments = SegmentDir::open(&start.dir, start.config.segment_bytes)?;
         let dir = start.dir;
         let mut store = Store { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
-        let (now, mut out) = (Now { mono_ms: turn.now().mono_ms, wall: turn.now().wall }, Vec::new());
-        let mut seat = Seat::open(start.config, start.kv, &mut store, now, &mut out)?;
+        let mut seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut Vec::new())?;
         if seat.partition().is_none() {
             let words = format!("{id} has replicas on other hosts; a single host cannot lead it alone");
             return Err(Error::new(ErrorKind::Unsupported, words));

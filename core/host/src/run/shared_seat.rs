@@ -269,7 +269,7 @@ impl Drop for Held<'_> {
 }
 
 /// Read by the one who holds the seat, so that its time does not go back.
-fn now() -> Now {
+pub(super) fn now() -> Now {
     let now = clock::now();
     Now { mono_ms: now.mono_ms, wall: now.wall }
 }

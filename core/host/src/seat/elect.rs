@@ -39,11 +39,13 @@ pub(super) fn read_meta(ident: LogIdent, outside: &dyn Outside) -> Result<Replic
 
 /// The log may grow, and be cut, from now on: it is not closed any more.
 pub(super) fn will_grow(meta: &mut ReplicaMeta, outside: &mut dyn Outside) -> Result<()> {
-    if meta.clean.take().is_some() {
-        let (off, block) = meta.write();
-        outside.write_meta(off, block)?;
-    }
-    Ok(())
+    if meta.clean.take().is_some() { note(meta, outside) } else { Ok(()) }
+}
+
+/// Makes `meta` durable.
+pub(super) fn note(meta: &mut ReplicaMeta, outside: &mut dyn Outside) -> Result<()> {
+    let (off, block) = meta.write();
+    outside.write_meta(off, block)
 }
 
 /// Runs the replica until it leads. Time is turned ahead instead of waited for: a seat that is alone in its
@@ -90,8 +92,7 @@ impl Election<'_> {
                     Effect::PersistMeta { term, config } => {
                         // From the first note on, the log may grow: it is not closed any more.
                         (self.meta.term, self.meta.config, self.meta.clean) = (term, config, None);
-                        let (off, block) = self.meta.write();
-                        self.outside.write_meta(off, block)?;
+                        note(self.meta, self.outside)?;
                     }
                     Effect::Cas { expect, new } => {
                         events.push(Event::CasResult { now: self.outside.compare_and_set(&expect, &new)? });

@@ -17,7 +17,7 @@ use braid_replica::config::Member;
 use braid_replica::replica::event::{Body, Event as ReplicaEvent, Msg};
 use braid_replica::{Applied, Batch, Kv, LogReader, ReplicaMeta};
 
-use super::{Outside, Seat, SeatEffect};
+use super::{Outside, Seat, SeatEffect, elect};
 
 /// Rows of one message, at most, and their bytes, exceeded by at most one row.
 const ROWS_MAX: usize = 4096;
@@ -46,8 +46,7 @@ pub(super) fn begin_anew(meta: &mut ReplicaMeta, kv: &dyn Kv, outside: &mut dyn 
     kv.flush()?;
     // From here on it is an empty store, which may also get all of the log, and must not lose that.
     meta.importing = false;
-    let (off, block) = meta.write();
-    outside.write_meta(off, block)
+    elect::note(meta, outside)
 }
 
 /// Deletes all rows of `p`.

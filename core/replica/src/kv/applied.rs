@@ -39,7 +39,7 @@ impl Applied {
     /// The state after entry (`term`, `index`) with the changes `batch`; adds itself to `batch`.
     pub fn advance(&self, partition: PartitionId, term: Term, index: Index, batch: &mut Batch) -> Self {
         assert_eq!(index, self.index.next(), "{partition}: entries are applied one after the other");
-        let next = Self { term, index, hash: batch.fold_hash(self.hash) };
+        let next = self.after(term, index, batch, None);
         next.put(partition, batch);
         next
     }
