@@ -20,7 +20,7 @@ use braid_client::wire::BoxFuture;
 use braid_client::{Fs, Session};
 use braid_cluster::view::{ClientSpec, ClientView};
 use braid_fuse::{CacheMode, Mount, Mounts};
-use braid_wire::{Address, Find, RemoteWire, Target, Who};
+use braid_wire::{Address, Find, Finder, RemoteWire, Target, Who};
 use tokio::runtime::Handle;
 
 use crate::client::Client;
@@ -116,7 +116,12 @@ async fn attach(order: &Order, view: &ClientView) -> Result<(Fs, Arc<Mount>)> {
         point: order.path.to_string_lossy().into_owned(),
         since_s: u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0),
     };
-    let wire = RemoteWire::connect(find(order.dir.clone(), view.socket.clone().into(), cluster), who).await?;
+    let socket = PathBuf::from(&view.socket);
+    let finder: Finder = {
+        let (dir, socket) = (order.dir.clone(), socket.clone());
+        Box::new(move |_, _| find(dir.clone(), socket.clone(), cluster))
+    };
+    let wire = RemoteWire::connect(find(order.dir.clone(), socket, cluster), finder, who).await?;
     let session = Session::new(Arc::new(wire), ClientId(view.client));
     // The server serves nobody without a session.
     tokio::spawn(session.keep_leases(None));

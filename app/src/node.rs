@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use braid_base::Result;
+use braid_base::ids::PartitionId;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::embedded::Embedded;
 use braid_cluster::setup::{self, Known, Plan, Wish, World};
@@ -59,7 +60,7 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     say("recovering partitions");
     let capacity_bytes = drives::net_bytes(&plan);
     let config = host_config(&options, &plan, capacity_bytes);
-    let host = Host::start(config, &coordinator, tokio::runtime::Handle::current())?;
+    let host = Host::start(config, &coordinator, None, tokio::runtime::Handle::current())?;
     Ok(Arc::new(Node::new(options.dir, coordinator, host, plan, capacity_bytes)))
 }
 
@@ -92,6 +93,7 @@ fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfi
         shard_bytes: plan.cluster.shard_bytes,
         partitions: plan.cluster.partitions,
         drives: plan.present.iter().map(spec).collect(),
+        replicas: (0..plan.cluster.partitions).map(PartitionId).collect(),
         capacity_bytes,
     }
 }

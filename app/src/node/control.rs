@@ -7,6 +7,7 @@ use std::time::Duration;
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
 use braid_base::ids::Ino;
+use braid_base::msg::host::SeatReport;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Drive, Filesystem};
@@ -16,7 +17,7 @@ use braid_cluster::view::{
     MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
-use braid_host::run::{Clients, Host, SeatReport};
+use braid_host::run::{Clients, Gate, Host};
 use braid_wire::Who;
 
 use super::filesystems::{self, Filesystems, Open};
@@ -56,7 +57,17 @@ impl Node {
 
     /// What serves clients in other processes that know `secret`. Called once.
     pub fn clients(&self, secret: String) -> Result<Arc<Clients>> {
-        let clients = self.host()?.clients(self.plan.cluster.guid, secret);
+        let attach =
+            |_: &str| Err(Error::new(ErrorKind::Unsupported, "clients of this cluster are numbered over REST"));
+        let gate = Gate {
+            cluster: self.plan.cluster.guid,
+            secret,
+            join_secret: None,
+            partitions: self.plan.cluster.partitions,
+            addresses: vec![socket(&self.dir).to_string_lossy().into_owned()],
+            attach: Box::new(attach),
+        };
+        let clients = self.host()?.clients(gate);
         Ok(Arc::clone(self.clients.get_or_init(|| clients)))
     }
 
@@ -101,7 +112,7 @@ impl Node {
     }
 
     async fn summary(&self) -> Result<Status> {
-        let reports = self.host()?.partitions();
+        let reports = self.host()?.partitions().await;
         let (drives, partitions) = (self.drive_views().await?, self.partition_views(&reports)?);
         let cluster = &self.plan.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
@@ -167,7 +178,7 @@ impl Node {
             gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
             gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
         }
-        let partitions = self.partition_views(&self.host()?.partitions())?;
+        let partitions = self.partition_views(&self.host()?.partitions().await)?;
         for partition in &partitions {
             let label = || vec![("partition", partition.id.to_string())];
             gauge("partition_staged_bytes", "Bytes that wait in the log for a pack.", label(), partition.staged_bytes);
@@ -193,7 +204,7 @@ impl Control for Node {
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
-        Box::pin(async { self.partition_views(&self.host()?.partitions()) })
+        Box::pin(async { self.partition_views(&self.host()?.partitions().await) })
     }
 
     fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {

@@ -1,13 +1,13 @@
 //! What the parts say of themselves, in the words of the administrator.
 
 use braid_base::Result;
-use braid_base::ids::DriveId;
+use braid_base::ids::{DriveId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
+use braid_base::msg::host::SeatReport;
 use braid_client::fs::Space;
 use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
 use braid_cluster::health;
 use braid_cluster::view::{DriveView, FilesystemView, MountView, PartitionView};
-use braid_host::run::SeatReport;
 use braid_wire::Who;
 
 /// Seconds since 1970.
@@ -64,6 +64,7 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
 /// A partition with what its seat says; none if it does not answer.
 pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionView {
     let state = match report {
+        Some(SeatReport { failed: None, term: Term(0), .. }) => "recovering",
         Some(SeatReport { failed: None, waits: None, .. }) => "serving",
         Some(SeatReport { failed: None, .. }) => "waiting",
         _ => "stopped",
@@ -76,9 +77,9 @@ pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionVi
         members: record.members.iter().map(|member| member.host.0).collect(),
         state: state.to_owned(),
         problem: problem.map(|error| error.message().to_owned()),
-        applied: report.map_or(0, |report| report.stat.applied.0),
+        applied: report.map_or(0, |report| report.applied),
         staged_bytes: report.map_or(0, |report| report.data.staged_bytes),
-        log_bytes: report.map_or(0, |report| report.stat.log_bytes),
+        log_bytes: report.map_or(0, |report| report.log_bytes),
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod drive;
 pub mod fs;
+pub mod host;
 pub mod job;
 pub mod lease;
 pub mod peer;

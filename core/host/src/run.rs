@@ -12,7 +12,8 @@ mod shared_seat;
 mod watch;
 mod wire;
 
-pub use clients::Clients;
-pub use seat_actor::{SeatMsg, SeatReport};
+pub use clients::{Clients, Gate};
+pub use outside::{Store, store};
+pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
-pub use wire::HostWire;
+pub use wire::{Company, HostWire};

@@ -1,7 +1,7 @@
 //! Messages as bytes. A message has two parts: `meta` (numbers, names) and `data` (bulk bytes, as they are).
 //!
 //! Numbers are little-endian; a list is a u32 count and its items; `Option` is a byte 0 or 1 and the value; a choice is
-//! a byte, its number in the tables of `fs`, `drive` and `words`, and the fields in the order given there. A
+//! a byte, its number in the tables of the modules below, and the fields in the order given there. A
 //! [`Bytes`] is a u32 length in `meta`; the bytes themselves follow each other in `data` and are never copied: the
 //! writer hands them to the socket, and the reader gets slices of the buffer they were received in.
 //!
@@ -9,8 +9,11 @@
 //! again for something else. Foreign bytes lead to `Corrupt`, never to a panic or to more memory than they take.
 
 mod drive;
-mod fs;
+pub(crate) mod fs;
+mod host;
 mod lease;
+mod peer;
+mod replica;
 mod words;
 
 use std::fmt::Display;
@@ -49,6 +52,16 @@ pub(crate) struct Out {
     pub(crate) data: Vec<Bytes>,
 }
 
+impl Out {
+    fn new() -> Self {
+        Self { meta: Writer::with_capacity(128), data: Vec::new() }
+    }
+
+    fn finish(self) -> Encoded {
+        Encoded { meta: self.meta.finish(), data: self.data }
+    }
+}
+
 /// Takes a message apart.
 pub(crate) struct In<'a> {
     pub(crate) meta: Reader<'a>,
@@ -83,9 +96,9 @@ pub(crate) trait Field: Sized {
 
 impl<T: Field> Message for T {
     fn encode(&self) -> Encoded {
-        let mut out = Out { meta: Writer::with_capacity(128), data: Vec::new() };
+        let mut out = Out::new();
         self.put(&mut out);
-        Encoded { meta: out.meta.finish(), data: out.data }
+        out.finish()
     }
 
     fn decode(meta: &[u8], data: Bytes) -> Result<Self> {
@@ -182,8 +195,11 @@ pub(crate) mod tests {
     use braid_base::attr::FileType;
     use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult};
     use braid_base::msg::fs::{FsResult, LockSpec, Op, Reply, Request};
+    use braid_base::msg::host::{HostOp, HostReply, HostResult};
     use braid_base::msg::lease::{Answer, Push, PushBody};
+    use braid_base::msg::peer::{Intent, PeerMsg};
     use braid_io::chance::Rng;
+    use braid_replica::replica::event::{Body, Msg};
     use bytes::{Bytes, BytesMut};
     use std::collections::BTreeSet;
     use std::fmt::Debug;
@@ -242,6 +258,11 @@ pub(crate) mod tests {
         all_variants::<DriveOp>();
         all_variants::<DriveReply>();
         all_variants::<PushBody>();
+        all_variants::<HostOp>();
+        all_variants::<HostReply>();
+        all_variants::<PeerMsg>();
+        all_variants::<Intent>();
+        all_variants::<Body>();
         all_variants::<ErrorKind>();
         all_variants::<FileType>();
     }
@@ -256,6 +277,8 @@ pub(crate) mod tests {
             round_trip::<LockSpec>(&mut rng);
             round_trip::<Answer>(&mut rng);
             round_trip::<Push>(&mut rng);
+            round_trip::<HostResult>(&mut rng);
+            round_trip::<Msg>(&mut rng);
         }
     }
 
@@ -276,6 +299,9 @@ pub(crate) mod tests {
             let _ = Request::decode(&noise, Bytes::new());
             let _ = FsResult::decode(&noise, Bytes::new());
             let _ = DriveOp::decode(&noise, Bytes::from_static(&[0; 100]));
+            let _ = PeerMsg::decode(&noise, Bytes::new());
+            let _ = HostResult::decode(&noise, Bytes::new());
+            let _ = Body::decode(&noise, Bytes::from_static(&[0; 100]));
         }
         // A list that says it has 4 billion items.
         let lie = [0, 6, 255, 255, 255, 255];

@@ -3,11 +3,11 @@
 //! | at | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | `BRDW` |
-//! | 4 | 1 | version, 2 |
+//! | 4 | 1 | version, 4 |
 //! | 5 | 1 | what it is ([`Kind`]) |
 //! | 6 | 2 | flags: bit 0, the data part has a checksum |
 //! | 8 | 8 | number of the request that it asks or answers; 0 where nothing is asked |
-//! | 16 | 4 | partition or drive that is asked |
+//! | 16 | 4 | partition or drive that is asked or told |
 //! | 20 | 4 | length of the meta part |
 //! | 24 | 4 | length of the data part |
 //! | 28 | 4 | CRC32C of the meta part |
@@ -15,8 +15,8 @@
 //! | 36 | 24 | zeros |
 //! | 60 | 4 | CRC32C of the 60 bytes before |
 //!
-//! The blocks of drives carry checksums of their own in the meta part, made by who wrote them and checked by who uses
-//! them (drive and reader), so their frames have none; all other data is checked here.
+//! The blocks of drives, and what records of the log stage, carry checksums of their own in the meta part, made by who
+//! wrote them and checked by who uses them, so their frames have none; all other data is checked here.
 
 use braid_base::codec::{Reader, Writer};
 use braid_base::crc::{crc32c, crc32c_parts};
@@ -30,7 +30,7 @@ use crate::limits::{DATA_MAX, META_MAX};
 pub const HEADER: usize = 64;
 const MAGIC: &[u8; 4] = b"BRDW";
 /// Version of frames and messages; both sides must have the same.
-pub const VERSION: u8 = 3;
+pub const VERSION: u8 = 4;
 const FLAG_DATA_CRC: u16 = 1;
 
 /// What a frame is.
@@ -53,6 +53,12 @@ pub enum Kind {
     Pong = 7,
     /// Partition to client, unasked.
     Push = 8,
+    /// A request to the host itself.
+    AskHost = 9,
+    /// Replica to replica of a partition, unanswered.
+    Replica = 10,
+    /// Partition to partition, unanswered.
+    Peer = 11,
 }
 
 impl Kind {
@@ -66,6 +72,9 @@ impl Kind {
             6 => Self::Ping,
             7 => Self::Pong,
             8 => Self::Push,
+            9 => Self::AskHost,
+            10 => Self::Replica,
+            11 => Self::Peer,
             _ => return None,
         })
     }

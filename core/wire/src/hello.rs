@@ -1,6 +1,9 @@
 //! The handshake: who comes, and what it is told.
 
-use braid_base::ids::{ClientId, FsId, Guid};
+use std::fmt;
+
+use braid_base::ids::{Guid, HostId};
+use braid_base::msg::host::Who;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::codec::{wire_enum, wire_struct};
@@ -13,26 +16,30 @@ pub struct Hello {
     /// The server's secret, which whoever may use the cluster can read. In clear: a network needs TLS below.
     pub secret: String,
     /// Who comes.
-    pub who: Who,
+    pub caller: Caller,
     /// Which connection of the pool: 0 takes the unasked messages.
     pub channel: u8,
 }
 
-/// A client, as it describes itself.
+/// Who comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Who {
-    /// Its identity.
-    pub client: ClientId,
-    /// Its process.
-    pub pid: u32,
-    /// The file system it has mounted.
-    pub fs: FsId,
-    /// Its name.
-    pub filesystem: String,
-    /// Where.
-    pub point: String,
-    /// Since when, seconds since 1970.
-    pub since_s: u64,
+pub enum Caller {
+    /// A client: asks partitions and drives.
+    Client(Who),
+    /// Another host of the cluster: asks drives, and its replicas and partitions talk to those here.
+    Host(HostId),
+    /// Somebody who asks the host only.
+    Visitor,
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Client(who) => write!(f, "client {} (pid {})", who.client, who.pid),
+            Self::Host(host) => write!(f, "host {host}"),
+            Self::Visitor => write!(f, "a visitor"),
+        }
+    }
 }
 
 /// The answer to a [`Hello`].
@@ -50,8 +57,8 @@ pub enum Welcome {
     },
 }
 
-wire_struct!(Hello { cluster, secret, who, channel });
-wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
+wire_struct!(Hello { cluster, secret, caller, channel });
+wire_enum!(Caller, "caller" { 1 = Client(who), 2 = Host(host), 3 = Visitor });
 wire_enum!(Welcome, "welcome" { 1 = In { partitions }, 2 = No { error } });
 
 impl Hello {
@@ -77,15 +84,14 @@ fn same(given: &str, secret: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hello, Who};
+    use super::{Caller, Hello};
     use braid_base::ErrorKind;
-    use braid_base::ids::{ClientId, FsId, Guid};
+    use braid_base::ids::{Guid, HostId};
 
     #[test]
     fn only_who_knows_cluster_and_secret_comes_in() {
-        let who =
-            Who { client: ClientId(1), pid: 2, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 3 };
-        let hello = Hello { cluster: Guid([1; 16]), secret: "abc".into(), who, channel: 0 };
+        let caller = Caller::Host(HostId(3));
+        let hello = Hello { cluster: Guid([1; 16]), secret: "abc".into(), caller, channel: 0 };
         assert_eq!(hello.check(Guid([1; 16]), "abc"), Ok(()));
         let kind = |cluster, secret| hello.check(Guid([cluster; 16]), secret).map_err(|e| e.kind()).err();
         assert_eq!(kind(2, "abc"), Some(ErrorKind::Refused));

@@ -1,15 +1,16 @@
 //! # braid-wire: messages over sockets
 //!
-//! Duty: carries the messages of `braid-base` between processes, over Unix sockets and TCP: bytes of each message, frames,
-//! connections that heal.
+//! Duty: carries the messages of `braid-base` and `braid-replica` between processes, over Unix sockets and TCP: bytes of
+//! each message, frames, connections that heal.
 //!
-//! Door: [`RemoteWire`] (the client's [`Wire`](braid_client::Wire) to a server in another process); [`serve`] with a
-//! [`Handler`] (the server's side); [`codec`] and [`frame`] (what is on the wire; `docs/formats.md` says it in words).
+//! Door: [`RemoteWire`] (the client's [`Wire`](braid_client::Wire) to a cluster in other processes); [`Routes`] (the ways
+//! from host to host); [`serve`] with a [`Handler`] (the server's side); [`codec`] and [`frame`] (what is on the wire;
+//! `docs/formats.md` says it in words).
 //!
 //! Never: knows what a message means, beyond how many bytes its answer may take; repeats a request that changes
 //! something (the session does, under one operation number); trusts a byte; waits for ever.
 //!
-//! Flow: a client keeps four connections. A request gets a number, its frame goes to the queue of a connection, and
+//! Flow: client and host keep four connections to each host of the map. A request gets a number, its frame goes to the queue of a connection, and
 //! the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.
 //! What waits in a queue leaves with one call of the kernel. A server reads no more of a connection while too much of it
 //! is under way.
@@ -24,10 +25,15 @@ mod intake;
 mod limits;
 mod link;
 mod remote;
+mod routes;
 mod serve;
 mod stream;
+mod trunk;
 
-pub use hello::{Hello, Who};
-pub use remote::{Find, RemoteWire, Target};
+pub use braid_base::msg::host::Who;
+pub use hello::{Caller, Hello};
+pub use remote::{RemoteWire, Visit};
+pub use routes::{Finder, Routes};
 pub use serve::{Handler, Pusher, Reply, ReplyTo, serve};
 pub use stream::{Address, Listener};
+pub use trunk::{Find, Target};

@@ -1,143 +1,104 @@
-//! The client's side: a pool of connections to one server, as a [`Wire`].
-//!
-//! Each connection has a keeper: it connects, greets, reads answers, and begins again when the connection breaks. What
-//! was asked on a broken connection fails with `TimedOut` and the session repeats it; while there is no connection,
-//! requests fail with `Stopped` at once. Questions to drives are asked again here.
+//! The client's side: the ways to all hosts, as a [`Wire`].
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, Guid, PartitionId};
-use braid_base::limits::BLOCK;
+use braid_base::ids::{ClientId, DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
-use braid_base::msg::fs::{Op, Request};
-use braid_base::msg::lease::{Answer, Push};
+use braid_base::msg::fs::Request;
+use braid_base::msg::host::{HostOp, HostReply, HostResult, Who};
+use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::codec::{Encoded, Message};
-use crate::frame::{Frame, Kind};
-use crate::hello::{Hello, Welcome, Who};
-use crate::intake::Intake;
-use crate::limits::{
-    BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BULK_MIN, CONNECTIONS, DRIVE_PATIENCE_MS, EAGER_MAX, HELLO_MS, PING_MS,
-    QUEUE_MAX, SILENCE_MS,
-};
-use crate::link::{Link, Parcel};
-use crate::stream::{Address, Stream};
+use crate::hello::Caller;
+use crate::limits::{MAP_MS, MAP_MS_MIN};
+use crate::routes::{Finder, Routes, ask_host};
+use crate::trunk::{Find, Sink, Trunk};
 
-/// Where a server is and how it knows us.
-#[derive(Clone, Debug)]
-pub struct Target {
-    /// Where it listens.
-    pub address: Address,
-    /// The cluster.
-    pub cluster: Guid,
-    /// Its secret.
-    pub secret: String,
-}
+/// How long a new client waits for the hosts that do not answer at once.
+const STRAGGLERS: Duration = Duration::from_secs(1);
 
-/// Finds the server; asked before each connection, because a server that starts anew has another secret.
-pub type Find = Box<dyn Fn() -> Result<Target> + Send + Sync>;
-
-/// The way to a server in another process.
+/// The way to a cluster in other processes.
 pub struct RemoteWire {
-    pool: Arc<Pool>,
+    routes: Arc<Routes>,
     partitions: u16,
     runtime: Handle,
-    keepers: Vec<AbortHandle>,
+    follows: AbortHandle,
 }
 
-struct Pool {
-    find: Find,
-    who: Who,
-    slots: Vec<RwLock<Option<Arc<Conn>>>>,
-    next_id: AtomicU64,
-    /// Who takes what partitions push. Weak: it holds the wire.
-    sink: RwLock<Option<Weak<dyn PushSink>>>,
-}
+/// Asks a host without being a client.
+pub struct Visit(Trunk);
 
-struct Conn {
-    link: Link,
-    /// Who waits for which answer; `None` once the connection is broken.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Frame>>>>,
+impl Visit {
+    /// Connects to the host that `find` finds.
+    pub async fn begin(find: Find) -> Result<Self> {
+        Ok(Self(Trunk::connect(find, Caller::Visitor, Sink::default()).await?))
+    }
+
+    /// Asks it.
+    pub async fn ask(&self, op: HostOp) -> HostResult {
+        ask_host(&self.0, op).await
+    }
 }
 
 impl RemoteWire {
-    /// Connects to the server that `find` finds. Must be called in a tokio runtime, which then carries the
-    /// connections. Errors: that there is no server, or that it does not let us in.
-    pub async fn connect(find: Find, who: Who) -> Result<Self> {
-        let slots = (0..CONNECTIONS).map(|_| RwLock::default()).collect();
-        let pool = Arc::new(Pool { find, who, slots, next_id: AtomicU64::new(1), sink: RwLock::default() });
-        let (conn, intake, partitions) = pool.open(0).await?;
-        // At once, and not by its keeper: whoever gets the wire may use it.
-        pool.set(0, Some(Arc::clone(&conn)));
-        let mut first = Some((conn, intake));
-        let keepers = (0..CONNECTIONS)
-            .map(|slot| {
-                let (pool, first) = (Arc::clone(&pool), first.take());
-                tokio::spawn(async move { pool.keep(slot, first).await }).abort_handle()
-            })
-            .collect();
-        Ok(Self { pool, partitions, runtime: Handle::current(), keepers })
+    /// Learns from the host that `entry` finds where the others are, and connects to all, as `finder` says. Must be
+    /// called in a tokio runtime, which then carries the connections. Errors: that there is no such host, or that it does
+    /// not let us in.
+    pub async fn connect(entry: Find, finder: Finder, who: Who) -> Result<Self> {
+        let map = match Visit::begin(entry).await?.ask(HostOp::Map).await? {
+            HostReply::Map(map) => map,
+            other => return Err(Error::new(ErrorKind::Corrupt, format!("a map was asked for, {other:?} came"))),
+        };
+        let partitions = u16::try_from(map.primaries.len())
+            .map_err(|_| Error::new(ErrorKind::Corrupt, "a map has more partitions than there may be"))?;
+        let routes = Arc::new(Routes::new(Caller::Client(who), finder));
+        routes.follow(map);
+        // All of them if they answer at once; who is away comes later.
+        let _ = tokio::time::timeout(STRAGGLERS, routes.all_reached()).await;
+        let follows = tokio::spawn(follow(Arc::clone(&routes))).abort_handle();
+        Ok(Self { routes, partitions, runtime: Handle::current(), follows })
     }
 
-    /// Whether the server can be reached now, as far as is known.
+    /// Whether a host can be reached now, as far as is known.
     pub fn is_connected(&self) -> bool {
-        self.pool.conn(0).is_some()
+        !self.routes.reached().is_empty()
     }
 }
 
 impl Drop for RemoteWire {
     fn drop(&mut self) {
-        self.keepers.iter().for_each(AbortHandle::abort);
-        for slot in 0..self.pool.slots.len() {
-            self.pool.lose(slot);
+        self.follows.abort();
+    }
+}
+
+/// Keeps the map new: at once when somebody was asked in vain, else now and then.
+async fn follow(routes: Arc<Routes>) {
+    loop {
+        let _ = tokio::time::timeout(Duration::from_millis(MAP_MS), routes.astray.notified()).await;
+        if let Some(map) = routes.newer().await {
+            routes.follow(map);
         }
+        tokio::time::sleep(Duration::from_millis(MAP_MS_MIN)).await;
     }
 }
 
 impl Wire for RemoteWire {
     fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
-        let (pool, bulk) = (Arc::clone(&self.pool), is_bulk(&req.body));
-        Box::pin(async move {
-            match pool.ask(bulk, Kind::AskPartition, u32::from(p.0), req.encode(), true).await {
-                Ok(frame) => Answer::decode(&frame.meta, frame.data).unwrap_or_else(Answer::from),
-                Err(error) => error.into(),
-            }
-        })
+        let routes = Arc::clone(&self.routes);
+        Box::pin(async move { routes.partition(p, req).await })
     }
 
     fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {
-        // The server pushes to whom the handshake named.
-        if client != self.pool.who.client {
-            return false;
-        }
-        *self.pool.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::downgrade(&to));
-        true
+        self.routes.listen(client, &to)
     }
 
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
-        let (pool, bulk) = (Arc::clone(&self.pool), is_bulk_drive(&op));
-        let give_up = self.now_ms() + DRIVE_PATIENCE_MS;
-        Box::pin(async move {
-            let message = op.encode();
-            let mut pause = BACKOFF_FIRST_MS;
-            loop {
-                // Its blocks carry their own checksums, which drive and reader check.
-                match pool.ask(bulk, Kind::AskDrive, d.0, message.clone(), false).await {
-                    Ok(frame) => return DriveResult::decode(&frame.meta, frame.data).unwrap_or_else(Err),
-                    Err(error) if braid_io::clock::mono_ms() >= give_up => return Err(error),
-                    Err(_) => tokio::time::sleep(Duration::from_millis(pause)).await,
-                }
-                pause = (2 * pause).min(BACKOFF_MAX_MS);
-            }
-        })
+        let routes = Arc::clone(&self.routes);
+        Box::pin(async move { routes.drive(d, op).await })
     }
 
     fn sleep_ms(&self, ms: u64) -> BoxFuture<()> {
@@ -151,235 +112,5 @@ impl Wire for RemoteWire {
 
     fn now_ms(&self) -> u64 {
         braid_io::clock::mono_ms()
-    }
-}
-
-impl Pool {
-    /// Asks on a connection and waits for the answer. Errors: `Stopped` without a connection, `TimedOut` if it breaks.
-    async fn ask(&self, bulk: bool, kind: Kind, target: u32, message: Encoded, check_data: bool) -> Result<Frame> {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let away = || Error::new(ErrorKind::Stopped, "there is no connection to the server");
-        let conn = self.choose(bulk, id).ok_or_else(away)?;
-        conn.link.room(QUEUE_MAX).await;
-        let (tx, rx) = oneshot::channel();
-        let under_way = conn.wait_for(id, tx).ok_or_else(away)?;
-        let _waits = Waits { conn: &conn, id };
-        if !conn.link.send(Parcel { kind, id, target, message, check_data }, under_way <= EAGER_MAX) {
-            return Err(away());
-        }
-        rx.await.map_err(|_| Error::new(ErrorKind::TimedOut, "the connection broke before the answer came"))
-    }
-
-    /// The connection for small messages is the first; bulk takes turns on the others.
-    fn choose(&self, bulk: bool, id: u64) -> Option<Arc<Conn>> {
-        let slot = if bulk { 1 + (id % (self.slots.len() as u64 - 1)) as usize } else { 0 };
-        self.conn(slot).or_else(|| (0..self.slots.len()).find_map(|slot| self.conn(slot)))
-    }
-
-    fn conn(&self, slot: usize) -> Option<Arc<Conn>> {
-        self.slots[slot].read().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, slot: usize, conn: Option<Arc<Conn>>) -> Option<Arc<Conn>> {
-        std::mem::replace(&mut *self.slots[slot].write().unwrap_or_else(PoisonError::into_inner), conn)
-    }
-
-    /// Ends the connection of `slot`; whoever waits on it hears of it.
-    fn lose(&self, slot: usize) {
-        if let Some(conn) = self.set(slot, None) {
-            conn.link.close();
-            conn.waiting().take();
-        }
-    }
-
-    /// Keeps `slot` connected for ever.
-    async fn keep(&self, slot: usize, mut first: Option<(Arc<Conn>, Intake)>) {
-        let mut pause = BACKOFF_FIRST_MS;
-        loop {
-            let again = first.is_none();
-            let opened = match first.take() {
-                Some(first) => Ok(first),
-                None => self.open(slot).await.map(|(conn, intake, _)| (conn, intake)),
-            };
-            let why = match opened {
-                Ok((conn, mut intake)) => {
-                    pause = BACKOFF_FIRST_MS;
-                    self.set(slot, Some(Arc::clone(&conn)));
-                    let kept = Kept { pool: self, slot };
-                    if let (true, Some(sink)) = (again && slot == 0, self.sink()) {
-                        sink.reconnected();
-                    }
-                    let why = self.read(&conn, &mut intake).await;
-                    drop(kept);
-                    why
-                }
-                Err(error) => error,
-            };
-            if slot == 0 {
-                tracing::debug!("no connection to the server: {why}");
-            }
-            tokio::time::sleep(Duration::from_millis(pause)).await;
-            pause = (2 * pause).min(BACKOFF_MAX_MS);
-        }
-    }
-
-    /// Connects and greets.
-    async fn open(&self, slot: usize) -> Result<(Arc<Conn>, Intake, u16)> {
-        let target = (self.find)()?;
-        let address = target.address.clone();
-        let late = |_| Error::new(ErrorKind::TimedOut, format!("{address} did not answer within {HELLO_MS} ms"));
-        tokio::time::timeout(Duration::from_millis(HELLO_MS), self.greet(slot, target)).await.map_err(late)?
-    }
-
-    async fn greet(&self, slot: usize, target: Target) -> Result<(Arc<Conn>, Intake, u16)> {
-        let link = Link::new(Stream::connect(&target.address).await?);
-        let conn = Arc::new(Conn { link, waiting: Mutex::new(Some(HashMap::new())) });
-        let writer = Arc::clone(&conn);
-        tokio::spawn(async move { writer.link.write_on().await });
-        let closing = Closing(Some(Arc::clone(&conn)));
-        let channel = u8::try_from(slot).expect("a pool has few connections");
-        let hello = Hello { cluster: target.cluster, secret: target.secret, who: self.who.clone(), channel };
-        let parcel = Parcel { kind: Kind::Hello, id: 0, target: 0, message: hello.encode(), check_data: true };
-        conn.link.send(parcel, true);
-        let mut intake = Intake::new();
-        let frame = conn.link.frame_within(&mut intake, HELLO_MS).await?;
-        if frame.header.kind != Kind::Welcome {
-            return Err(Error::new(ErrorKind::Corrupt, format!("expected a welcome, found {:?}", frame.header.kind)));
-        }
-        match Welcome::decode(&frame.meta, frame.data)? {
-            Welcome::In { partitions } => {
-                intake.trust();
-                closing.forget();
-                Ok((conn, intake, partitions))
-            }
-            Welcome::No { error } => Err(error),
-        }
-    }
-
-    /// Hands out answers until the connection breaks; returns why.
-    async fn read(&self, conn: &Conn, intake: &mut Intake) -> Error {
-        let mut look = tokio::time::interval(Duration::from_millis(PING_MS / 2));
-        loop {
-            let frame = tokio::select! {
-                biased;
-                frame = conn.link.frame(intake) => match frame {
-                    Ok(frame) => frame,
-                    Err(error) => return error,
-                },
-                _ = look.tick() => {
-                    let silent = conn.link.silence_ms();
-                    if silent >= SILENCE_MS {
-                        return Error::new(ErrorKind::TimedOut, format!("the server said nothing for {silent} ms"));
-                    }
-                    if silent >= PING_MS {
-                        let message = Encoded::default();
-                        conn.link.send(Parcel { kind: Kind::Ping, id: 0, target: 0, message, check_data: false }, true);
-                    }
-                    continue;
-                }
-            };
-            match frame.header.kind {
-                Kind::Answer => conn.answered(frame),
-                Kind::Pong => {}
-                Kind::Push => match Push::decode(&frame.meta, frame.data) {
-                    Ok(push) => self.pushed(push),
-                    Err(error) => return error,
-                },
-                other => return Error::new(ErrorKind::Corrupt, format!("a server does not send {other:?}")),
-            }
-        }
-    }
-
-    fn pushed(&self, push: Push) {
-        match self.sink() {
-            Some(sink) => sink.pushed(push),
-            None => tracing::debug!("an unasked message that nobody waits for is dropped"),
-        }
-    }
-
-    fn sink(&self) -> Option<Arc<dyn PushSink>> {
-        self.sink.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Weak::upgrade)
-    }
-}
-
-impl Conn {
-    /// Notes who waits for answer `id`; returns how many wait now, or `None` if the connection is broken.
-    fn wait_for(&self, id: u64, tx: oneshot::Sender<Frame>) -> Option<usize> {
-        let mut waiting = self.waiting();
-        let waiting = waiting.as_mut()?;
-        waiting.insert(id, tx);
-        Some(waiting.len())
-    }
-
-    fn answered(&self, frame: Frame) {
-        let found = self.waiting().as_mut().and_then(|waiting| waiting.remove(&frame.header.id));
-        if let Some(tx) = found {
-            // Whoever gave up waiting needs it no more.
-            let _ = tx.send(frame);
-        }
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Frame>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Somebody who waits; forgotten if it gives up.
-struct Waits<'a> {
-    conn: &'a Conn,
-    id: u64,
-}
-
-impl Drop for Waits<'_> {
-    fn drop(&mut self) {
-        if let Some(waiting) = self.conn.waiting().as_mut() {
-            waiting.remove(&self.id);
-        }
-    }
-}
-
-/// Ends the connection of a slot, however its keeper ends: one that is told to stop while it sets a connection up does so
-/// after the wire has ended all that it saw.
-struct Kept<'a> {
-    pool: &'a Pool,
-    slot: usize,
-}
-
-impl Drop for Kept<'_> {
-    fn drop(&mut self) {
-        self.pool.lose(self.slot);
-    }
-}
-
-/// Closes a connection that did not come about.
-struct Closing(Option<Arc<Conn>>);
-
-impl Closing {
-    fn forget(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Closing {
-    fn drop(&mut self) {
-        if let Some(conn) = &self.0 {
-            conn.link.close();
-        }
-    }
-}
-
-fn is_bulk(op: &Op) -> bool {
-    match op {
-        Op::Write { parts, .. } => parts.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() >= BULK_MIN,
-        Op::ReadStage { len, .. } => *len as usize >= BULK_MIN,
-        _ => false,
-    }
-}
-
-fn is_bulk_drive(op: &DriveOp) -> bool {
-    match op {
-        DriveOp::Put { data, .. } => data.len() >= BULK_MIN,
-        DriveOp::Read { count, .. } => usize::from(*count) * BLOCK >= BULK_MIN,
-        _ => false,
     }
 }

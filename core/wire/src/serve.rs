@@ -7,7 +7,7 @@
 //!    what had arrived, or dropped: copies come before what was sent later, or never.
 //! 2. Across channels, and for what is in the mailboxes by then, partitions carry each operation number out once:
 //!    they keep every answer, refusals too, until the client has it (`meta/dedup`), and refuse what names a session that
-//!    has ended. They forget that only with their process, and no connection outlives it.
+//!    has ended. They forget that only when they cease to serve; and a request names the term it is meant for.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -15,18 +15,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, PartitionId};
+use braid_base::ids::{ClientId, DriveId, HostId, PartitionId, Term};
 use braid_base::limits::{BLOCK, WRITE_MAX};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
+use braid_base::msg::host::{HostOp, HostResult, Who};
 use braid_base::msg::lease::{Answer, Push};
+use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
+use braid_replica::replica::event::Msg;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinSet;
 
 use crate::codec::{Encoded, Message};
 use crate::frame::{Frame, HEADER, Kind};
-use crate::hello::{Hello, Welcome, Who};
+use crate::hello::{Caller, Hello, Welcome};
 use crate::intake::Intake;
 use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX};
 use crate::link::{Link, Parcel};
@@ -43,11 +46,20 @@ pub trait Handler: Send + Sync + 'static {
     /// A connection of [`Self::joined`] has ended.
     fn left(&self, who: &Who, push: &Pusher);
 
-    /// A request to partition `p`.
-    fn partition(&self, from: ClientId, p: PartitionId, request: Request, answer: ReplyTo<Answer>);
+    /// A request to partition `p`, in the term that the client knows.
+    fn partition(&self, from: ClientId, p: PartitionId, term: Term, request: Request, answer: ReplyTo<Answer>);
 
-    /// A question to drive `d`.
-    fn drive(&self, from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>);
+    /// A question to drive `d`, of a client or a host.
+    fn drive(&self, from: &Caller, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>);
+
+    /// A question to the host itself.
+    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>);
+
+    /// A message of a replica on another host.
+    fn replica(&self, from: HostId, message: Msg);
+
+    /// What partition `from` tells partition `to`.
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg);
 }
 
 /// Where an answer goes. Dropped without one, it says `Stopped`.
@@ -71,8 +83,11 @@ struct Served {
     answered: Notify,
 }
 
-/// The latest connection of each client and channel.
-type Lines = Arc<Mutex<HashMap<(ClientId, u8), Line>>>;
+/// The latest connection of each caller and channel.
+type Lines = Arc<Mutex<HashMap<Key, Line>>>;
+
+/// Client or host, and channel.
+type Key = (std::result::Result<ClientId, HostId>, u8);
 
 struct Line {
     latest: Arc<Served>,
@@ -83,7 +98,7 @@ struct Line {
 /// The right to read a connection, and its place among the lines.
 struct Reads {
     lines: Lines,
-    key: (ClientId, u8),
+    key: Key,
     served: Arc<Served>,
     _reading: OwnedMutexGuard<()>,
 }
@@ -123,28 +138,33 @@ async fn converse(stream: Stream, handler: Arc<dyn Handler>, lines: Lines) {
     tokio::spawn(async move { writer.link.write_on().await });
     let mut intake = Intake::new();
     let Some(hello) = greet(&served, &mut intake, &*handler).await else { return };
-    let _reads = Reads::after_earlier(lines, (hello.who.client, hello.channel), &served).await;
-    let push = Pusher(Arc::clone(&served));
-    let mut here = Here { handler: Arc::clone(&handler), who: hello.who.clone(), push, told: false };
-    if hello.channel == 0 {
-        here.told = true;
-        handler.joined(&here.who, here.push.clone());
-    }
-    let client = hello.who.client;
+    let key = match &hello.caller {
+        Caller::Client(who) => Some(Ok(who.client)),
+        Caller::Host(host) => Some(Err(*host)),
+        Caller::Visitor => None,
+    };
+    let _reads = match key {
+        Some(key) => Some(Reads::after_earlier(lines, (key, hello.channel), &served).await),
+        None => None,
+    };
+    let _here = match &hello.caller {
+        Caller::Client(who) if hello.channel == 0 => Some(Here::joined(&handler, who, Pusher(Arc::clone(&served)))),
+        _ => None,
+    };
     let why = loop {
-        match served.link.frame(&mut intake).await.and_then(|frame| served.take(client, frame, &*handler)) {
+        match served.link.frame(&mut intake).await.and_then(|frame| served.take(&hello.caller, frame, &*handler)) {
             Ok(()) => served.room().await,
             Err(error) => break error,
         }
     };
     if why.kind() == ErrorKind::Corrupt {
-        tracing::warn!("a connection of client {client} (pid {}) is given up: {why}", here.who.pid);
+        tracing::warn!("a connection of {} is given up: {why}", hello.caller);
     }
 }
 
 impl Reads {
     /// Ends the earlier connection of `key` and waits until nobody reads it any more.
-    async fn after_earlier(lines: Lines, key: (ClientId, u8), served: &Arc<Served>) -> Self {
+    async fn after_earlier(lines: Lines, key: Key, served: &Arc<Served>) -> Self {
         let reading = {
             let mut all = lock(&lines);
             match all.get_mut(&key) {
@@ -192,7 +212,7 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, handler: &dyn Handler)
     };
     served.send(Kind::Welcome, 0, welcome.encode(), true);
     if let Err(error) = admitted {
-        tracing::warn!("process {} was turned away: {error}", hello.who.pid);
+        tracing::warn!("{} was turned away: {error}", hello.caller);
         // The word must get out before the connection ends.
         let _ = served.link.frame_within(intake, HELLO_MS).await;
         return None;
@@ -202,27 +222,39 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, handler: &dyn Handler)
 }
 
 impl Served {
-    fn take(self: &Arc<Self>, client: ClientId, frame: Frame, handler: &dyn Handler) -> Result<()> {
+    fn take(self: &Arc<Self>, from: &Caller, frame: Frame, handler: &dyn Handler) -> Result<()> {
         let (id, target, len) = (frame.header.id, frame.header.target, frame.header.frame_len());
         let partition = || {
             let wrong = |_| Error::new(ErrorKind::Corrupt, format!("there is no partition {target}"));
             u16::try_from(target).map(PartitionId).map_err(wrong)
         };
-        match frame.header.kind {
-            Kind::AskPartition => {
-                let request = Request::decode(&frame.meta, frame.data)?;
+        match (frame.header.kind, from) {
+            (Kind::AskPartition, Caller::Client(who)) => {
+                let (term, request) = <(Term, Request)>::decode(&frame.meta, frame.data)?;
                 let answer = self.begin(id, len + answer_bytes(&request.body), true);
-                handler.partition(client, partition()?, request, answer);
+                handler.partition(who.client, partition()?, term, request, answer);
             }
-            Kind::AskDrive => {
+            (Kind::AskDrive, Caller::Client(_) | Caller::Host(_)) => {
                 let op = DriveOp::decode(&frame.meta, frame.data)?;
                 let answer = self.begin(id, len + drive_answer_bytes(&op), false);
-                handler.drive(client, DriveId(target), op, answer);
+                handler.drive(from, DriveId(target), op, answer);
             }
-            Kind::Ping => {
+            (Kind::AskHost, _) => {
+                let op = HostOp::decode(&frame.meta, frame.data)?;
+                handler.host(op, self.begin(id, len, true));
+            }
+            (Kind::Replica, Caller::Host(host)) => {
+                let message = Msg::decode(&frame.meta, frame.data)?;
+                handler.replica(*host, message);
+            }
+            (Kind::Peer, Caller::Host(_)) => {
+                let (of, message) = <(PartitionId, PeerMsg)>::decode(&frame.meta, frame.data)?;
+                handler.peer(of, partition()?, message);
+            }
+            (Kind::Ping, _) => {
                 self.send(Kind::Pong, id, Encoded::default(), true);
             }
-            other => return Err(Error::new(ErrorKind::Corrupt, format!("a client does not send {other:?}"))),
+            (other, _) => return Err(Error::new(ErrorKind::Corrupt, format!("{from} does not send {other:?}"))),
         }
         Ok(())
     }
@@ -294,6 +326,12 @@ impl Reply for Answer {
     }
 }
 
+impl Reply for HostResult {
+    fn of_error(error: Error) -> Self {
+        Err(error)
+    }
+}
+
 impl Reply for DriveResult {
     fn of_error(error: Error) -> Self {
         Err(error)
@@ -328,19 +366,24 @@ impl Drop for Closing {
     }
 }
 
-/// Tells the handler of the end.
+/// A client that is there; tells the handler of the end.
 struct Here {
     handler: Arc<dyn Handler>,
     who: Who,
     push: Pusher,
-    told: bool,
+}
+
+impl Here {
+    fn joined(handler: &Arc<dyn Handler>, who: &Who, push: Pusher) -> Self {
+        let here = Self { handler: Arc::clone(handler), who: who.clone(), push };
+        handler.joined(&here.who, here.push.clone());
+        here
+    }
 }
 
 impl Drop for Here {
     fn drop(&mut self) {
-        if self.told {
-            self.handler.left(&self.who, &self.push);
-        }
+        self.handler.left(&self.who, &self.push);
     }
 }
 

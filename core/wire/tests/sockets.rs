@@ -8,17 +8,23 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, FsId, Guid, Ino, OpId, PackId, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
 use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::host::{HostOp, HostReply, HostResult, Map};
 use braid_base::msg::lease::{Answer, Push, PushBody};
+use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Wire;
 use braid_client::wire::PushSink;
 use braid_io::chance::Rng;
+use braid_replica::{Body, Member, Msg};
 use braid_wire::codec::{Encoded, Message};
 use braid_wire::frame::{HEADER, Header, Kind};
-use braid_wire::{Address, Find, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Target, Who, serve};
+use braid_wire::{
+    Address, Caller, Find, Finder, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Routes, Target, Visit, Who,
+    serve,
+};
 use bytes::Bytes;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -27,6 +33,8 @@ use tokio::task::AbortHandle;
 
 const CLUSTER: Guid = Guid([3; 16]);
 const PARTITIONS: u16 = 7;
+/// In which its partitions are served at first.
+const TERM: u64 = 3;
 
 /// Hands pushes on.
 struct Told(UnboundedSender<Push>);
@@ -50,6 +58,33 @@ struct Fake {
     /// Inodes of `Close` requests in the order they came; a server holds the first of them up until this is unlocked.
     order: Mutex<Vec<u64>>,
     gate: Mutex<()>,
+    /// Terms that its partitions went through since.
+    terms: AtomicUsize,
+    /// Where it says that partitions are; 0: on host 1.
+    primary: AtomicUsize,
+    /// Which of two it is.
+    host: usize,
+    /// Messages of other hosts.
+    told: Mutex<Vec<String>>,
+    /// Hosts: number and address.
+    others: Mutex<Vec<(HostId, Vec<String>)>>,
+}
+
+impl Fake {
+    fn term(&self) -> Term {
+        Term(TERM + self.terms.load(Ordering::Relaxed) as u64)
+    }
+
+    fn map(&self) -> Map {
+        let primary = HostId(self.primary.load(Ordering::Relaxed).max(1) as u32);
+        let mut hosts = self.others.lock().expect("no panic").clone();
+        if hosts.is_empty() {
+            hosts.push((HostId(1), Vec::new()));
+        }
+        let drives = (0..10).map(|d| (DriveId(d), hosts[0].0)).collect();
+        let version = primary.0.into();
+        Map { version, hosts, primaries: vec![Some(primary); usize::from(PARTITIONS)], drives }
+    }
 }
 
 impl Handler for Fake {
@@ -71,8 +106,13 @@ impl Handler for Fake {
         }
     }
 
-    fn partition(&self, from: ClientId, p: PartitionId, request: Request, answer: ReplyTo<Answer>) {
+    fn partition(&self, from: ClientId, p: PartitionId, term: Term, request: Request, answer: ReplyTo<Answer>) {
         assert_eq!((from, p), (request.op.client, PartitionId(5)));
+        let away = self.primary.load(Ordering::Relaxed).max(1) != self.host.max(1);
+        if away || term != self.term() {
+            let moved = Error::new(ErrorKind::Moved, "another term, or host");
+            return answer.send(&Answer::plain(if away { Term(0) } else { self.term() }, Err(moved)));
+        }
         self.asked.fetch_add(1, Ordering::Relaxed);
         if self.silent.load(Ordering::Relaxed) {
             return self.kept.lock().expect("no panic").push(answer);
@@ -94,7 +134,7 @@ impl Handler for Fake {
         }
     }
 
-    fn drive(&self, _from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
+    fn drive(&self, _from: &Caller, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
         match op {
             DriveOp::Read { count, .. } => {
                 let data = Bytes::from(vec![d.0 as u8; usize::from(count) * 4096]);
@@ -104,6 +144,22 @@ impl Handler for Fake {
             }
             _ => answer.send(&Ok(DriveReply::Done)),
         }
+    }
+
+    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
+        match op {
+            HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
+            HostOp::Seats => drop(answer),
+            other => answer.send(&Err(Error::new(ErrorKind::Unsupported, format!("{other:?}")))),
+        }
+    }
+
+    fn replica(&self, from: HostId, message: Msg) {
+        self.told.lock().expect("no panic").push(format!("{from}: {message:?}"));
+    }
+
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.told.lock().expect("no panic").push(format!("{from} to {to}: {message:?}"));
     }
 }
 
@@ -118,6 +174,14 @@ fn listen(path: &Path, fake: &Arc<Fake>) -> AbortHandle {
 
 fn find(address: Address, secret: &'static str) -> Find {
     Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned() }))
+}
+
+fn finder(address: Address) -> Finder {
+    Box::new(move |_, _| find(address.clone(), "secret"))
+}
+
+async fn connect(address: Address) -> Result<RemoteWire> {
+    RemoteWire::connect(find(address.clone(), "secret"), finder(address), who()).await
 }
 
 fn who() -> Who {
@@ -203,13 +267,13 @@ fn answers_find_who_asked_over_both_kinds_of_socket() {
         std::fs::create_dir(&long).expect("mkdir");
         let (path, fake) = (long.join("s"), Arc::new(Fake::default()));
         listen(&path, &fake);
-        let unix = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        let unix = connect(Address::Unix(path)).await.expect("connects");
         exercise(Arc::new(unix)).await;
 
         let tcp = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let at = tcp.local_addr().expect("bound");
         tokio::spawn(serve(Listener::Tcp(tcp), fake));
-        let wire = RemoteWire::connect(find(Address::Tcp(at), "secret"), who()).await.expect("connects");
+        let wire = connect(Address::Tcp(at)).await.expect("connects");
         exercise(Arc::new(wire)).await;
     });
 }
@@ -220,12 +284,13 @@ fn who_is_not_let_in_hears_why() {
         let dir = tempfile::tempdir().expect("dir");
         let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
         listen(&path, &fake);
-        let refused = |secret| RemoteWire::connect(find(Address::Unix(path.clone()), secret), who());
+        let address = || Address::Unix(path.clone());
+        let refused = |secret| RemoteWire::connect(find(address(), secret), finder(address()), who());
         let error = refused("guess").await.err().expect("a wrong secret");
         assert_eq!(error.kind(), ErrorKind::NotPermitted);
         fake.closed.store(true, Ordering::Relaxed);
         assert_eq!(refused("secret").await.err().map(|e| e.message().to_owned()).as_deref(), Some("closed today"));
-        let nobody = RemoteWire::connect(find(Address::Unix(dir.path().join("none")), "secret"), who()).await;
+        let nobody = connect(Address::Unix(dir.path().join("none"))).await;
         assert_eq!(nobody.err().map(|e| e.kind()), Some(ErrorKind::NotFound));
     });
 }
@@ -236,8 +301,7 @@ fn a_server_that_goes_fails_what_is_outstanding_and_is_found_again() {
         let dir = tempfile::tempdir().expect("dir");
         let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
         let first = listen(&path, &fake);
-        let wire =
-            Arc::new(RemoteWire::connect(find(Address::Unix(path.clone()), "secret"), who()).await.expect("connects"));
+        let wire = Arc::new(connect(Address::Unix(path.clone())).await.expect("connects"));
         fake.silent.store(true, Ordering::Relaxed);
         let waiting: Vec<_> = (0..50)
             .map(|n| {
@@ -284,7 +348,7 @@ fn a_given_up_request_is_forgotten_and_its_late_answer_hurts_nobody() {
         let dir = tempfile::tempdir().expect("dir");
         let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
         listen(&path, &fake);
-        let wire = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        let wire = connect(Address::Unix(path)).await.expect("connects");
         fake.silent.store(true, Ordering::Relaxed);
         let late = tokio::time::timeout(Duration::from_millis(50), number(&wire, 1)).await;
         assert!(late.is_err());
@@ -302,7 +366,7 @@ fn unasked_messages_reach_the_client() {
         let dir = tempfile::tempdir().expect("dir");
         let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
         listen(&path, &fake);
-        let wire = RemoteWire::connect(find(Address::Unix(path), "secret"), who()).await.expect("connects");
+        let wire = connect(Address::Unix(path)).await.expect("connects");
         let (told, mut heard) = tokio::sync::mpsc::unbounded_channel();
         let sink: Arc<dyn PushSink> = Arc::new(Told(told));
         assert!(wire.listen(ClientId(9), Arc::clone(&sink)));
@@ -324,7 +388,7 @@ fn unasked_messages_reach_the_client() {
 
 /// A client that does as it likes: greets as channel 0 of client 9, then closes inodes.
 fn raw_client(path: &Path, inos: impl Iterator<Item = u64>) -> UnixStream {
-    let hello = Hello { cluster: CLUSTER, secret: "secret".to_owned(), who: who(), channel: 0 };
+    let hello = Hello { cluster: CLUSTER, secret: "secret".to_owned(), caller: Caller::Client(who()), channel: 0 };
     let mut stream = UnixStream::connect(path).expect("connects");
     stream.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
     let frame = |kind, id, target, message: &Encoded| {
@@ -338,8 +402,9 @@ fn raw_client(path: &Path, inos: impl Iterator<Item = u64>) -> UnixStream {
     let welcome = Header::decode(&head).expect("a header");
     assert_eq!(welcome.kind, Kind::Welcome);
     stream.read_exact(&mut vec![0; welcome.frame_len() - HEADER]).expect("all of it");
-    let all =
-        inos.flat_map(|ino| frame(Kind::AskPartition, ino, 5, &request(Op::Close { inos: vec![Ino(ino)] }).encode()));
+    let all = inos.flat_map(|ino| {
+        frame(Kind::AskPartition, ino, 5, &(Term(TERM), request(Op::Close { inos: vec![Ino(ino)] })).encode())
+    });
     stream.write_all(&all.collect::<Vec<u8>>()).expect("it listens");
     stream
 }
@@ -390,7 +455,7 @@ fn noise_on_the_socket_ends_that_connection_and_no_other() {
     let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
     let wire = runtime.block_on(async {
         listen(&path, &fake);
-        RemoteWire::connect(find(Address::Unix(path.clone()), "secret"), who()).await.expect("connects")
+        connect(Address::Unix(path.clone())).await.expect("connects")
     });
     let mut rng = Rng::new(1);
     for _ in 0..20 {
@@ -403,4 +468,93 @@ fn noise_on_the_socket_ends_that_connection_and_no_other() {
         assert!(answer.is_empty());
     }
     assert_eq!(runtime.block_on(number(&wire, 3)), Ok(3));
+}
+
+#[test]
+fn a_request_names_its_term_and_follows_its_partition() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let paths = [dir.path().join("1"), dir.path().join("2")];
+        let fakes = [1, 2].map(|host| Arc::new(Fake { host, ..Fake::default() }));
+        for (path, fake) in paths.iter().zip(&fakes) {
+            let hosts = (1..=2).map(|n| (HostId(n), vec![paths[n as usize - 1].display().to_string()]));
+            *fake.others.lock().expect("no panic") = hosts.collect();
+            listen(path, fake);
+        }
+        let finder: Finder = Box::new(|_, at| find(Address::Unix(at[0].clone().into()), "secret"));
+        let entry = find(Address::Unix(paths[0].clone()), "secret");
+        let wire = RemoteWire::connect(entry, finder, who()).await.expect("connects");
+        let asked = || [0, 1].map(|n: usize| fakes[n].asked.swap(0, Ordering::Relaxed));
+        assert_eq!(number(&wire, 1).await, Ok(1), "the first refusal names the term");
+        assert_eq!(number(&wire, 2).await, Ok(2));
+        fakes[0].terms.store(4, Ordering::Relaxed);
+        assert_eq!(number(&wire, 3).await, Ok(3));
+        assert_eq!(asked(), [3, 0]);
+        // It moves; who asks in vain hears so, and looks where it is.
+        fakes[1].terms.store(5, Ordering::Relaxed);
+        fakes.iter().for_each(|fake| fake.primary.store(2, Ordering::Relaxed));
+        let moved = number(&wire, 4).await.expect_err("not there any more");
+        assert_eq!(moved.kind(), ErrorKind::Moved);
+        let mut tries = 0;
+        while number(&wire, 4).await != Ok(4) {
+            tries += 1;
+            assert!(tries < 1_000, "it is not found");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(asked(), [0, 1]);
+    });
+}
+
+#[test]
+fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        let server = listen(&path, &fake);
+        let address = Address::Unix(path.clone());
+        let routes = Routes::new(Caller::Host(HostId(2)), finder(address.clone()));
+        routes.follow(fake.map());
+        let msg = |ms| Msg {
+            partition: PartitionId(3),
+            term: Term(1),
+            from: Member { host: HostId(2), store: Guid([1; 16]) },
+            to_store: Guid([2; 16]),
+            body: Body::Ack { held: Index(7), echo_ms: ms },
+        };
+        let told = |count| {
+            let fake = Arc::clone(&fake);
+            async move {
+                while fake.told.lock().expect("no panic").len() < count {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                std::mem::take(&mut *fake.told.lock().expect("no panic"))
+            }
+        };
+        routes.replica(HostId(1), &msg(0)); // lost: nothing stands yet
+        while routes.reached().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        (1..=100).for_each(|ms| routes.replica(HostId(1), &msg(ms)));
+        let all = told(100).await;
+        assert!(all.iter().zip(1..).all(|(one, ms)| *one == format!("h2: {:?}", msg(ms))), "{all:?}");
+        let noted = PeerMsg::Noted { upto: 5 };
+        routes.peer(PartitionId(1), PartitionId(4), noted.clone());
+        assert_eq!(told(1).await, [format!("p1 to p4: {noted:?}")]);
+        assert_eq!(routes.ask(HostId(1), HostOp::Seats).await.map_err(|e| e.kind()).err(), Some(ErrorKind::Stopped));
+        assert!(matches!(routes.drive(DriveId(1), DriveOp::Stat).await, Ok(DriveReply::Done)));
+
+        let visit = Visit::begin(find(address.clone(), "secret")).await.expect("connects");
+        assert_eq!(visit.ask(HostOp::Map).await, Ok(HostReply::Map(fake.map())));
+        // With one server a question to a drive waits for it; with several it fails, there are other shards.
+        let two = |version| Map { version, hosts: vec![(HostId(1), vec![]), (HostId(2), vec![])], ..fake.map() };
+        routes.follow(two(5));
+        routes.follow(Map { version: 4, ..Map::default() });
+        assert_eq!(*routes.map(), two(5), "an older map");
+        server.abort();
+        while !routes.reached().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let away = routes.drive(DriveId(1), DriveOp::Stat).await.map_err(|e| e.kind());
+        assert_eq!(away.err(), Some(ErrorKind::Stopped));
+    });
 }

@@ -17,7 +17,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tier", &["base", "io"]),
     ("cluster", &["base", "io"]),
     ("client", &["base", "io", "erasure"]),
-    ("wire", &["base", "io", "client"]),
+    ("wire", &["base", "io", "replica", "client"]),
     ("host", &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire"]),
     ("fuse", &["base", "client"]),
     ("s3", &["base", "client"]),

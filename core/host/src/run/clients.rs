@@ -8,25 +8,44 @@
 //! forgotten. What names an ended session is refused by the partition.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use braid_base::ids::{ClientId, DriveId, Guid, PartitionId};
+use braid_base::ids::{ClientId, DriveId, Guid, HostId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
+use braid_base::msg::host::{Attached, HostOp, HostReply, HostResult, Map};
 use braid_base::msg::lease::{Answer, Push};
+use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::PushSink;
-use braid_wire::{Handler, Hello, Pusher, ReplyTo, Who};
+use braid_replica::replica::event::Msg;
+use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
+use super::seat_actor::{self, SeatMsg};
 use super::wire::Switch;
 
-/// The clients that are connected, and the way from them to the parts of this host.
+/// Who is let in, and what it is told first.
+pub struct Gate {
+    /// Of those that name this cluster,
+    pub cluster: Guid,
+    /// clients and visitors that know this secret,
+    pub secret: String,
+    /// and hosts that know this one, if there are others.
+    pub join_secret: Option<String>,
+    /// Partitions of the cluster.
+    pub partitions: u16,
+    /// Where this host listens.
+    pub addresses: Vec<String>,
+    /// Makes the number of a new client of a file system. Blocks.
+    pub attach: Box<dyn Fn(&str) -> Result<Attached> + Send + Sync>,
+}
+
+/// The clients that are connected, and the way from them, and from other hosts, to the parts of this host.
 pub struct Clients {
     switch: Arc<Switch>,
-    partitions: u16,
-    cluster: Guid,
-    secret: String,
+    gate: Gate,
     here: Mutex<BTreeMap<ClientId, Connected>>,
+    this: Weak<Self>,
 }
 
 /// A client while its first connection stands.
@@ -46,13 +65,25 @@ impl PushSink for Way {
 }
 
 impl Clients {
-    pub(super) fn new(switch: Arc<Switch>, partitions: u16, cluster: Guid, secret: String) -> Arc<Self> {
-        Arc::new(Self { switch, partitions, cluster, secret, here: Mutex::default() })
+    pub(super) fn new(switch: Arc<Switch>, gate: Gate) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self { switch, gate, here: Mutex::default(), this: Weak::clone(this) })
     }
 
     /// Who is connected, ordered by number.
     pub fn list(&self) -> Vec<Who> {
         self.here().values().map(|connected| connected.who.clone()).collect()
+    }
+
+    /// Where everything is.
+    fn map(&self) -> Map {
+        if let Some(company) = &self.switch.company {
+            return (*company.routes.map()).clone();
+        }
+        let me = self.switch.host;
+        let hosts = vec![(me, self.gate.addresses.clone())];
+        let primaries = vec![Some(me); usize::from(self.gate.partitions)];
+        let drives = self.switch.drive_ids().into_iter().map(|drive| (drive, me)).collect();
+        Map { version: 0, hosts, primaries, drives }
     }
 
     fn here(&self) -> MutexGuard<'_, BTreeMap<ClientId, Connected>> {
@@ -62,7 +93,17 @@ impl Clients {
 
 impl Handler for Clients {
     fn admit(&self, hello: &Hello) -> Result<u16> {
-        hello.check(self.cluster, &self.secret).map(|()| self.partitions)
+        let secret = match (&hello.caller, &self.gate.join_secret) {
+            (Caller::Host(_), None) => {
+                return Err(Error::new(
+                    ErrorKind::Refused,
+                    "this cluster runs on one host: `braid up` takes no others",
+                ));
+            }
+            (Caller::Host(_), Some(secret)) => secret,
+            _ => &self.gate.secret,
+        };
+        hello.check(self.gate.cluster, secret).map(|()| self.gate.partitions)
     }
 
     fn joined(&self, who: &Who, push: Pusher) {
@@ -82,7 +123,7 @@ impl Handler for Clients {
         }
     }
 
-    fn partition(&self, from: ClientId, p: PartitionId, mut request: Request, answer: ReplyTo<Answer>) {
+    fn partition(&self, from: ClientId, p: PartitionId, term: Term, mut request: Request, answer: ReplyTo<Answer>) {
         if request.op.client != from {
             let words = format!("client {from} asks in the name of client {}", request.op.client);
             return answer.send(&Error::new(ErrorKind::NotPermitted, words).into());
@@ -97,12 +138,16 @@ impl Handler for Clients {
             }
             _ => {}
         }
-        // A message that cannot be sent drops the answer, which says so.
-        let _ = self.switch.request(p, request, Box::new(move |result| answer.send(&result)));
+        match self.switch.seat(p) {
+            // A message that cannot be sent drops the answer, which says so.
+            Ok(_) => drop(self.switch.request(p, term, request, Box::new(move |result| answer.send(&result)))),
+            Err(elsewhere) => answer.send(&elsewhere.into()),
+        }
     }
 
-    fn drive(&self, _from: ClientId, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
-        if !matches!(op, DriveOp::Read { .. } | DriveOp::Put { .. } | DriveOp::Stat) {
+    fn drive(&self, from: &Caller, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>) {
+        if !matches!(from, Caller::Host(_)) && !matches!(op, DriveOp::Read { .. } | DriveOp::Put { .. } | DriveOp::Stat)
+        {
             let words = "clients read and write blocks; shards are made and dropped by partitions";
             return answer.send(&Err(Error::new(ErrorKind::NotPermitted, words)));
         }
@@ -110,6 +155,38 @@ impl Handler for Clients {
             Ok(drive) => drive.call(op, move |result| answer.send(&result)),
             Err(error) => answer.send(&Err(error)),
         }
+    }
+
+    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
+        let (switch, runtime) = (Arc::clone(&self.switch), &self.switch.runtime);
+        match op {
+            HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
+            HostOp::Mounts => answer.send(&Ok(HostReply::Mounts(self.list()))),
+            HostOp::Seats => {
+                runtime.spawn_blocking(move || {
+                    answer.send(&Ok(HostReply::Seats(seat_actor::reports(&switch.all_seats()))));
+                });
+            }
+            HostOp::Attach { filesystem } => {
+                let Some(this) = self.this.upgrade() else { return };
+                runtime.spawn_blocking(move || {
+                    answer.send(&(this.gate.attach)(&filesystem).map(HostReply::Attached));
+                });
+            }
+        }
+    }
+
+    fn replica(&self, from: HostId, message: Msg) {
+        if message.from.host != from {
+            tracing::warn!("host {from} speaks for host {}: not heard", message.from.host);
+            return;
+        }
+        // Lost where no replica runs: replicas repeat what matters.
+        let _ = self.switch.tell(message.partition, SeatMsg::Replica(Box::new(message)));
+    }
+
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        let _ = self.switch.tell(to, SeatMsg::Peer(from, message));
     }
 }
 
@@ -126,12 +203,14 @@ mod tests {
     use braid_base::{ErrorKind, Result};
     use braid_client::Wire;
     use braid_client::wire::PushSink;
+    use braid_cluster::Embedded;
     use braid_io::reactor::{self, Actor, IoDone, Token, Turn};
+    use braid_replica::MapKv;
     use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
 
-    use super::Clients;
+    use super::{Clients, Gate};
     use crate::run::seat_actor::SeatMsg;
-    use crate::run::shared_seat::SeatDoor;
+    use crate::run::shared_seat::{SeatDoor, Shared};
     use crate::run::wire::Switch;
 
     const CLUSTER: Guid = Guid([5; 16]);
@@ -144,7 +223,7 @@ mod tests {
 
         fn on_msg(&mut self, msg: SeatMsg, turn: &mut Turn) {
             match msg {
-                SeatMsg::Request(request, answer) => {
+                SeatMsg::Request(_, request, answer) => {
                     let _ = self.0.send(request);
                     answer(Answer::plain(Term(4), Ok(Reply::Done)));
                 }
@@ -170,10 +249,24 @@ mod tests {
 
     async fn connect(path: &Path, client: ClientId) -> RemoteWire {
         let address = Address::Unix(path.to_owned());
-        let find: Find =
-            Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: "s".to_owned() }));
+        let find = move || -> Find {
+            let address = address.clone();
+            Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: "s".to_owned() }))
+        };
         let who = Who { client, pid: 1, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 0 };
-        RemoteWire::connect(find, who).await.expect("it listens")
+        RemoteWire::connect(find(), Box::new(move |_, _| find()), who).await.expect("it listens")
+    }
+
+    fn gate() -> Gate {
+        let attach = |_: &str| Err(ErrorKind::NotFound.into());
+        Gate {
+            cluster: CLUSTER,
+            secret: "s".to_owned(),
+            join_secret: None,
+            partitions: 1,
+            addresses: Vec::new(),
+            attach: Box::new(attach),
+        }
     }
 
     async fn until(what: impl Fn() -> bool) {
@@ -188,12 +281,18 @@ mod tests {
     fn switch(runtime: &tokio::runtime::Handle) -> (Arc<Switch>, mpsc::Receiver<Request>) {
         let (tx, asked) = mpsc::channel();
         let (desk, _thread) = reactor::spawn("desk", Desk(tx)).expect("a thread");
+        let door = SeatDoor::new(PartitionId(0), desk, Shared::default());
         let switch = Switch {
-            seats: OnceLock::from(vec![SeatDoor::new(desk, Weak::new(), Arc::default())]),
+            host: HostId(1),
+            seats: RwLock::new([(PartitionId(0), door)].into()),
             drives: RwLock::default(),
             runtime: runtime.clone(),
             reader: OnceLock::new(),
             clients: Mutex::default(),
+            kv: Weak::<MapKv>::new(),
+            coordinator: Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("memory")),
+            asking: Mutex::default(),
+            company: None,
         };
         (Arc::new(switch), asked)
     }
@@ -203,7 +302,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
         let (switch, asked) = switch(&tokio::runtime::Handle::current());
-        let clients = Clients::new(switch, 1, CLUSTER, "s".to_owned());
+        let clients = Clients::new(switch, gate());
         tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients));
         let (me, p) = (ClientId(7), PartitionId(0));
         let wire = connect(&path, me).await;
@@ -230,7 +329,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
         let (switch, _asked) = switch(&tokio::runtime::Handle::current());
-        let clients = Clients::new(Arc::clone(&switch), 1, CLUSTER, "s".to_owned());
+        let clients = Clients::new(Arc::clone(&switch), gate());
         let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
         let (me, mut server) = (ClientId(7), serve());
         let wire = connect(&path, me).await;
@@ -262,7 +361,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
         let (switch, _asked) = switch(&tokio::runtime::Handle::current());
-        let clients = Clients::new(switch, 1, CLUSTER, "s".to_owned());
+        let clients = Clients::new(switch, gate());
         let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
         for round in 0..100 {
             let server = serve();

@@ -6,14 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_base::ids::{FsId, Index};
+use braid_base::ids::{FsId, Index, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
+use braid_base::msg::host::SeatReport;
 use braid_base::{Error, Result};
 use braid_replica::Kv;
 
-use super::seat_actor::{self, SeatMsg, SeatReport};
+use super::seat_actor::{self, SeatMsg};
 use super::shared_seat::SeatDoor;
 use super::watch::Watch;
+use super::wire::Switch;
 
 const ROUND: Duration = Duration::from_secs(1);
 /// Segments of one partition with entries after the last flush of the view, above which it is flushed, bytes: what a
@@ -36,15 +38,17 @@ pub(super) struct Housekeeper {
 
 impl Housekeeper {
     pub(super) fn start(
-        seats: Vec<SeatDoor>,
+        switch: Arc<Switch>,
         kv: Arc<dyn Kv>,
+        partitions: u16,
         capacity: u64,
         limits: Limits,
         watch: Watch,
     ) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
+        let (known, flushed) = (BTreeMap::new(), BTreeMap::new());
         let mut rounds =
-            Rounds { seats, kv, capacity, limits, watch, flushed: Vec::new(), since_flush: 0, told: false };
+            Rounds { switch, kv, partitions, capacity, limits, watch, known, flushed, since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
@@ -64,12 +68,17 @@ impl Housekeeper {
 }
 
 struct Rounds {
-    seats: Vec<SeatDoor>,
+    switch: Arc<Switch>,
     kv: Arc<dyn Kv>,
+    /// How many the cluster has.
+    partitions: u16,
     capacity: u64,
     limits: Limits,
     watch: Watch,
-    flushed: Vec<Index>,
+    /// What each partition said last where it was served.
+    known: BTreeMap<PartitionId, SeatReport>,
+    /// How far the view held each replica when it was flushed.
+    flushed: BTreeMap<PartitionId, Index>,
     since_flush: u32,
     /// The damage of the view was told.
     told: bool,
@@ -83,15 +92,17 @@ impl Rounds {
             self.told = true;
             tracing::error!("{damage}");
         }
-        self.watch.round(&self.seats);
-        let reports = seat_actor::reports(&self.seats);
-        if reports.len() != self.seats.len() {
+        let seats = self.switch.all_seats();
+        self.watch.round(&seats);
+        let reports = seat_actor::reports(&seats);
+        if reports.len() != seats.len() {
             return; // what a silent one holds is not known, so nothing can be shared out
         }
-        self.share_capacity(&reports);
-        let applied: Vec<Index> = reports.iter().map(|report| report.stat.applied).collect();
+        self.share_capacity(&seats, &reports);
+        let applied: BTreeMap<PartitionId, Index> =
+            reports.iter().map(|report| (report.partition, Index(report.applied))).collect();
         self.since_flush += 1;
-        let long_log = reports.iter().any(|report| report.stat.replay_bytes >= FLUSH_LOG_BYTES);
+        let long_log = reports.iter().any(|report| report.replay_bytes >= FLUSH_LOG_BYTES);
         let due = (long_log && self.since_flush >= FLUSH_ROUNDS_MIN) || self.since_flush >= FLUSH_ROUNDS;
         if !due || applied == self.flushed {
             return;
@@ -99,8 +110,8 @@ impl Rounds {
         self.since_flush = 0;
         match self.kv.flush() {
             Ok(()) => {
-                for (seat, upto) in self.seats.iter().zip(&applied) {
-                    let _ = seat.send(SeatMsg::Flushed(*upto));
+                for (p, upto) in &applied {
+                    let _ = self.switch.tell(*p, SeatMsg::Flushed(*upto));
                 }
                 self.flushed = applied;
             }
@@ -109,10 +120,19 @@ impl Rounds {
     }
 
     /// Each partition may hold what the others leave: all share one pool of drives, and the capacity of each file
-    /// system.
-    fn share_capacity(&self, reports: &[SeatReport]) {
-        let used: u64 = reports.iter().map(|report| report.data.used_bytes).sum();
-        for (seat, report) in self.seats.iter().zip(reports) {
+    /// system. Those of other hosts say what they hold; one that is silent holds what it held.
+    fn share_capacity(&mut self, seats: &[SeatDoor], reports: &[SeatReport]) {
+        let elsewhere = self.switch.runtime.block_on(self.switch.reports_of_others());
+        let serving = |report: &&SeatReport| report.term != Term(0);
+        for report in elsewhere.iter().chain(reports).filter(serving) {
+            self.known.insert(report.partition, report.clone());
+        }
+        if self.known.len() < usize::from(self.partitions) {
+            return;
+        }
+        let used: u64 = self.known.values().map(|report| report.data.used_bytes).sum();
+        let mine = || seats.iter().zip(reports).filter(|(_, report)| serving(report));
+        for (seat, report) in mine() {
             let others = used - report.data.used_bytes;
             let mine = self.capacity.saturating_sub(others);
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
@@ -121,8 +141,8 @@ impl Rounds {
         }
         let held = |report: &SeatReport, fs| report.data.used_by_fs.get(fs).copied().unwrap_or(0);
         for (fs, limit) in self.limits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let used: u64 = reports.iter().map(|report| held(report, fs)).sum();
-            for (seat, report) in self.seats.iter().zip(reports) {
+            let used: u64 = self.known.values().map(|report| held(report, fs)).sum();
+            for (seat, report) in mine() {
                 let (fs, mine) = (*fs, limit.saturating_sub(used - held(report, fs)));
                 let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                     seat.set_limit(fs, Some(mine));

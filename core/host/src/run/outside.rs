@@ -19,24 +19,24 @@ use super::segments::SegmentDir;
 use crate::seat::Outside;
 
 /// The world of one seat while it starts.
-pub(super) struct Store<'a> {
+pub(super) struct Files<'a> {
     pub(super) segments: &'a SegmentDir,
     pub(super) dir: PathBuf,
     pub(super) coordinator: Arc<dyn Coordinator>,
     pub(super) id: PartitionId,
 }
 
-impl LogReader for Store<'_> {
+impl LogReader for Files<'_> {
     fn segments(&self) -> Result<Vec<Segment>> {
-        self.segments.segments()
+        self.segments.reader().segments()
     }
 
     fn read(&self, segment: Segment, offset: u64, len: usize) -> Result<Vec<u8>> {
-        self.segments.read(segment, offset, len)
+        self.segments.reader().read(segment, offset, len)
     }
 }
 
-impl Outside for Store<'_> {
+impl Outside for Files<'_> {
     fn settle(&mut self) -> Result<()> {
         settle_meta(&self.dir)?;
         self.segments.settle()
@@ -55,35 +55,43 @@ impl Outside for Store<'_> {
     }
 
     fn config(&mut self) -> Result<Config> {
-        Ok(config_of(&self.record()?.value))
+        register(self.coordinator.as_ref(), self.id, None)
     }
 
     fn compare_and_set(&mut self, expect: &Config, new: &Config) -> Result<Config> {
-        let Stored { value, revision } = self.record()?;
-        if config_of(&value) == *expect {
-            let list = |members: &[Member]| {
-                members.iter().map(|m| RecordedMember { host: m.host, store: m.store }).collect::<Vec<_>>()
-            };
-            let next = Partition {
-                id: value.id,
-                term: new.term,
-                primary: Some(new.primary.host),
-                members: list(&new.members),
-                learners: list(&new.learners),
-            };
-            records::update(self.coordinator.as_ref(), revision, &next)?;
-        }
-        self.config()
+        register(self.coordinator.as_ref(), self.id, Some((expect, new)))
     }
 }
 
-impl Store<'_> {
-    fn record(&self) -> Result<Stored<Partition>> {
-        records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(self.id))
+/// Replaces the configuration of `p` if it still is the one expected, if that is asked for; then reads it.
+pub(super) fn register(
+    coordinator: &dyn Coordinator,
+    p: PartitionId,
+    cas: Option<(&Config, &Config)>,
+) -> Result<Config> {
+    let Stored { value, revision } = records::must::<Partition>(coordinator, &Partition::key_of(p))?;
+    let found = config_of(&value);
+    let Some((_, new)) = cas.filter(|(expect, _)| **expect == found) else { return Ok(found) };
+    let list = |members: &[Member]| {
+        members.iter().map(|m| RecordedMember { host: m.host, store: m.store }).collect::<Vec<_>>()
+    };
+    let next = Partition {
+        id: value.id,
+        term: new.term,
+        primary: Some(new.primary.host),
+        members: list(&new.members),
+        learners: list(&new.learners),
+    };
+    match records::update(coordinator, revision, &next) {
+        // Somebody was faster, or nobody knows: what it holds now tells.
+        Err(error) if !matches!(error.kind(), ErrorKind::Stale | ErrorKind::TimedOut) => return Err(error),
+        _ => {}
     }
+    Ok(config_of(&records::must::<Partition>(coordinator, &Partition::key_of(p))?.value))
 }
 
-fn config_of(record: &Partition) -> Config {
+/// What the record of a partition says to its replicas.
+pub(super) fn config_of(record: &Partition) -> Config {
     let list = |members: &[RecordedMember]| {
         members.iter().map(|m| Member { host: m.host, store: m.store }).collect::<Vec<_>>()
     };
@@ -128,6 +136,53 @@ pub(super) fn identify(
     Ok(Member { host, store })
 }
 
+/// Which replica lives in `dir`, where one has been made.
+pub(super) fn found_there(dir: &Path, cluster: Guid, id: PartitionId, host: HostId) -> Result<Member> {
+    match store(dir, cluster, id, Store::Found)? {
+        Some(store) => Ok(Member { host, store }),
+        None => Err(Error::new(ErrorKind::Refused, format!("{}: {id} has no store there", dir.display()))),
+    }
+}
+
+/// What to do about a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// Say which is there, if any.
+    Found,
+    /// Make an empty one, for a partition that begins.
+    New,
+    /// Replace what is there by an empty one, which takes the view of the others.
+    Replaced,
+}
+
+/// The store of partition `id` in the folder `dir` of its log, durable at return. Blocks.
+///
+/// Errors: `Refused` if it belongs to something else.
+pub fn store(dir: &Path, cluster: Guid, id: PartitionId, what: Store) -> Result<Option<Guid>> {
+    file::make_dir(dir)?;
+    settle_meta(dir)?;
+    let found = ReplicaMeta::read(&read_meta(dir)?).map_err(|e| e.within(dir.join(META).display()))?;
+    if let Some(meta) = found.filter(|_| what != Store::Replaced) {
+        if (meta.ident.cluster, meta.ident.partition) != (cluster, id) {
+            let (of, p, dir) = (meta.ident.cluster, meta.ident.partition, dir.display());
+            let words = format!("{dir}: a store of {id} of cluster {cluster} expected, found one of {p} of {of}");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        return Ok(Some(meta.ident.store));
+    }
+    if what == Store::Found {
+        return Ok(None);
+    }
+    let ident = LogIdent { cluster, partition: id, store: braid_io::chance::guid()? };
+    let mut meta = ReplicaMeta { importing: what == Store::Replaced, ..ReplicaMeta::new(ident) };
+    // Both blocks: of two, the one written last counts, and the other one may be of the store that is replaced.
+    for _ in 0..2 {
+        let (off, block) = meta.write();
+        write_meta(dir, off, &block)?;
+    }
+    Ok(Some(ident.store))
+}
+
 const META: &str = "replica.meta";
 
 fn read_meta(dir: &Path) -> Result<Vec<u8>> {
@@ -157,7 +212,8 @@ pub(super) fn mark_clean(dir: &Path, last: Index) -> Result<()> {
     write_meta(dir, off, &block)
 }
 
-fn write_meta(dir: &Path, off: u64, block: &Bytes) -> Result<()> {
+/// Writes a block of `replica.meta`, durable at return.
+pub(super) fn write_meta(dir: &Path, off: u64, block: &Bytes) -> Result<()> {
     let create = Create::IfMissing(2 * BLOCK as u64);
     let file = File::open(&dir.join(META), OpenMode { write: true, create, direct: false, exclusive: false })?;
     file.write_at(off, block)?;

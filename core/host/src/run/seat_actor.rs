@@ -7,23 +7,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use braid_base::ids::{Index, PartitionId};
+use braid_base::ids::{Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
+use braid_base::msg::host::{SeatData, SeatReport};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
 use braid_meta::DataStatus;
 use braid_replica::Kv;
+use braid_replica::config::Config as Members;
 use braid_replica::log::Segment;
+use braid_replica::replica::event::Msg;
 use bytes::Bytes;
 
-use super::outside::{self, Store};
+use super::outside::{self, Files};
 use super::segments::SegmentDir;
-use super::shared_seat::{self, Held, Log, SeatDoor, SharedSeat, Waits};
+use super::shared_seat::{self, Held, Log, SeatDoor, Shared, SharedSeat, Waits};
 use super::wire::Switch;
-use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, SeatStat};
+use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 
 /// How often a seat looks at its background work, milliseconds.
 const TICK_MS: u64 = 100;
@@ -34,8 +37,8 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 
 /// What a seat's mailbox carries.
 pub enum SeatMsg {
-    /// A client's request and who waits for the answer.
-    Request(Request, Waits),
+    /// A client's request, the term that it is meant for, and who waits for the answer.
+    Request(Term, Request, Waits),
     /// A step that another thread took left something for the log, or set an earlier time.
     Look,
     /// Another partition's message.
@@ -44,6 +47,10 @@ pub enum SeatMsg {
     JobDone(u64, Result<()>),
     /// A drive answered.
     Drive(u64, DriveResult),
+    /// A message of another replica of the partition.
+    Replica(Box<Msg>),
+    /// What the coordinator holds; true: after it was asked to replace it.
+    Register(Members, bool),
     /// The view was flushed.
     Flushed(Index),
     /// What do you know?
@@ -60,21 +67,6 @@ impl SeatMsg {
     pub(super) fn goes_first(&self) -> bool {
         matches!(self, Self::Request(..) | Self::Peer(..) | Self::With(_))
     }
-}
-
-/// A seat's state for status and housekeeping.
-#[derive(Clone, Debug)]
-pub struct SeatReport {
-    /// The partition.
-    pub partition: PartitionId,
-    /// Its log.
-    pub stat: SeatStat,
-    /// Its file data.
-    pub data: DataStatus,
-    /// Why it no longer serves, if so.
-    pub failed: Option<Error>,
-    /// Why changes of file data wait, if they do (what needs no log entry goes on).
-    pub waits: Option<Error>,
 }
 
 /// What each of `seats` says of itself, in order of partitions. One that does not answer in time is left out.
@@ -120,6 +112,8 @@ struct LogFiles {
     parked: Option<Parked>,
     /// What could not be begun.
     refused: Vec<(Io, Error)>,
+    /// The seat wants to read what only the log holds.
+    wanted: bool,
 }
 
 /// The first write of a segment for which the disk of the log has no room. Nothing else is written meanwhile: a
@@ -149,23 +143,24 @@ impl SeatActor {
         let id = start.config.partition.partition;
         let segments = SegmentDir::open(&start.dir, start.config.segment_bytes)?;
         let dir = start.dir;
-        let mut store = Store { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
-        let mut seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut Vec::new())?;
-        if seat.partition().is_none() {
-            let words = format!("{id} has replicas on other hosts; a single host cannot lead it alone");
-            return Err(Error::new(ErrorKind::Unsupported, words));
-        }
-        let shared = SharedSeat::new(id, seat, start.switch);
+        let mut store = Files { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
+        let mut said = Vec::new();
+        let seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut said)?;
+        let shared = SharedSeat::new(id, dir.clone(), seat, start.switch);
         turn.set_timer(TICK_MS);
         let tick_ms = turn.now().mono_ms + TICK_MS;
-        let log = LogFiles { id, segments, dir, io: HashMap::new(), next_io: 0, parked: None, refused: Vec::new() };
-        Ok(Self { shared, queued: Arc::default(), log, stopping: false, tick_ms })
+        let (io, refused) = (HashMap::new(), Vec::new());
+        let log = LogFiles { id, segments, dir, io, next_io: 0, parked: None, refused, wanted: false };
+        let mut actor = Self { shared, queued: Arc::default(), log, stopping: false, tick_ms };
+        actor.with(turn, |held, log| held.carry_out(&mut said, log));
+        Ok(actor)
     }
 
     /// The way to it, once its mailbox is known.
     pub(super) fn door(&self) -> impl FnOnce(Mailbox<SeatMsg>) -> SeatDoor + Send + use<> {
-        let (seat, queued) = (Arc::downgrade(&self.shared), Arc::clone(&self.queued));
-        move |mailbox| SeatDoor::new(mailbox, seat, queued)
+        let (id, term) = (self.log.id, self.shared.term());
+        let shared = Shared { term, seat: Arc::downgrade(&self.shared), queued: Arc::clone(&self.queued) };
+        move |mailbox| SeatDoor::new(id, mailbox, shared)
     }
 
     /// Holds the seat for `work`; what others left for the log goes before what `work` brings to it.
@@ -177,6 +172,10 @@ impl SeatActor {
         while let Some((io, error)) = log.files.refused.pop() {
             held.step(io.ended(Err(error)), &mut log);
         }
+        if std::mem::take(&mut log.files.wanted) {
+            let reader = log.files.segments.reader();
+            held.read_log(&*reader, &mut log);
+        }
         done
     }
 
@@ -187,6 +186,7 @@ impl SeatActor {
     fn report(&mut self, turn: &mut Turn) -> SeatReport {
         self.with(turn, |held, log| {
             let core = &mut *held.core;
+            let (stat, term) = (core.seat.stat(), core.seat.term());
             let (fault, data) = match core.seat.partition() {
                 Some(partition) => (partition.state().fault().cloned(), partition.state().data_status()),
                 None => (None, DataStatus::default()),
@@ -194,10 +194,17 @@ impl SeatActor {
             let full = log.files.parked.as_ref().map(|parked| &parked.error).or(core.seat.waits());
             SeatReport {
                 partition: log.files.id,
-                waits: full.cloned().or(fault),
-                stat: core.seat.stat(),
-                data,
+                term,
+                applied: stat.applied.0,
+                log_bytes: stat.log_bytes,
+                replay_bytes: stat.replay_bytes,
+                data: SeatData {
+                    used_bytes: data.used_bytes,
+                    used_by_fs: data.used_by_fs,
+                    staged_bytes: data.staged_bytes,
+                },
                 failed: core.failed.clone(),
+                waits: full.cloned().or(fault),
             }
         })
     }
@@ -234,6 +241,7 @@ impl Log for LogAt<'_> {
                     tracing::warn!("{}: {segment} could not be recycled: {error}", self.files.id);
                 }
             }
+            SeatEffect::ReadLog => self.files.wanted = true,
             other => return Some(other),
         }
         None
@@ -306,11 +314,16 @@ impl Actor for SeatActor {
         }
         let goes_first = msg.goes_first();
         match msg {
-            SeatMsg::Request(request, waits) => self.with(turn, |held, log| held.request(request, waits, log)),
+            SeatMsg::Request(term, request, waits) => {
+                self.with(turn, |held, log| held.request(term, request, waits, log));
+            }
             SeatMsg::Look => {} // at what was left for the log
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
             SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
+            SeatMsg::Replica(message) => self.step(SeatEvent::Replica(*message), turn),
+            SeatMsg::Register(found, true) => self.step(SeatEvent::CasResult(found), turn),
+            SeatMsg::Register(found, false) => self.step(SeatEvent::ConfigSeen(found), turn),
             SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
             SeatMsg::Report(answer) => answer(self.report(turn)),
             SeatMsg::With(run) => self.with(turn, |held, _| run(&mut held.core.seat)),

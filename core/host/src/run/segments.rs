@@ -11,6 +11,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use braid_base::{Error, ErrorKind, Result};
@@ -38,7 +39,13 @@ pub(super) struct SegmentDir {
     recycled: Vec<PathBuf>,
     bytes: u64,
     serial: u64,
-    /// The segment that was read last while recovering.
+    reader: Rc<SegmentReader>,
+}
+
+/// Reads the segments of a directory.
+pub(super) struct SegmentReader {
+    dir: PathBuf,
+    /// The segment that was read last.
     reading: RefCell<Option<(Segment, File)>>,
 }
 
@@ -67,15 +74,20 @@ impl SegmentDir {
             recycled,
             bytes,
             serial: 0,
-            reading: RefCell::default(),
+            reader: Rc::new(SegmentReader { dir: dir.to_owned(), reading: RefCell::default() }),
         };
         this.order_spare()?;
         Ok(this)
     }
 
+    /// What reads them.
+    pub(super) fn reader(&self) -> Rc<SegmentReader> {
+        Rc::clone(&self.reader)
+    }
+
     /// Makes durable what an earlier process left in caches of the segments' files.
     pub(super) fn settle(&self) -> Result<()> {
-        for segment in self.segments()? {
+        for segment in self.reader.segments()? {
             File::open(&segment_path(&self.dir, segment), OpenMode::READ_CACHED)?.sync()?;
         }
         Ok(())
@@ -101,14 +113,14 @@ impl SegmentDir {
 
     /// Removes all segments, before any is open.
     pub(super) fn discard(&self) -> Result<()> {
-        self.reading.take();
-        self.segments()?.into_iter().try_for_each(|segment| file::remove(&segment_path(&self.dir, segment)))?;
+        self.reader.reading.take();
+        self.reader.segments()?.into_iter().try_for_each(|segment| file::remove(&segment_path(&self.dir, segment)))?;
         file::sync_dir(&self.dir)
     }
 
     /// The segment is not needed any more.
     pub(super) fn remove(&mut self, segment: Segment, turn: &mut Turn) -> Result<()> {
-        self.reading.take();
+        self.reader.reading.take();
         if let Some(id) = self.open.remove(&segment) {
             turn.close(id);
         }
@@ -183,7 +195,7 @@ fn fill(path: &Path, bytes: u64) -> Result<()> {
     file.sync()
 }
 
-impl LogReader for SegmentDir {
+impl LogReader for SegmentReader {
     fn segments(&self) -> Result<Vec<Segment>> {
         let names = file::list(&self.dir)?;
         Ok(names.iter().filter_map(|n| n.to_str()?.strip_prefix("seg-")?.parse().ok().map(Segment)).collect())

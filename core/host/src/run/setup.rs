@@ -2,31 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
+use braid_base::msg::host::SeatReport;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
 use braid_client::fs::Background;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
 use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::Partition;
 use braid_drive::{Drive, DriveActor, Running};
 use braid_io::reactor::{self, Backend};
 use braid_meta::Config;
 use braid_replica::{Kv, RocksKv, RocksOptions};
+use tokio::task::JoinSet;
 
-use super::clients::Clients;
+use super::clients::{Clients, Gate};
 use super::housekeeping::{Housekeeper, Limits};
 use super::outside;
-use super::seat_actor::{self, SeatActor, SeatMsg, SeatReport, SeatStart};
+use super::seat_actor::{self, SeatActor, SeatMsg, SeatStart};
 use super::shared_seat::SeatDoor;
 use super::watch::Watch;
-use super::wire::{HostWire, Runtime, Switch};
+use super::wire::{Company, HostWire, Runtime, Switch};
 use crate::seat::SeatConfig;
 
 /// A drive that this host runs.
@@ -57,14 +60,18 @@ pub struct HostConfig {
     pub host: HostId,
     /// Number of partitions in the cluster.
     pub partitions: u16,
-    /// Drives that are there.
+    /// Drives of this host that are there.
     pub drives: Vec<DriveSpec>,
+    /// Replicas to run: all partitions of a host that is alone, else those whose stores are here.
+    pub replicas: Vec<PartitionId>,
     /// Bytes of file data that all partitions together may hold.
     pub capacity_bytes: u64,
 }
 
 /// Bytes of staged data kept in memory by each partition.
 const STAGE_CACHE_BYTES: usize = 192 << 20;
+/// The same for all of them together.
+const STAGE_CACHE_ALL_BYTES: usize = 4 * STAGE_CACHE_BYTES;
 /// Log size of all partitions together above which old staged data is moved to packs: all of it is read at a start.
 const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 /// But no partition is pressed below this.
@@ -77,56 +84,110 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 /// A running host.
 pub struct Host {
     pub(super) switch: Arc<Switch>,
-    partitions: u16,
-    host: HostId,
+    config: HostConfig,
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
     limits: Limits,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Of drives, and of replicas by partition.
+    threads: Mutex<(Vec<JoinHandle<()>>, BTreeMap<PartitionId, JoinHandle<()>>)>,
 }
 
 impl Host {
-    /// Starts drives, the key-value view and partitions, each recovered from disk.
+    /// Starts drives, the key-value view and replicas, each recovered from disk. `company`: the other hosts, if this one
+    /// is not alone.
     ///
     /// A drive that fails to open is left out with a warning as long as readers can do without it; everything
     /// else that fails is the error.
     pub fn start(
         config: HostConfig,
         coordinator: &Arc<dyn Coordinator>,
+        company: Option<Company>,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let switch = Arc::new(Switch {
-            seats: OnceLock::new(),
+            host: config.host,
+            seats: RwLock::default(),
             drives: RwLock::new(drives),
             runtime,
             reader: OnceLock::new(),
             clients: Mutex::default(),
+            kv: Arc::downgrade(&kv),
+            coordinator: Arc::clone(coordinator),
+            asking: Mutex::default(),
+            company,
         });
         let partitions = config.partitions;
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
-        let mut seats = Vec::new();
-        for (seat, thread) in start_seats(&config, coordinator, &kv, &switch)? {
-            seats.push(seat);
-            threads.push(thread);
-        }
-        let limits = Limits::default();
-        let watch = Watch::new(Arc::clone(&switch), config.parity);
-        let housekeeper =
-            Housekeeper::start(seats.clone(), Arc::clone(&kv), config.capacity_bytes, Arc::clone(&limits), watch)?;
-        let _ = switch.seats.set(seats);
-        let (housekeeper, threads) = (Mutex::new(Some(housekeeper)), Mutex::new(threads));
-        Ok(Self { switch, partitions, host: config.host, kv, housekeeper, limits, threads })
+        let host = Self {
+            limits: Limits::default(),
+            threads: Mutex::new((threads, BTreeMap::new())),
+            housekeeper: Mutex::default(),
+            kv,
+            switch,
+            config,
+        };
+        host.start_replicas()?;
+        let (switch, kv, limits) = (Arc::clone(&host.switch), Arc::clone(&host.kv), Arc::clone(&host.limits));
+        let watch = Watch::new(Arc::clone(&switch), host.config.parity);
+        let housekeeper = Housekeeper::start(switch, kv, partitions, host.config.capacity_bytes, limits, watch)?;
+        *host.housekeeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(housekeeper);
+        Ok(host)
     }
 
-    /// A new client of this host. `client` must never have been used before in this cluster.
+    /// All recover at the same time: each reads a log of its own.
+    fn start_replicas(&self) -> Result<()> {
+        std::thread::scope(|scope| {
+            let starting: Vec<_> =
+                self.config.replicas.iter().map(|p| scope.spawn(move || self.start_replica(*p))).collect();
+            let died = || Error::new(ErrorKind::Stopped, "a partition died while it started; see its panic");
+            starting.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(died())))
+        })
+    }
+
+    /// Starts the replica of `p`, whose store is here.
+    pub fn start_replica(&self, p: PartitionId) -> Result<()> {
+        let (door, thread) = start_seat(&self.config, p, &self.kv, &self.switch)?;
+        self.threads().1.insert(p, thread);
+        self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door);
+        Ok(())
+    }
+
+    /// Stops the replica of `p` and waits until its thread has ended.
+    pub fn stop_replica(&self, p: PartitionId) {
+        let door = self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).remove(&p);
+        if let Some(door) = door {
+            let _ = door.send(SeatMsg::Stop);
+        }
+        let thread = self.threads().1.remove(&p);
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    /// The partitions that have a replica here.
+    pub fn replicas(&self) -> Vec<PartitionId> {
+        self.switch.all_seats().iter().map(|seat| seat.id).collect()
+    }
+
+    /// Tells the replica of `record` what the coordinator holds.
+    pub fn tell_register(&self, record: &Partition) {
+        let found = outside::config_of(record);
+        let _ = self.switch.tell(record.id, SeatMsg::Register(found, false));
+    }
+
+    fn threads(&self) -> MutexGuard<'_, (Vec<JoinHandle<()>>, BTreeMap<PartitionId, JoinHandle<()>>)> {
+        self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A new client of this host, which is alone. `client` must never have been used before in this cluster.
     pub fn session(&self, client: ClientId) -> Arc<Session> {
-        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };
+        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.config.partitions };
         let session = Session::sharing_fate(Arc::new(wire), client);
-        self.switch.runtime.spawn(session.keep_leases(Some(self.host)));
+        self.switch.runtime.spawn(session.keep_leases(Some(self.config.host)));
         session
     }
 
@@ -135,9 +196,9 @@ impl Host {
         Arc::new(Runtime(self.switch.runtime.clone()))
     }
 
-    /// What serves clients in other processes: those that name `cluster` and know `secret`.
-    pub fn clients(&self, cluster: Guid, secret: String) -> Arc<Clients> {
-        Clients::new(Arc::clone(&self.switch), self.partitions, cluster, secret)
+    /// What serves clients in other processes, and other hosts: those that `gate` lets in.
+    pub fn clients(&self, gate: Gate) -> Arc<Clients> {
+        Clients::new(Arc::clone(&self.switch), gate)
     }
 
     /// Bytes that file system `fs` may hold from now on, in all partitions together; `None`: no bound of its own.
@@ -148,16 +209,27 @@ impl Host {
             Some(bytes) => limits.insert(fs, bytes),
             None => limits.remove(&fs),
         };
-        for seat in self.seats() {
+        for seat in self.switch.all_seats() {
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.set_limit(fs, bytes);
             })));
         }
     }
 
-    /// What each partition says of itself, in order. One that does not answer in time is left out.
-    pub fn partitions(&self) -> Vec<SeatReport> {
-        seat_actor::reports(self.seats())
+    /// What each partition says of itself where it is served, or where it runs at all, in order. One that does not answer
+    /// in time is left out.
+    pub async fn partitions(&self) -> Vec<SeatReport> {
+        let seats = self.switch.all_seats();
+        let here = tokio::task::spawn_blocking(move || seat_actor::reports(&seats));
+        let elsewhere = self.switch.reports_of_others().await;
+        let mut best: BTreeMap<PartitionId, SeatReport> = BTreeMap::new();
+        for report in here.await.unwrap_or_default().into_iter().chain(elsewhere) {
+            let known = best.entry(report.partition).or_insert_with(|| report.clone());
+            if known.term < report.term {
+                *known = report;
+            }
+        }
+        best.into_values().collect()
     }
 
     /// The first damage met in the key-value view, if any.
@@ -167,17 +239,22 @@ impl Host {
 
     /// What each running drive says of itself; an error in place of the numbers if it cannot.
     pub async fn drives(&self) -> Vec<(DriveId, Result<DriveStat>)> {
-        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.partitions };
-        let mut out = Vec::new();
-        for id in self.switch.drive_ids() {
-            let answer = tokio::time::timeout(STAT_WAIT, wire.drive(id, DriveOp::Stat)).await;
-            let stat = match answer.unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "it does not answer"))) {
-                Ok(DriveReply::Stat(stat)) => Ok(stat),
-                Ok(other) => Err(Error::new(ErrorKind::Io, format!("asked {id} for its state, got {other:?}"))),
-                Err(error) => Err(error),
-            };
-            out.push((id, stat));
+        let wire = HostWire { switch: Arc::clone(&self.switch), partitions: self.config.partitions };
+        let mut asked = JoinSet::new();
+        for id in self.switch.all_drive_ids() {
+            let answer = tokio::time::timeout(STAT_WAIT, wire.drive(id, DriveOp::Stat));
+            asked.spawn(async move {
+                let stat =
+                    match answer.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::TimedOut, "it does not answer"))) {
+                        Ok(DriveReply::Stat(stat)) => Ok(stat),
+                        Ok(other) => Err(Error::new(ErrorKind::Io, format!("asked {id} for its state, got {other:?}"))),
+                        Err(error) => Err(error),
+                    };
+                (id, stat)
+            });
         }
+        let mut out = asked.join_all().await;
+        out.sort_by_key(|(id, _)| *id);
         out
     }
 
@@ -188,11 +265,12 @@ impl Host {
         if let Some(housekeeper) = housekeeper {
             housekeeper.stop();
         }
-        for seat in self.seats() {
+        for seat in self.switch.all_seats() {
             let _ = seat.send(SeatMsg::Stop);
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        let (mut threads, seats) = std::mem::take(&mut *self.threads());
+        threads.extend(seats.into_values());
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
             for thread in threads {
@@ -205,10 +283,6 @@ impl Host {
         } else if let Err(error) = self.kv.flush() {
             tracing::warn!("the view was not flushed ({error}); the log will be replayed at the next start");
         }
-    }
-
-    fn seats(&self) -> &[SeatDoor] {
-        self.switch.seats.get().map_or(&[], Vec::as_slice)
     }
 }
 
@@ -238,31 +312,12 @@ fn start_drive(config: &HostConfig, spec: &DriveSpec) -> Result<Running> {
 
 type SeatThread = (SeatDoor, JoinHandle<()>);
 
-/// All partitions recover at the same time: each reads a log of its own.
-fn start_seats(
-    config: &HostConfig,
-    coordinator: &Arc<dyn Coordinator>,
-    kv: &Arc<dyn Kv>,
-    switch: &Arc<Switch>,
-) -> Result<Vec<SeatThread>> {
-    std::thread::scope(|scope| {
-        let starting: Vec<_> = (0..config.partitions)
-            .map(|number| scope.spawn(move || start_seat(config, PartitionId(number), coordinator, kv, switch)))
-            .collect();
-        let died = || Error::new(ErrorKind::Stopped, "a partition died while it started; see its panic");
-        starting.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(died()))).collect()
-    })
-}
-
-fn start_seat(
-    config: &HostConfig,
-    id: PartitionId,
-    coordinator: &Arc<dyn Coordinator>,
-    kv: &Arc<dyn Kv>,
-    switch: &Arc<Switch>,
-) -> Result<SeatThread> {
+fn start_seat(config: &HostConfig, id: PartitionId, kv: &Arc<dyn Kv>, switch: &Arc<Switch>) -> Result<SeatThread> {
     let dir = log_dir(&config.dir, id);
-    let me = outside::identify(&dir, coordinator.as_ref(), config.cluster, id, config.host)?;
+    let me = match &switch.company {
+        None => outside::identify(&dir, switch.coordinator.as_ref(), config.cluster, id, config.host)?,
+        Some(_) => outside::found_there(&dir, config.cluster, id, config.host)?,
+    };
     let partition = Config {
         partition: id,
         partitions: config.partitions,
@@ -271,7 +326,7 @@ fn start_seat(
         data: config.data,
         parity: config.parity,
         shard_bytes: config.shard_bytes,
-        drives: switch.drive_ids(),
+        drives: switch.all_drive_ids(),
         capacity_bytes: config.capacity_bytes,
     };
     let seat = SeatConfig {
@@ -279,10 +334,10 @@ fn start_seat(
         cluster: config.cluster,
         me,
         segment_bytes: SEGMENT_BYTES,
-        stage_cache_bytes: STAGE_CACHE_BYTES,
+        stage_cache_bytes: (STAGE_CACHE_ALL_BYTES / usize::from(config.partitions)).min(STAGE_CACHE_BYTES),
         log_soft_bytes: (LOG_SOFT_BYTES / u64::from(config.partitions)).max(LOG_SOFT_BYTES_MIN),
     };
-    let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(coordinator), Arc::clone(switch));
+    let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(&switch.coordinator), Arc::clone(switch));
     let start = SeatStart { config: seat, kv, dir, coordinator, switch };
     let (tx, door) = mpsc::channel();
     let (mailbox, thread) = reactor::spawn_with(&format!("partition-{}", id.0), Backend::Auto, move |turn| {

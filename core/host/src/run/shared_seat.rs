@@ -8,17 +8,20 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
-use braid_base::ids::PartitionId;
+use braid_base::ids::{PartitionId, Term};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::clock;
 use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
+use braid_replica::LogReader;
 
+use super::outside;
 use super::seat_actor::SeatMsg;
 use super::wire::Switch;
 use crate::seat::{Seat, SeatEffect, SeatEvent};
@@ -35,16 +38,33 @@ thread_local! {
 /// The way to a seat, for all threads of its process.
 #[derive(Clone)]
 pub(super) struct SeatDoor {
+    pub(super) id: PartitionId,
     mailbox: Mailbox<SeatMsg>,
+    /// In which it serves; 0: it follows.
+    term: Arc<AtomicU64>,
     /// Held by the seat's thread only, so that nobody waits at a seat whose thread has ended.
     seat: Weak<SharedSeat>,
     /// Messages on their way through the mailbox that no request may overtake: see [`SeatMsg::goes_first`].
     queued: Arc<AtomicUsize>,
 }
 
+/// What a door shares with its seat.
+#[derive(Default)]
+pub(super) struct Shared {
+    pub(super) term: Arc<AtomicU64>,
+    pub(super) seat: Weak<SharedSeat>,
+    pub(super) queued: Arc<AtomicUsize>,
+}
+
 impl SeatDoor {
-    pub(super) fn new(mailbox: Mailbox<SeatMsg>, seat: Weak<SharedSeat>, queued: Arc<AtomicUsize>) -> Self {
-        Self { mailbox, seat, queued }
+    pub(super) fn new(id: PartitionId, mailbox: Mailbox<SeatMsg>, shared: Shared) -> Self {
+        let Shared { term, seat, queued } = shared;
+        Self { id, mailbox, term, seat, queued }
+    }
+
+    /// The term in which it serves; 0: it follows.
+    pub(super) fn term(&self) -> Term {
+        Term(self.term.load(Ordering::Acquire))
     }
 
     /// Sends `msg` to the seat's thread. `Stopped` if that has ended.
@@ -55,25 +75,26 @@ impl SeatDoor {
         Ok(self.mailbox.send(msg)?)
     }
 
-    /// Hands a request over by the mailbox.
-    pub(super) fn send_request(&self, request: Request, waits: Waits) -> Result<()> {
-        self.send(SeatMsg::Request(request, waits))
+    /// Hands a request that is meant for `term` over by the mailbox.
+    pub(super) fn send_request(&self, term: Term, request: Request, waits: Waits) -> Result<()> {
+        self.send(SeatMsg::Request(term, request, waits))
     }
 
-    /// Takes the step of a request here if the seat is free, hands it over if not.
+    /// Takes the step of a request that is meant for what is served now, here if the seat is free; hands it over if not.
     pub(super) fn request(&self, request: Request, waits: Waits) -> Result<()> {
+        let term = self.term();
         if AT_SEAT.get() || self.queued.load(Ordering::SeqCst) > 0 {
-            return self.send_request(request, waits);
+            return self.send_request(term, request, waits);
         }
-        let Some(seat) = self.seat.upgrade() else { return self.send_request(request, waits) };
-        let Some(mut held) = seat.try_hold() else { return self.send_request(request, waits) };
+        let Some(seat) = self.seat.upgrade() else { return self.send_request(term, request, waits) };
+        let Some(mut held) = seat.try_hold() else { return self.send_request(term, request, waits) };
         // Asked again by the one who holds the seat: a message may have been sent just before.
         if held.core.stopping || self.queued.load(Ordering::SeqCst) > 0 {
             drop(held);
-            return self.send_request(request, waits);
+            return self.send_request(term, request, waits);
         }
         let stepped = catch_unwind(AssertUnwindSafe(move || {
-            held.request(request, waits, &mut NoLog);
+            held.request(term, request, waits, &mut NoLog);
             held.batch_end(&mut NoLog);
             held.thread_is_needed()
         }));
@@ -88,6 +109,9 @@ impl SeatDoor {
 /// A seat and who waits for it.
 pub(super) struct SharedSeat {
     id: PartitionId,
+    /// Of its log.
+    dir: PathBuf,
+    term: Arc<AtomicU64>,
     switch: Arc<Switch>,
     core: Mutex<Core>,
 }
@@ -127,13 +151,12 @@ impl Log for NoLog {
 
 /// A seat held by this thread.
 pub(super) struct Held<'a> {
-    id: PartitionId,
-    switch: &'a Arc<Switch>,
+    shared: &'a SharedSeat,
     pub(super) core: MutexGuard<'a, Core>,
 }
 
 impl SharedSeat {
-    pub(super) fn new(id: PartitionId, seat: Seat, switch: Arc<Switch>) -> Arc<Self> {
+    pub(super) fn new(id: PartitionId, dir: PathBuf, seat: Seat, switch: Arc<Switch>) -> Arc<Self> {
         let core = Core {
             seat,
             waiting: HashMap::new(),
@@ -145,7 +168,12 @@ impl SharedSeat {
             comes_ms: u64::MAX,
             due_ms: None,
         };
-        Arc::new(Self { id, switch, core: Mutex::new(core) })
+        Arc::new(Self { id, dir, term: Arc::default(), switch, core: Mutex::new(core) })
+    }
+
+    /// In which it serves; 0: it follows.
+    pub(super) fn term(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.term)
     }
 
     /// Waits for the seat: for its own thread. Panics if another thread panicked in a step, which ends the partition.
@@ -165,24 +193,31 @@ impl SharedSeat {
 impl<'a> Held<'a> {
     fn new(seat: &'a SharedSeat, core: MutexGuard<'a, Core>) -> Self {
         AT_SEAT.set(true);
-        Self { id: seat.id, switch: &seat.switch, core }
+        Self { shared: seat, core }
     }
 
-    /// Steps with a request of this life of the seat: whoever came here found its thread running.
-    pub(super) fn request(&mut self, request: Request, waits: Waits, log: &mut impl Log) {
+    /// Steps with a request that is meant for `term`.
+    pub(super) fn request(&mut self, term: Term, request: Request, waits: Waits, log: &mut impl Log) {
         self.core.next_token += 1;
         let token = Token(self.core.next_token);
         self.core.waiting.insert(token, waits);
-        let term = self.core.seat.term();
         self.step(SeatEvent::Request(token, term, request), log);
     }
 
     pub(super) fn step(&mut self, event: SeatEvent, log: &mut impl Log) {
-        let now = now();
+        self.advance(log, |seat, now, out| seat.step(now, event, out));
+    }
+
+    /// Reads from the log what others lack.
+    pub(super) fn read_log(&mut self, reader: &dyn LogReader, log: &mut impl Log) {
+        self.advance(log, |seat, now, out| seat.read_log(now, reader, out));
+    }
+
+    fn advance(&mut self, log: &mut impl Log, step: impl FnOnce(&mut Seat, Now, &mut Vec<SeatEffect>)) {
         let mut out = std::mem::take(&mut self.core.out);
-        self.core.seat.step(now, event, &mut out);
+        step(&mut self.core.seat, now(), &mut out);
         if self.core.seat.has_to_say() {
-            self.core.seat.say(self::now(), &mut out);
+            self.core.seat.say(now(), &mut out);
         }
         self.carry_out(&mut out, log);
         self.core.out = out;
@@ -201,6 +236,7 @@ impl<'a> Held<'a> {
         tracing::error!("{error}");
         self.core.failed = Some(error.clone());
         let term = self.core.seat.term();
+        self.shared.term.store(0, Ordering::Release);
         for (_, waits) in self.core.waiting.drain() {
             waits(Answer::plain(term, Err(error.clone())));
         }
@@ -225,7 +261,9 @@ impl<'a> Held<'a> {
         needed && std::mem::take(&mut core.comes_ms) > 0
     }
 
-    fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, log: &mut impl Log) {
+    /// Carries out what the seat said.
+    pub(super) fn carry_out(&mut self, effects: &mut Vec<SeatEffect>, log: &mut impl Log) {
+        let (id, switch) = (self.shared.id, &self.shared.switch);
         let mut effects = effects.drain(..);
         while let Some(effect) = effects.next() {
             match effect {
@@ -234,30 +272,48 @@ impl<'a> Held<'a> {
                         waits(answer);
                     }
                 }
-                SeatEffect::Push(push) => self.switch.push(push),
-                SeatEffect::Peer(to, message) => self.switch.peer(self.id, to, message),
-                SeatEffect::Drive(id, drive, op) => self.switch.drive_for_seat(self.id, id, drive, op),
-                SeatEffect::Job(job) => self.switch.run_job(self.id, job),
-                SeatEffect::LogWrite { .. } | SeatEffect::LogRead { .. } | SeatEffect::LogRemove(_) => {
+                SeatEffect::Push(push) => switch.push(push),
+                SeatEffect::Peer(to, message) => switch.peer(id, to, message),
+                SeatEffect::Drive(number, drive, op) => switch.drive_for_seat(id, number, drive, op),
+                SeatEffect::Job(job) => switch.run_job(id, job),
+                SeatEffect::LogWrite { .. }
+                | SeatEffect::LogRead { .. }
+                | SeatEffect::LogRemove(_)
+                | SeatEffect::ReadLog => {
                     let more = effects.len() > 0;
                     self.core.left.extend(log.begin(effect, more));
                 }
-                // It serves since it was opened.
-                SeatEffect::Serves => {}
-                SeatEffect::Failed(error) => self.fail(error),
-                // A host alone leads all its partitions and has no other replicas.
-                SeatEffect::WriteMeta { .. }
-                | SeatEffect::ReadLog
-                | SeatEffect::FlushView
-                | SeatEffect::Forsaken
-                | SeatEffect::Replica(..)
-                | SeatEffect::Cas { .. }
-                | SeatEffect::ReadConfig
-                | SeatEffect::StepsDown => {
-                    let words = format!("another replica leads {} now; restart this one", self.id);
-                    self.fail(Error::new(ErrorKind::Stopped, words));
+                SeatEffect::WriteMeta { off, block } => {
+                    if let Err(error) = outside::write_meta(&self.shared.dir, off, &block) {
+                        // What depends on it must not be said.
+                        let mut failed = Vec::new();
+                        self.core.seat.fail(error.within("keep the term"), &mut failed);
+                        return self.carry_out(&mut failed, log);
+                    }
                 }
+                SeatEffect::Replica(to, message) => switch.replica(to, &message),
+                SeatEffect::Cas { expect, new } => switch.register(id, Some((expect, new))),
+                SeatEffect::ReadConfig => switch.register(id, None),
+                SeatEffect::FlushView => switch.flush_view(id, self.core.seat.applied()),
+                SeatEffect::Forsaken => switch.forsake(id),
+                SeatEffect::Serves => {
+                    let term = self.core.seat.term();
+                    self.shared.term.store(term.0, Ordering::Release);
+                    tracing::info!("{id} is served here in term {term}");
+                }
+                SeatEffect::StepsDown => self.step_down(),
+                SeatEffect::Failed(error) => self.fail(error),
             }
+        }
+    }
+
+    /// What was asked and not answered is to be asked elsewhere.
+    fn step_down(&mut self) {
+        self.shared.term.store(0, Ordering::Release);
+        tracing::info!("{} is not served here any more", self.shared.id);
+        for (_, waits) in self.core.waiting.drain() {
+            let moved = Error::new(ErrorKind::Moved, format!("{} is not served here any more", self.shared.id));
+            waits(Answer::plain(Term(0), Err(moved)));
         }
     }
 }
@@ -315,9 +371,10 @@ mod tests {
             host: HostId(1),
             partitions: 1,
             drives: Vec::new(),
+            replicas: vec![PartitionId(0)],
             capacity_bytes: 1 << 30,
         };
-        Host::start(config, coordinator, runtime.handle().clone()).expect("an empty folder becomes a host")
+        Host::start(config, coordinator, None, runtime.handle().clone()).expect("an empty folder becomes a host")
     }
 
     impl World {
@@ -337,7 +394,7 @@ mod tests {
         }
 
         fn door(&self) -> SeatDoor {
-            self.host.switch.seats.get().expect("it runs")[0].clone()
+            self.host.switch.seat(PartitionId(0)).expect("it runs")
         }
 
         fn says(&self, what: &'static str) -> super::Waits {
@@ -434,7 +491,7 @@ mod tests {
         assert_eq!(world.said(), ["here"], "its thread is away, and the seat is free");
         door.request(request(1, 11, create("f".to_owned())), world.says("created")).expect("it runs");
         let before = world.said();
-        door.send_request(request(1, 12, Op::Statfs), world.says("sent")).expect("it runs");
+        door.send_request(door.term(), request(1, 12, Op::Statfs), world.says("sent")).expect("it runs");
         door.request(request(1, 13, Op::Statfs), world.says("asked after it")).expect("it runs");
         assert_eq!(world.said(), before, "nobody overtakes what was sent");
         drop(back);

@@ -27,7 +27,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new(switch: Arc<Switch>, parity: u8) -> Self {
         // Partitions start with all drives that run.
-        let used = switch.drive_ids();
+        let used = switch.all_drive_ids();
         Self { switch, parity, seen: Vec::new(), used }
     }
 
@@ -60,19 +60,24 @@ impl Watch {
     fn look(&self) -> Vec<Watched> {
         let (to, answers) = mpsc::channel();
         let mut found: Vec<Watched> = Vec::new();
-        for id in self.switch.drive_ids() {
-            let Ok(drive) = self.switch.drive(id) else { continue };
+        for id in self.switch.all_drive_ids() {
             let to = to.clone();
-            drive.call(DriveOp::Stat, move |answer| drop(to.send((id, answer))));
+            self.switch.ask_drive(id, DriveOp::Stat, move |answer| drop(to.send((id, answer))));
             // One that does not even answer is slow, to say the least.
             found.push(Watched { drive: id, trouble: Some(Trouble::Slow) });
         }
         drop(to);
+        let own = self.switch.drive_ids();
         let end_ms = clock::mono_ms() + ANSWER_MS;
         let left = || Duration::from_millis(end_ms.saturating_sub(clock::mono_ms()));
         while let Ok((id, answer)) = answers.recv_timeout(left()) {
-            if let (Some(watched), Ok(DriveReply::Stat(stat))) = (found.iter_mut().find(|w| w.drive == id), answer) {
-                watched.trouble = stat.trouble;
+            match answer {
+                Ok(DriveReply::Stat(stat)) => {
+                    found.iter_mut().filter(|w| w.drive == id).for_each(|w| w.trouble = stat.trouble);
+                }
+                // Its host is away, or has lost it.
+                Err(_) if !own.contains(&id) => found.retain(|watched| watched.drive != id),
+                _ => {}
             }
         }
         found

@@ -1,13 +1,15 @@
-//! Messages within one process: mailboxes instead of sockets.
+//! Messages between the parts of a host: mailboxes within the process, sockets to those of other hosts.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, DriveId, FsId, Index, OpId, PartitionId};
+use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::host::{HostOp, HostReply, SeatReport};
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
@@ -16,37 +18,67 @@ use braid_client::fs::Background;
 use braid_client::mover;
 use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
+use braid_cluster::coordinator::Coordinator;
 use braid_drive::Drive;
+use braid_replica::Kv;
+use braid_replica::config::{Config as Members, Member};
+use braid_replica::replica::event::Msg;
+use braid_wire::Routes;
 use bytes::Bytes;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
+use super::outside;
 use super::seat_actor::SeatMsg;
 use super::shared_seat::{SeatDoor, Waits};
 
-/// Who can be reached: filled once, when all parts of the host run.
+/// Who can be reached.
 pub(super) struct Switch {
-    pub(super) seats: OnceLock<Vec<SeatDoor>>,
+    pub(super) host: HostId,
+    /// Of the replicas that run here, by partition.
+    pub(super) seats: RwLock<BTreeMap<PartitionId, SeatDoor>>,
     /// Emptied when the host stops: a drive closes when nobody can reach it any more.
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
     pub(super) reader: OnceLock<Reader>,
     /// Clients that take pushes, of this process or connected to it; one that is gone is forgotten at its next push.
     pub(super) clients: Mutex<HashMap<ClientId, Weak<dyn PushSink>>>,
+    /// Of the host: it closes with that.
+    pub(super) kv: Weak<dyn Kv>,
+    pub(super) coordinator: Arc<dyn Coordinator>,
+    /// Partitions whose configuration is being asked for, and that are to be replaced: one question of each kind at a time.
+    pub(super) asking: Mutex<BTreeSet<(PartitionId, bool)>>,
+    /// The other hosts, if this one is not alone.
+    pub(super) company: Option<Company>,
+}
+
+/// The other hosts of a cluster.
+pub struct Company {
+    /// The ways to them.
+    pub routes: Arc<Routes>,
+    /// Hears of partitions whose store here is to be replaced by an empty one.
+    pub forsaken: Sender<PartitionId>,
 }
 
 impl Switch {
-    fn seat(&self, p: PartitionId) -> Result<&SeatDoor> {
-        let seat = self.seats.get().and_then(|seats| seats.get(usize::from(p.0)));
-        seat.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("partition {p} does not run yet")))
+    /// The replica of `p` here.
+    pub(super) fn seat(&self, p: PartitionId) -> Result<SeatDoor> {
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        seats.get(&p).cloned().ok_or_else(|| Error::new(ErrorKind::Moved, format!("{p} does not run here")))
     }
 
-    fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
+    /// All replicas here, in order.
+    pub(super) fn all_seats(&self) -> Vec<SeatDoor> {
+        self.seats.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub(super) fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {
         self.seat(p)?.send(msg).map_err(|_| has_stopped(p))
     }
 
-    /// A request of another process.
-    pub(super) fn request(&self, p: PartitionId, request: Request, waits: Waits) -> Result<()> {
-        self.seat(p)?.send_request(request, waits).map_err(|_| has_stopped(p))
+    /// A request of another process, which is meant for `term`.
+    pub(super) fn request(&self, p: PartitionId, term: Term, request: Request, waits: Waits) -> Result<()> {
+        self.seat(p)?.send_request(term, request, waits).map_err(|_| has_stopped(p))
     }
 
     /// A request of this process: steps at the seat if that is free.
@@ -56,7 +88,61 @@ impl Switch {
 
     /// Passes a message on; lost if the other partition is not there (its sender repeats).
     pub(super) fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        let _ = self.tell(to, SeatMsg::Peer(from, message));
+        match (self.seat(to), &self.company) {
+            (Ok(seat), Some(_)) if seat.term() != Term(0) => drop(seat.send(SeatMsg::Peer(from, message))),
+            (_, Some(company)) => {
+                let _in_runtime = self.runtime.enter();
+                company.routes.peer(from, to, message);
+            }
+            (seat, None) => drop(seat.map(|seat| seat.send(SeatMsg::Peer(from, message)))),
+        }
+    }
+
+    /// Passes a message on to a replica; may be lost.
+    pub(super) fn replica(&self, to: Member, message: &Msg) {
+        if let Some(company) = &self.company {
+            let _in_runtime = self.runtime.enter();
+            company.routes.replica(to.host, message);
+        }
+    }
+
+    /// Reads the configuration of `p` in the coordinator, after replacing it if that is asked for; the seat hears what it
+    /// is. A question that is under way already is not asked again.
+    pub(super) fn register(self: &Arc<Self>, p: PartitionId, cas: Option<(Members, Members)>) {
+        let kind = (p, cas.is_some());
+        if !self.asking().insert(kind) {
+            return;
+        }
+        let this = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let what = cas.as_ref().map(|(expect, new)| (expect, new));
+            let found = outside::register(this.coordinator.as_ref(), p, what);
+            this.asking().remove(&kind);
+            match found {
+                Ok(found) => drop(this.tell(p, SeatMsg::Register(found, kind.1))),
+                Err(error) => tracing::warn!("{p}: its configuration is not known: {error}"),
+            }
+        });
+    }
+
+    fn asking(&self) -> MutexGuard<'_, BTreeSet<(PartitionId, bool)>> {
+        self.asking.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Flushes the view; `p`, which has applied everything up to `applied`, hears of it.
+    pub(super) fn flush_view(self: &Arc<Self>, p: PartitionId, applied: Index) {
+        let (this, Some(kv)) = (Arc::clone(self), self.kv.upgrade()) else { return };
+        self.runtime.spawn_blocking(move || match kv.flush() {
+            Ok(()) => drop(this.tell(p, SeatMsg::Flushed(applied))),
+            Err(error) => tracing::error!("{p}: flush of the key-value view: {error}"),
+        });
+    }
+
+    /// The store of `p` here is worth nothing any more.
+    pub(super) fn forsake(&self, p: PartitionId) {
+        if let Some(company) = &self.company {
+            let _ = company.forsaken.send(p);
+        }
     }
 
     /// From now on pushes to `client` go to `to`, as long as somebody holds that.
@@ -82,13 +168,51 @@ impl Switch {
     pub(super) fn drive_for_seat(self: &Arc<Self>, p: PartitionId, id: u64, drive: DriveId, op: DriveOp) {
         let this = Arc::clone(self);
         let answer = move |result| drop(this.tell(p, SeatMsg::Drive(id, result)));
-        match self.drive(drive) {
-            Ok(drive) => drive.call(op, answer),
-            Err(error) => answer(Err(error)),
+        self.ask_drive(drive, op, answer);
+    }
+
+    /// Asks a drive, wherever it is.
+    pub(super) fn ask_drive(&self, id: DriveId, op: DriveOp, answer: impl FnOnce(DriveResult) + Send + 'static) {
+        match (self.drive(id), &self.company) {
+            (Ok(drive), _) => drive.call(op, answer),
+            (Err(_), Some(company)) => {
+                let routes = Arc::clone(&company.routes);
+                self.runtime.spawn(async move { answer(routes.drive(id, op).await) });
+            }
+            (Err(error), None) => answer(Err(error)),
         }
     }
 
-    /// The way to a drive.
+    /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
+    pub(super) async fn reports_of_others(&self) -> Vec<SeatReport> {
+        let Some(company) = &self.company else { return Vec::new() };
+        let mut asked = JoinSet::new();
+        for host in company.routes.reached() {
+            let routes = Arc::clone(&company.routes);
+            asked.spawn(async move { routes.ask(host, HostOp::Seats).await });
+        }
+        let mut all = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            if let Ok(Ok(HostReply::Seats(seats))) = answer {
+                all.extend(seats);
+            }
+        }
+        all
+    }
+
+    /// The drives of the cluster, as far as is known.
+    pub(super) fn all_drive_ids(&self) -> Vec<DriveId> {
+        let mut ids = self.drive_ids();
+        if let Some(company) = &self.company {
+            let map = company.routes.map();
+            // One of this host that does not run is nowhere.
+            ids.extend(map.drives.iter().filter(|(_, host)| *host != self.host).map(|(drive, _)| *drive));
+            ids.sort_unstable();
+        }
+        ids
+    }
+
+    /// The way to a drive of this host.
     pub(super) fn drive(&self, id: DriveId) -> Result<Drive> {
         let drives = self.drives.read().unwrap_or_else(PoisonError::into_inner);
         drives.get(&id).cloned().ok_or_else(|| Error::new(ErrorKind::Io, format!("drive {id} is missing")))
@@ -195,12 +319,8 @@ impl Wire for HostWire {
     }
 
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult> {
-        let drive = match self.switch.drive(d) {
-            Ok(drive) => drive,
-            Err(error) => return Box::pin(std::future::ready(Err(error))),
-        };
         let (tx, rx) = oneshot::channel();
-        drive.call(op, move |result| drop(tx.send(result)));
+        self.switch.ask_drive(d, op, move |result| drop(tx.send(result)));
         Box::pin(async move {
             rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, format!("drive {d} stopped before it answered"))))
         })

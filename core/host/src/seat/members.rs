@@ -183,7 +183,8 @@ impl Seat {
         }
     }
 
-    pub(super) fn fail(&mut self, error: Error, out: &mut Vec<SeatEffect>) {
+    /// Log or view failed: it is out of service until it is started anew.
+    pub fn fail(&mut self, error: Error, out: &mut Vec<SeatEffect>) {
         let error = Error::new(ErrorKind::Stopped, format!("{} stopped: {error}", self.id));
         self.failed = Some(error.clone());
         out.push(SeatEffect::Failed(error));

@@ -1,11 +1,20 @@
 //! Client <-> partition.
 
 use braid_base::Result;
+use braid_base::ids::Term;
 use braid_base::msg::fs::{
     Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, XattrMode,
 };
 
-use super::{Field, In, Out, wire_enum, wire_struct};
+use super::{Encoded, Field, In, Out, wire_enum, wire_struct};
+
+/// A request and the term that it is meant for.
+pub(crate) fn encode_request(term: Term, request: &Request) -> Encoded {
+    let mut out = Out::new();
+    term.put(&mut out);
+    request.put(&mut out);
+    out.finish()
+}
 
 /// Who asks over a socket does not fall with the host: its answers wait until what they tell of is durable. That it
 /// might be otherwise cannot even be said.

@@ -1,5 +1,8 @@
 //! Plain values, ids, attributes, extents and errors.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime, Time};
 use braid_base::ids::{ClientId, DriveId, Epoch, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, Term};
 use braid_base::record::{Extent, PackClass, Place, Placement, StripeAt};
@@ -173,6 +176,56 @@ impl<T: Field> Field for Option<T> {
     #[cfg(test)]
     fn any(rng: &mut braid_io::chance::Rng) -> Self {
         (rng.below(2) == 1).then(|| T::any(rng))
+    }
+}
+
+impl<T: Field> Field for Box<T> {
+    fn put(&self, out: &mut Out) {
+        self.as_ref().put(out);
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        Ok(Self::new(T::take(from)?))
+    }
+
+    #[cfg(test)]
+    fn any(rng: &mut braid_io::chance::Rng) -> Self {
+        Self::new(T::any(rng))
+    }
+}
+
+impl<T: Field> Field for Arc<T> {
+    fn put(&self, out: &mut Out) {
+        self.as_ref().put(out);
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        Ok(Self::new(T::take(from)?))
+    }
+
+    #[cfg(test)]
+    fn any(rng: &mut braid_io::chance::Rng) -> Self {
+        Self::new(T::any(rng))
+    }
+}
+
+/// Like a list of pairs; a key that comes twice counts once.
+impl<K: Field + Ord, V: Field> Field for BTreeMap<K, V> {
+    fn put(&self, out: &mut Out) {
+        put_count(self.len(), out);
+        for (key, value) in self {
+            key.put(out);
+            value.put(out);
+        }
+    }
+
+    fn take(from: &mut In<'_>) -> Result<Self> {
+        Ok(Vec::<(K, V)>::take(from)?.into_iter().collect())
+    }
+
+    #[cfg(test)]
+    fn any(rng: &mut braid_io::chance::Rng) -> Self {
+        Vec::<(K, V)>::any(rng).into_iter().collect()
     }
 }
 

@@ -1,0 +1,148 @@
+//! Anybody <-> host: where everything is, how its partitions are, a new client.
+
+use std::collections::BTreeMap;
+
+use crate::error::{Error, Result};
+use crate::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, Term};
+
+/// Where everything is, as of one moment. A hint: who is asked in vain says so, and a newer map tells why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Map {
+    /// Revision of the coordinator at which it was read: of two maps the one with the higher one is newer.
+    pub version: u64,
+    /// Hosts, ordered by number, each with the addresses `IP:PORT` at which it listens.
+    pub hosts: Vec<(HostId, Vec<String>)>,
+    /// The primary of each partition, in order, as far as there is one.
+    pub primaries: Vec<Option<HostId>>,
+    /// The host of each drive, ordered by number.
+    pub drives: Vec<(DriveId, HostId)>,
+}
+
+impl Map {
+    /// Who serves `p`, if anybody does.
+    pub fn primary(&self, p: PartitionId) -> Option<HostId> {
+        self.primaries.get(usize::from(p.0)).copied().flatten()
+    }
+
+    /// Where `drive` is, if it is anywhere.
+    pub fn host_of(&self, drive: DriveId) -> Option<HostId> {
+        let at = self.drives.binary_search_by_key(&drive, |(drive, _)| *drive).ok()?;
+        Some(self.drives[at].1)
+    }
+}
+
+/// What a host is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostOp {
+    /// Where is everything?
+    Map,
+    /// How are the replicas that you run?
+    Seats,
+    /// I want to mount this file system.
+    Attach {
+        /// Its name.
+        filesystem: String,
+    },
+    /// The mounts of clients that are connected to you.
+    Mounts,
+}
+
+/// What a host answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum HostReply {
+    /// As far as it knows.
+    Map(Map),
+    /// Ordered by partition.
+    Seats(Vec<SeatReport>),
+    /// A client that was never there before.
+    Attached(Attached),
+    /// Ordered by client.
+    Mounts(Vec<Who>),
+}
+
+/// The answer of a host.
+pub type HostResult = Result<HostReply>;
+
+/// What a new client needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// The cluster.
+    pub cluster: Guid,
+    /// Its number.
+    pub client: ClientId,
+    /// The file system.
+    pub fs: FsId,
+    /// Its root directory.
+    pub root: Ino,
+    /// Bytes that it may hold.
+    pub total_bytes: u64,
+}
+
+/// A client, as it describes itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Who {
+    /// Its identity.
+    pub client: ClientId,
+    /// Its process.
+    pub pid: u32,
+    /// The file system it has mounted.
+    pub fs: FsId,
+    /// Its name.
+    pub filesystem: String,
+    /// Where.
+    pub point: String,
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+}
+
+/// What a replica says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SeatReport {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The term in which it is served here; 0: it follows.
+    pub term: Term,
+    /// Index of the last log entry that was applied.
+    pub applied: u64,
+    /// Bytes of log segments on disk.
+    pub log_bytes: u64,
+    /// Those of them that hold something that the view may lack after a crash.
+    pub replay_bytes: u64,
+    /// What it holds, if it is served here.
+    pub data: SeatData,
+    /// Why it is out of service, if so.
+    pub failed: Option<Error>,
+    /// Why changes of file data wait, if they do (what needs no log entry goes on).
+    pub waits: Option<Error>,
+}
+
+/// What a partition holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeatData {
+    /// Bytes of file data.
+    pub used_bytes: u64,
+    /// The same by file system.
+    pub used_by_fs: BTreeMap<FsId, u64>,
+    /// Bytes of small writes that wait in the log to be moved to packs.
+    pub staged_bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Map;
+    use crate::ids::{DriveId, HostId, PartitionId};
+
+    #[test]
+    fn a_map_says_where_things_are() {
+        let map = Map {
+            version: 1,
+            hosts: Vec::new(),
+            primaries: vec![Some(HostId(2)), None],
+            drives: vec![(DriveId(1), HostId(4)), (DriveId(7), HostId(2))],
+        };
+        let primary = |p| map.primary(PartitionId(p));
+        assert_eq!((primary(0), primary(1), primary(2)), (Some(HostId(2)), None, None));
+        let host = |drive| map.host_of(DriveId(drive));
+        assert_eq!((host(1), host(7), host(2)), (Some(HostId(4)), Some(HostId(2)), None));
+    }
+}

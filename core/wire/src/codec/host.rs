@@ -1,0 +1,25 @@
+//! Anybody <-> host.
+
+use braid_base::msg::host::{Attached, HostOp, HostReply, Map, SeatData, SeatReport, Who};
+
+use super::{wire_enum, wire_struct};
+
+wire_struct!(Map { version, hosts, primaries, drives });
+wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
+wire_struct!(Attached { cluster, client, fs, root, total_bytes });
+wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
+wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes });
+
+wire_enum!(HostOp, "question to a host" {
+    1 = Map,
+    2 = Seats,
+    3 = Attach { filesystem },
+    4 = Mounts,
+});
+
+wire_enum!(HostReply, "answer of a host" {
+    1 = Map(map),
+    2 = Seats(seats),
+    3 = Attached(attached),
+    4 = Mounts(mounts),
+});
