@@ -1,6 +1,6 @@
 //! A mount in a process of its own.
 //!
-//! 1. The server makes a number for the new client and says where it listens.
+//! 1. The server makes a number for the new client and says where it listens; or a host in the network does.
 //! 2. This process connects, mounts, and tells its parent.
 //! 3. It serves until somebody unmounts, or a signal comes. While the server is away, calls wait, fail with EIO after
 //!    their deadline, and work again when it is back.
@@ -14,13 +14,14 @@ use std::time::Duration;
 use braid_admin::Access;
 use braid_base::attr::Time;
 use braid_base::ids::{ClientId, FsId, Guid, Ino};
+use braid_base::msg::host::{Attached, HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::fs::Background;
 use braid_client::wire::BoxFuture;
 use braid_client::{Fs, Session};
 use braid_cluster::view::{ClientSpec, ClientView};
 use braid_fuse::{CacheMode, Mount, Mounts};
-use braid_wire::{Address, Find, Finder, RemoteWire, Target, Who};
+use braid_wire::{Address, Find, Finder, RemoteWire, Target, Visit, Who};
 use tokio::runtime::Handle;
 
 use crate::client::Client;
@@ -28,6 +29,7 @@ use crate::detach::Ready;
 use crate::exit::Failure;
 use crate::mount_options::MountOptions;
 use crate::node::WRITE_BEHIND_BYTES;
+use crate::reach::{self, Reach, TOKEN};
 use crate::serve::Signals;
 
 /// How often it is looked whether the mount is still there.
@@ -37,10 +39,52 @@ const WRITE_BACK_MAX: Duration = Duration::from_secs(40);
 /// Time for the end of the session; a server that is away hears of it otherwise.
 const END_MAX: Duration = Duration::from_secs(3);
 
+/// Where the cluster is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// A process on this machine that runs in this directory.
+    Dir(PathBuf),
+    /// Hosts in the network, any of which will do.
+    Hosts(Vec<String>),
+}
+
+impl Server {
+    /// What stands before the last slash of `SERVER/FS`: a directory begins with a slash or a dot.
+    pub fn parse(text: &str) -> Self {
+        match text {
+            "" => Self::Dir("/".into()),
+            _ if text.starts_with(['/', '.']) => Self::Dir(text.into()),
+            _ => Self::Hosts(text.split(',').map(str::to_owned).collect()),
+        }
+    }
+
+    /// Where a mount in a process of its own says what it has to say.
+    pub fn log_path(&self) -> PathBuf {
+        match self {
+            Self::Dir(dir) => dir.join("mount.log"),
+            Self::Hosts(_) if rustix::process::geteuid().is_root() => LOG.into(),
+            Self::Hosts(_) => {
+                std::env::temp_dir().join(format!("braid-mount-{}.log", rustix::process::geteuid().as_raw()))
+            }
+        }
+    }
+
+    /// The directory that must not be mounted over.
+    pub fn dir(&self) -> &Path {
+        match self {
+            Self::Dir(dir) => dir,
+            Self::Hosts(_) => Path::new(""),
+        }
+    }
+}
+
+/// The log of mounts over the network.
+const LOG: &str = "/var/log/braid-mount.log";
+
 /// What to mount.
 pub struct Order {
-    /// The cluster's directory.
-    pub dir: PathBuf,
+    /// Of which cluster.
+    pub server: Server,
     /// The file system.
     pub filesystem: String,
     /// Where; checked.
@@ -51,35 +95,88 @@ pub struct Order {
     pub source: Option<String>,
 }
 
-/// Where mounts in processes of their own say what they have to say.
-pub fn log_path(dir: &Path) -> PathBuf {
-    dir.join("mount.log")
+/// How a client comes in.
+struct Ticket {
+    attached: Attached,
+    entry: Find,
+    finder: Finder,
 }
 
 /// Mounts and serves until the end. `ready` hears that the mount answers; an error of it ends the mount again.
 pub fn run(order: &Order, ready: impl FnOnce(Ready) -> io::Result<()>) -> std::result::Result<(), Failure> {
-    let client = Client::at(&order.dir)?;
-    let spec = ClientSpec { filesystem: order.filesystem.clone() };
-    let view: ClientView = client.send("POST", "/clients", &spec)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
+    let (ticket, admin) = match &order.server {
+        Server::Dir(dir) => by_admin(dir, &order.filesystem)?,
+        Server::Hosts(hosts) => (runtime.block_on(by_network(hosts, order))?, hosts.join(",")),
+    };
     let words = Ready {
         pid: std::process::id(),
-        dir: order.dir.clone(),
-        admin: client.access.url.clone(),
+        dir: order.server.dir().to_owned(),
+        admin,
         state: "ok".to_owned(),
         problems: Vec::new(),
         filesystem: Some(order.filesystem.clone()),
         mount: Some(order.path.clone()),
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
-    let done = runtime.block_on(serve(order, &view, || ready(words)));
+    let done = runtime.block_on(serve(order, ticket, || ready(words)));
     runtime.shutdown_timeout(Duration::from_millis(200));
     Ok(done?)
 }
 
-async fn serve(order: &Order, view: &ClientView, ready: impl FnOnce() -> io::Result<()>) -> Result<()> {
+/// The process that runs in `dir` says over REST how to come in.
+fn by_admin(dir: &Path, filesystem: &str) -> std::result::Result<(Ticket, String), Failure> {
+    let client = Client::at(dir)?;
+    let view: ClientView = client.send("POST", "/clients", &ClientSpec { filesystem: filesystem.to_owned() })?;
+    let strange = || Error::new(ErrorKind::Corrupt, format!("the server calls its cluster {:?}", view.cluster));
+    let cluster = Guid::parse(&view.cluster).ok_or_else(strange)?;
+    let attached = Attached {
+        cluster,
+        client: ClientId(view.client),
+        fs: FsId(view.fs),
+        root: Ino(view.root),
+        total_bytes: view.total_bytes,
+    };
+    let (entry, finder): (Find, Finder) = if view.socket.is_empty() {
+        let reach = Arc::new(Reach { cluster, secret: view.secret.clone() });
+        (reach.find(view.addresses.clone()), reach.finder())
+    } else {
+        let (dir, socket) = (dir.to_owned(), PathBuf::from(&view.socket));
+        let again = (dir.clone(), socket.clone());
+        (find(dir, socket, cluster), Box::new(move |_, _| find(again.0.clone(), again.1.clone(), cluster)))
+    };
+    Ok((Ticket { attached, entry, finder }, client.access.url.clone()))
+}
+
+/// One of `hosts` says how to come in.
+async fn by_network(hosts: &[String], order: &Order) -> Result<Ticket> {
+    let token = order.options.auth_token_path.clone().unwrap_or_else(|| TOKEN.into());
+    let reach = Arc::new(Reach::read(&token)?);
+    let mut why = Vec::new();
+    for host in hosts {
+        let visited = async {
+            let address = reach::resolve(host)?.to_string();
+            let visit = Visit::begin(reach.find(vec![address.clone()])).await?;
+            let answer = visit.ask(HostOp::Attach { filesystem: order.filesystem.clone() }).await?;
+            Ok::<_, Error>((address, answer))
+        };
+        match visited.await {
+            Ok((address, HostReply::Attached(attached))) => {
+                let (entry, finder) = (reach.find(vec![address]), Arc::clone(&reach).finder());
+                return Ok(Ticket { attached, entry, finder });
+            }
+            Ok((_, other)) => why.push(Error::new(ErrorKind::Corrupt, format!("{host} answered {other:?}"))),
+            Err(error) => why.push(error.within(host)),
+        }
+    }
+    let (kind, all): (_, Vec<&str>) =
+        (why.first().map_or(ErrorKind::Invalid, Error::kind), why.iter().map(Error::message).collect());
+    Err(Error::new(kind, all.join("; ")))
+}
+
+async fn serve(order: &Order, ticket: Ticket, ready: impl FnOnce() -> io::Result<()>) -> Result<()> {
     let mut signals = Signals::new()?;
-    let (fs, mount) = attach(order, view).await?;
+    let (fs, mount) = attach(order, ticket).await?;
     let up = ready().map_err(|error| Error::os("telling that the mount answers", &error));
     while up.is_ok() && mount.is_mounted() {
         tokio::select! {
@@ -105,34 +202,27 @@ async fn serve(order: &Order, view: &ClientView, ready: impl FnOnce() -> io::Res
     up.and(left)
 }
 
-async fn attach(order: &Order, view: &ClientView) -> Result<(Fs, Arc<Mount>)> {
-    let strange = || Error::new(ErrorKind::Corrupt, format!("the server calls its cluster {:?}", view.cluster));
-    let cluster = Guid::parse(&view.cluster).ok_or_else(strange)?;
+async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
+    let Ticket { attached: Attached { client, fs: id, root, total_bytes, .. }, entry, finder } = ticket;
     let who = Who {
-        client: ClientId(view.client),
+        client,
         pid: std::process::id(),
-        fs: FsId(view.fs),
+        fs: id,
         filesystem: order.filesystem.clone(),
         point: order.path.to_string_lossy().into_owned(),
         since_s: u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0),
     };
-    let socket = PathBuf::from(&view.socket);
-    let finder: Finder = {
-        let (dir, socket) = (order.dir.clone(), socket.clone());
-        Box::new(move |_, _| find(dir.clone(), socket.clone(), cluster))
-    };
-    let wire = RemoteWire::connect(find(order.dir.clone(), socket, cluster), finder, who).await?;
-    let session = Session::new(Arc::new(wire), ClientId(view.client));
+    let wire = RemoteWire::connect(entry, finder, who).await?;
+    let session = Session::new(Arc::new(wire), client);
     // The server serves nobody without a session.
     tokio::spawn(session.keep_leases(None));
-    let (id, root) = (FsId(view.fs), Ino(view.root));
     let fs = match order.options.cache {
         CacheMode::Write => {
             Fs::with_write_behind(session, id, root, Arc::new(Work(Handle::current())), WRITE_BEHIND_BYTES)
         }
         CacheMode::Read | CacheMode::Direct => Fs::new(session, id, root),
     };
-    fs.set_total_bytes(view.total_bytes);
+    fs.set_total_bytes(total_bytes);
     let mounts = Mounts::new(fs.clone(), Handle::current());
     let (path, options) = (order.path.clone(), order.options.of(&order.filesystem, order.source.clone()));
     let mounting = tokio::task::spawn_blocking(move || mounts.mount(&path, &options));

@@ -25,11 +25,13 @@ pub struct Cli {
 pub enum Command {
     /// Create a cluster in DIR on this machine, or continue it, and run it in one process
     Up(cmd::up::Up),
-    /// Stop the cluster in DIR cleanly
+    /// Run this host's part of a cluster of several
+    Backend(cmd::backend::Backend),
+    /// Stop the cluster in DIR cleanly, or this host's part of one
     Down(cmd::down::Down),
     /// Show the cluster at a glance
     Status,
-    /// Show drives and partitions
+    /// Make a cluster of several hosts; show drives and partitions
     Cluster {
         #[command(subcommand)]
         noun: ClusterNoun,
@@ -52,6 +54,8 @@ pub enum Command {
 
 #[derive(Subcommand)]
 pub enum ClusterNoun {
+    /// Make a cluster of hosts whose `braid backend` waits for it
+    Create(cmd::cluster_create::Create),
     /// List the drives
     #[command(visible_alias = "drives")]
     Drive,
@@ -125,8 +129,10 @@ fn dispatch(cli: Cli) -> Outcome {
     let whole = &cli.whole;
     match cli.command {
         Command::Up(command) => cmd::up::run(whole, &command),
+        Command::Backend(command) => cmd::backend::run(whole, &command),
         Command::Down(command) => cmd::down::run(whole, &command),
         Command::Status => cmd::status::run(whole),
+        Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Drive } => cmd::cluster_drive::run(whole),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),

@@ -1,5 +1,7 @@
 //! One file per command.
 
+pub mod backend;
+pub mod cluster_create;
 pub mod cluster_drive;
 pub mod cluster_partition;
 pub mod completion;

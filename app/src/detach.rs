@@ -22,6 +22,9 @@ pub const CHILD_OPTION: &str = "--announce";
 /// A log larger than this is put aside at the next start, bytes.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
+/// The state of a host that is in no cluster yet.
+pub const WAITING: &str = "waiting";
+
 /// A cluster that came up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ready {
@@ -31,7 +34,7 @@ pub struct Ready {
     pub dir: PathBuf,
     /// Where REST is.
     pub admin: String,
-    /// `ok`, `degraded` or `unavailable`.
+    /// `ok`, `degraded` or `unavailable`; `waiting`: a host that is in no cluster yet.
     pub state: String,
     /// What is wrong, if anything.
     pub problems: Vec<String>,

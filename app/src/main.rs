@@ -19,6 +19,7 @@ mod mountpoint;
 mod node;
 mod out;
 mod progress;
+mod reach;
 mod serve;
 mod whole;
 

@@ -1,11 +1,13 @@
 //! `mount -t braid`: this program under the name `mount.braid`, as `mount(8)` calls its helpers.
 //!
-//! `mount.braid SOURCE DIR [-sfnv] [-o OPTIONS]`; SOURCE is `CLUSTERDIR/FS`, or `FS` of the only cluster that runs.
+//! `mount.braid SOURCE DIR [-sfnv] [-o OPTIONS]`; SOURCE is `HOST[,HOST...]/FS`, `CLUSTERDIR/FS`, or `FS` of the
+//! only cluster that runs.
 
 use std::io::{Write, stderr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::attach::Server;
 use crate::client::Client;
 use crate::cmd::mount::{self, Wish};
 use crate::exit::{Failure, USAGE};
@@ -78,18 +80,24 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Asked, Failure> {
 
 fn go(asked: &Asked) -> Result<(), Failure> {
     let options = MountOptions::parse(&asked.options, asked.sloppy).map_err(Failure::usage)?;
-    let (dir, filesystem) = split(&asked.source);
+    let (server, filesystem) = match asked.source.rsplit_once('/') {
+        Some((server, filesystem)) => (Server::parse(server), filesystem),
+        None => (Server::Dir(Client::find(None)?.dir), asked.source.as_str()),
+    };
     if filesystem.is_empty() {
-        return Err(Failure::usage(format!("{}: CLUSTERDIR/FS or FS expected", asked.source)));
+        return Err(Failure::usage(format!("{}: HOST[,HOST...]/FS, CLUSTERDIR/FS or FS expected", asked.source)));
     }
-    let client = Client::find(dir)?;
-    let path = crate::mountpoint::check(&asked.point, &client.dir)?;
+    let server = match server {
+        Server::Dir(dir) => Server::Dir(Client::at(&dir)?.dir),
+        hosts => hosts,
+    };
+    let path = crate::mountpoint::check(&asked.point, server.dir())?;
     if asked.fake {
         return Ok(());
     }
     mount::warn_of(&options);
     let wish = Wish {
-        dir: client.dir,
+        server,
         filesystem: filesystem.to_owned(),
         path,
         options,
@@ -105,18 +113,10 @@ fn go(asked: &Asked) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The cluster's directory, if it is named, and the file system.
-fn split(source: &str) -> (Option<&Path>, &str) {
-    match source.rsplit_once('/') {
-        Some((dir, filesystem)) => (Some(Path::new(if dir.is_empty() { "/" } else { dir })), filesystem),
-        None => (None, source),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Asked, parse, split};
-    use std::path::Path;
+    use super::{Asked, parse};
+    use crate::attach::Server;
 
     fn asked(words: &str) -> Option<Asked> {
         parse(words.split(' ').map(str::to_owned)).ok()
@@ -142,8 +142,10 @@ mod tests {
 
     #[test]
     fn sources() {
-        assert_eq!(split("default"), (None, "default"));
-        assert_eq!(split("/var/c/default"), (Some(Path::new("/var/c")), "default"));
-        assert_eq!(split("/default"), (Some(Path::new("/")), "default"));
+        let dir = |path: &str| Server::Dir(path.into());
+        assert_eq!(Server::parse("/var/c"), dir("/var/c"));
+        assert_eq!((Server::parse(""), Server::parse("./c")), (dir("/"), dir("./c")));
+        let hosts = |hosts: &[&str]| Server::Hosts(hosts.iter().map(|host| (*host).to_owned()).collect());
+        assert_eq!(Server::parse("h1,10.0.0.2:14001"), hosts(&["h1", "10.0.0.2:14001"]));
     }
 }

@@ -1,5 +1,6 @@
 //! Options of a mount, in the words of `mount -o`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use braid_client::qos::Limits;
@@ -35,6 +36,8 @@ pub struct MountOptions {
     pub throughput_mbps: Option<u32>,
     /// `qos_max_ops=`: reads and writes per second.
     pub ops: Option<u32>,
+    /// `auth_token_path=`: what lets the client in, if it comes over the network.
+    pub auth_token_path: Option<PathBuf>,
 }
 
 impl Default for MountOptions {
@@ -51,6 +54,7 @@ impl Default for MountOptions {
             negative_ms: 0,
             throughput_mbps: None,
             ops: None,
+            auth_token_path: None,
         }
     }
 }
@@ -61,6 +65,10 @@ impl MountOptions {
         let mut options = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
             let known = match word.split_once('=') {
+                Some(("auth_token_path", path)) => {
+                    options.auth_token_path = Some(path.into());
+                    true
+                }
                 Some((name, value)) => options.set_number(name, value)?,
                 None => options.set_flag(word),
             };

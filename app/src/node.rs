@@ -5,6 +5,7 @@
 //! 3. A new cluster: drives are formatted, then recorded as active.
 //! 4. The host starts drives, view and partitions.
 
+pub mod backend;
 pub mod control;
 mod drives;
 mod filesystems;
@@ -21,6 +22,7 @@ use braid_cluster::setup::{self, Known, Plan, Wish, World};
 use braid_host::run::{DriveSpec, Host, HostConfig};
 
 use control::Node;
+use filesystems::Way;
 
 /// Bytes of one file system that programs wrote and that may wait in a client before writers do.
 pub const WRITE_BEHIND_BYTES: usize = 64 << 20;
@@ -61,7 +63,7 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     let capacity_bytes = drives::net_bytes(&plan);
     let config = host_config(&options, &plan, capacity_bytes);
     let host = Host::start(config, &coordinator, None, tokio::runtime::Handle::current())?;
-    Ok(Arc::new(Node::new(options.dir, coordinator, host, plan, capacity_bytes)))
+    Ok(Arc::new(Node::new(options.dir, coordinator, host, plan.cluster, plan.lost, Way::Here)))
 }
 
 fn decide(known: Option<Known>, options: &Options) -> Result<Plan> {

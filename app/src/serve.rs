@@ -23,8 +23,9 @@ use braid_wire::{Handler, Listener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::detach::Ready;
+use crate::detach::{Ready, WAITING};
 use crate::mountpoint;
+use crate::node::backend::{self, Enlisted};
 use crate::node::control::socket;
 use crate::node::{self, Options, Say};
 
@@ -32,6 +33,8 @@ use crate::node::{self, Options, Say};
 const COORDINATOR: &str = "cluster.redb";
 /// Most time for a clean stop; the promise is 5 s, the rest of it is for leaving.
 const STOP_MAX: Duration = Duration::from_millis(4_500);
+/// How often a host that waits looks whether it was taken into a cluster.
+const LOOK: Duration = Duration::from_millis(300);
 /// Time for answers under way when REST stops.
 const ANSWERS_MAX: Duration = Duration::from_millis(300);
 
@@ -41,7 +44,7 @@ const END_MAX_MS: u64 = 5_000;
 /// What to run.
 pub struct Order {
     /// What to start.
-    pub options: Options,
+    pub what: What,
     /// Where to mount, if anywhere.
     pub mount: Option<PathBuf>,
     /// Which file system; made if the cluster has none.
@@ -50,9 +53,27 @@ pub struct Order {
     pub port: u16,
 }
 
+/// What a process runs.
+pub enum What {
+    /// A whole cluster.
+    Up(Options),
+    /// One host of several.
+    Backend(backend::Options),
+}
+
+impl What {
+    /// Its directory.
+    pub fn dir(&self) -> &Path {
+        match self {
+            Self::Up(options) => &options.dir,
+            Self::Backend(options) => &options.dir,
+        }
+    }
+}
+
 /// Step 1, as far as it leaves no trace; also for the parent of a detached process.
 pub fn check(order: &Order) -> Result<()> {
-    let dir = &order.options.dir;
+    let dir = order.what.dir();
     await_end(dir);
     if let Some(access) = Access::read(dir)? {
         let (pid, dir) = (access.pid, dir.display());
@@ -61,7 +82,7 @@ pub fn check(order: &Order) -> Result<()> {
         );
         return Err(Error::new(ErrorKind::Refused, message));
     }
-    check_directory(dir, order.mount.as_deref())?;
+    check_directory(&order.what, order.mount.as_deref())?;
     if let Some(mount) = &order.mount {
         mountpoint::check(mount, dir)?;
     }
@@ -104,23 +125,32 @@ fn close_to_others(dir: &Path) -> Result<()> {
 async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     let mut signals = Signals::new()?;
     check(&order)?;
-    let dir = order.options.dir.clone();
+    let dir = order.what.dir().to_owned();
     close_to_others(&dir)?;
     for path in mountpoint::sweep(&dir)? {
         tracing::info!("took away the dead mount {} of an earlier process", path.display());
     }
     let server = Server::bind(order.port)?;
-    let (options, report) = (order.options.clone(), say.clone());
-    let starting = tokio::task::spawn_blocking(move || node::start(options, report));
-    let control = tokio::select! {
-        started = starting => started.map_err(|error| Error::new(ErrorKind::Stopped, format!("starting: {error}")))??,
-        name = signals.next() => return Err(Error::new(ErrorKind::Stopped, format!("stopped by {name} while starting"))),
+    let mut ready = Some(ready);
+    let (control, listener) = match &order.what {
+        What::Up(options) => {
+            let (options, report) = (options.clone(), say.clone());
+            let control = blocking(&mut signals, move || node::start(options, report)).await?;
+            (control, Listener::unix(&socket(&dir))?)
+        }
+        What::Backend(options) => {
+            let at = tokio::net::TcpListener::bind(&options.listen).await;
+            let listener = at.map_err(|error| Error::os(format_args!("listening at {}", options.listen), &error))?;
+            let enlisted = enlist(options, &mut signals, &say, &mut ready).await?;
+            let report = say.clone();
+            let control = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;
+            (control, Listener::Tcp(listener))
+        }
     };
     let stop_asked = server.stop_asked();
     let access = Access::new(server.port())?;
     let clients: Arc<dyn Handler> = control.clients(access.token.clone())?;
-    let socket = socket(&dir);
-    let doors = tokio::spawn(braid_wire::serve(Listener::unix(&socket)?, clients));
+    let doors = tokio::spawn(braid_wire::serve(listener, clients));
     let control: Arc<dyn Control> = control;
     let (hush, hushed) = oneshot::channel::<()>();
     let until = async {
@@ -129,7 +159,10 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     };
     let rest = tokio::spawn(server.run(control.clone(), access.token.clone(), until));
     let up = match open(&order, &*control, &access, &say).await {
-        Ok(words) => ready(words).map_err(|error| Error::os("telling that all is ready", &error)),
+        Ok(words) => match ready.take() {
+            Some(ready) => ready(words).map_err(|error| Error::os("telling that all is ready", &error)),
+            None => Ok(()),
+        },
         Err(error) => Err(error),
     };
     if up.is_ok() {
@@ -145,7 +178,7 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     drop(hush);
     doors.abort();
     // It would be replaced by the next start; until then it says that there is none.
-    let _ = fs::remove_file(&socket);
+    let _ = fs::remove_file(socket(&dir));
     // What a client of REST may still be owed is worth no more than this.
     let _ = tokio::time::timeout(ANSWERS_MAX, rest).await;
     registry::leave(&dir);
@@ -156,15 +189,71 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     }
 }
 
+/// Runs `work` on a thread that may wait, unless a signal comes first.
+async fn blocking<T: Send + 'static>(
+    signals: &mut Signals,
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+) -> Result<T> {
+    tokio::select! {
+        done = tokio::task::spawn_blocking(work) => {
+            done.map_err(|error| Error::new(ErrorKind::Stopped, format!("starting: {error}")))?
+        }
+        name = signals.next() => Err(Error::new(ErrorKind::Stopped, format!("stopped by {name} while starting"))),
+    }
+}
+
+/// Waits until the host is in a cluster. Whoever started this process hears that it waits.
+async fn enlist<F: FnOnce(Ready) -> io::Result<()>>(
+    options: &backend::Options,
+    signals: &mut Signals,
+    say: &Say,
+    ready: &mut Option<F>,
+) -> Result<Enlisted> {
+    say("looking for the cluster");
+    let first = options.clone();
+    let mut enlisted = blocking(signals, move || Enlisted::begin(first)).await?;
+    loop {
+        let (seen, is_in) = blocking(signals, move || {
+            let is_in = enlisted.look();
+            Ok((enlisted, is_in))
+        })
+        .await?;
+        enlisted = seen;
+        match is_in {
+            Ok(true) => return Ok(enlisted),
+            Ok(false) => {}
+            // One that waits goes on waiting; one that was just started says why it does not work.
+            Err(error) if ready.is_none() => tracing::warn!("still waiting: {error}"),
+            Err(error) => return Err(error),
+        }
+        if let Some(ready) = ready.take() {
+            tracing::info!("waiting to be taken into a cluster as host {}", options.name);
+            let words = Ready {
+                pid: process::id(),
+                dir: options.dir.clone(),
+                admin: String::new(),
+                state: WAITING.to_owned(),
+                problems: Vec::new(),
+                filesystem: None,
+                mount: None,
+            };
+            ready(words).map_err(|error| Error::os("telling that it waits", &error))?;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            name = signals.next() => return Err(Error::new(ErrorKind::Stopped, format!("stopped by {name}"))),
+        }
+    }
+}
+
 /// Steps 3 and 4.
 async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) -> Result<Ready> {
-    let dir = &order.options.dir;
+    let dir = order.what.dir();
     access.write(dir)?;
     if let Err(error) = registry::enter(dir) {
         tracing::warn!("other commands have to be told --dir {}: {error}", dir.display());
     }
-    let filesystems = control.filesystems().await?;
-    if filesystems.is_empty() {
+    if matches!(order.what, What::Up(_)) && control.filesystems().await?.is_empty() {
         let spec = FsSpec { name: order.filesystem.clone(), group: None, total_bytes: None };
         control.fs_add(spec).await?;
     }
@@ -179,7 +268,7 @@ async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) 
     let status = control.status().await?;
     Ok(Ready {
         pid: access.pid,
-        dir: dir.clone(),
+        dir: dir.to_owned(),
         admin: access.url.clone(),
         state: status.state.word().to_owned(),
         problems: status.problems,
@@ -200,7 +289,8 @@ fn leave_at_once(dir: &Path, why: &str) -> ! {
 }
 
 /// Refuses a directory that holds something else than a cluster; makes it if it is not there.
-fn check_directory(dir: &Path, mount: Option<&Path>) -> Result<()> {
+fn check_directory(what: &What, mount: Option<&Path>) -> Result<()> {
+    let dir = what.dir();
     let shown = dir.display();
     fs::create_dir_all(dir).map_err(|error| match error.kind() {
         io::ErrorKind::AlreadyExists | io::ErrorKind::NotADirectory => {
@@ -212,8 +302,19 @@ fn check_directory(dir: &Path, mount: Option<&Path>) -> Result<()> {
     let mut names: Vec<String> =
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
-    if names.iter().any(|name| name.starts_with(COORDINATOR)) {
-        return Ok(());
+    let holds = |mark: &str| names.iter().any(|name| name.starts_with(mark));
+    match what {
+        What::Up(_) if holds(backend::MARK) => {
+            let message = format!("{shown} is that of one host of a cluster: `braid backend {shown}` runs it");
+            return Err(Error::new(ErrorKind::Refused, message));
+        }
+        What::Backend(_) if holds(COORDINATOR) => {
+            let message = format!("{shown} holds a cluster of one machine: `braid up {shown}` runs it");
+            return Err(Error::new(ErrorKind::Refused, message));
+        }
+        What::Up(_) if holds(COORDINATOR) => return Ok(()),
+        What::Backend(_) if holds(backend::MARK) => return Ok(()),
+        _ => {}
     }
     let mount_name = mount.filter(|path| path.parent() == Some(dir)).and_then(Path::file_name);
     let own = |name: &str| {

@@ -8,7 +8,7 @@ use braid_cluster::view::{MountSpec, MountView};
 use clap::Args;
 use serde_json::json;
 
-use crate::attach::{self, Order};
+use crate::attach::{self, Order, Server};
 use crate::client::Client;
 use crate::cmd::up::start_log;
 use crate::detach::{self, Line, Ready};
@@ -20,7 +20,7 @@ use crate::{mountpoint, out, progress};
 #[derive(Args, Debug)]
 #[command(after_help = OPTIONS)]
 pub struct Mount {
-    /// Name of the file system
+    /// Name of the file system, or HOST[,HOST...]/FS for one of a cluster in the network
     fs: String,
     /// Empty directory to mount it on
     path: PathBuf,
@@ -63,13 +63,15 @@ Options (-o):
   dentry_max_age_negative=MS    that a name is missing is believed so long (0)
   qos_max_throughput_mbps=N     megabytes per second, read and written
   qos_max_ops=N                 reads and writes per second
+  auth_token_path=FILE          what lets the client in over the network (/etc/braid/client.json): a copy of
+                                client.json in the directory of any host
 Generic options of mount(8), such as _netdev, nofail and x-systemd.*, are passed over.
-The same as `mount -t braid CLUSTERDIR/FS PATH -o ...` and in /etc/fstab.";
+The same as `mount -t braid HOST[,HOST...]/FS PATH -o ...`, or CLUSTERDIR/FS, and in /etc/fstab.";
 
 /// A mount in a process of its own.
 pub struct Wish {
-    /// The cluster's directory.
-    pub dir: PathBuf,
+    /// Of which cluster.
+    pub server: Server,
     /// The file system.
     pub filesystem: String,
     /// Where; checked.
@@ -85,18 +87,21 @@ pub struct Wish {
 }
 
 pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
-    let client = Client::find(whole.dir.as_deref())?;
+    let (server, filesystem) = match mount.fs.rsplit_once('/') {
+        Some((server, filesystem)) => (Server::parse(server), filesystem.to_owned()),
+        None => (Server::Dir(Client::find(whole.dir.as_deref())?.dir), mount.fs.clone()),
+    };
     // The process has another working directory, so it gets the whole path.
-    let path = mountpoint::check(&mount.path, &client.dir)?;
+    let path = mountpoint::check(&mount.path, server.dir())?;
     let words: Vec<&str> = mount.options.iter().map(String::as_str).filter(|word| !word.is_empty()).collect();
     let words = words.join(",");
-    if mount.own_process || mount.foreground {
+    if mount.own_process || mount.foreground || mount.fs.contains('/') {
         let options = MountOptions::parse(&words, mount.sloppy).map_err(Failure::usage)?;
         if !mount.announce {
             warn_of(&options);
         }
-        let (dir, filesystem, sloppy) = (client.dir, mount.fs.clone(), mount.sloppy);
-        let wish = Wish { dir, filesystem, path, options, words, sloppy, source: mount.source.clone() };
+        let sloppy = mount.sloppy;
+        let wish = Wish { server, filesystem, path, options, words, sloppy, source: mount.source.clone() };
         return match (mount.announce, mount.foreground) {
             (true, _) => as_child(wish),
             (false, true) => in_foreground(whole, wish),
@@ -110,6 +115,7 @@ pub fn run(whole: &Whole, mount: &Mount) -> Outcome {
     warn_of(&MountOptions { io_uring: words == IO_URING, ..MountOptions::default() });
     let path = path.to_string_lossy().into_owned();
     let spec = MountSpec { filesystem: mount.fs.clone(), path, io_uring: words == IO_URING };
+    let client = Client::at(server.dir())?;
     let made: MountView = progress::during("mounting", || client.send("POST", "/mounts", &spec))?;
     if whole.json {
         return out::json(&made);
@@ -127,9 +133,14 @@ pub fn warn_of(options: &MountOptions) {
 
 /// Starts the process and waits until the mount answers.
 pub fn in_background(wish: &Wish) -> Result<Ready, Failure> {
-    let mut words: Vec<OsString> =
-        ["mount", "--own-process", detach::CHILD_OPTION, "--dir"].map(OsString::from).to_vec();
-    words.push(wish.dir.clone().into());
+    let mut words: Vec<OsString> = ["mount", "--own-process", detach::CHILD_OPTION].map(OsString::from).to_vec();
+    let filesystem = match &wish.server {
+        Server::Dir(dir) => {
+            words.extend([OsString::from("--dir"), dir.into()]);
+            wish.filesystem.clone()
+        }
+        Server::Hosts(hosts) => format!("{}/{}", hosts.join(","), wish.filesystem),
+    };
     if !wish.words.is_empty() {
         words.extend([OsString::from("-o"), wish.words.clone().into()]);
     }
@@ -139,8 +150,8 @@ pub fn in_background(wish: &Wish) -> Result<Ready, Failure> {
     if let Some(source) = &wish.source {
         words.extend([OsString::from("--source"), source.into()]);
     }
-    words.extend([OsString::from("--"), wish.filesystem.clone().into(), wish.path.clone().into()]);
-    detach::start(&attach::log_path(&wish.dir), &words)
+    words.extend([OsString::from("--"), filesystem.into(), wish.path.clone().into()]);
+    detach::start(&wish.server.log_path(), &words)
 }
 
 fn as_child(wish: Wish) -> Outcome {
@@ -166,8 +177,8 @@ fn in_foreground(whole: &Whole, wish: Wish) -> Outcome {
 }
 
 fn order(wish: Wish) -> Order {
-    let Wish { dir, filesystem, path, options, source, .. } = wish;
-    Order { dir, filesystem, path, options, source }
+    let Wish { server, filesystem, path, options, source, .. } = wish;
+    Order { server, filesystem, path, options, source }
 }
 
 fn print(whole: &Whole, ready: &Ready) -> Outcome {

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use braid_cluster::embedded::CHECKER;
@@ -11,13 +12,13 @@ use braid_cluster::setup::Wish;
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
-use crate::detach::{self, Line, Ready};
+use crate::detach::{self, Line, Ready, WAITING};
 use crate::exit::{Failure, Outcome};
 use crate::measure::{parse_protection, parse_size};
 use crate::node::{Options, Say};
 use crate::out::{self, paint, tone_of};
 use crate::progress::Progress;
-use crate::serve::{self, Order};
+use crate::serve::{self, Order, What};
 use crate::whole::Whole;
 
 #[derive(Args, Debug)]
@@ -64,14 +65,18 @@ pub struct Up {
 }
 
 pub fn run(whole: &Whole, up: &Up) -> Outcome {
-    let order = order(whole, up)?;
-    if up.announce {
+    begin(whole, order(whole, up)?, (up.announce, up.detach))
+}
+
+/// Runs `order` here, or in the background: as the one that was started for it, or by starting that.
+pub fn begin(whole: &Whole, order: Order, (announce, detach): (bool, bool)) -> Outcome {
+    if announce {
         return background(order);
     }
-    if up.detach {
+    if detach {
         // Most refusals come from here, straight and without a log.
         serve::check(&order)?;
-        return print(whole, &detach::start(&detach::log_path(&order.options.dir), &detach::own_words())?);
+        return print(whole, &detach::start(&detach::log_path(order.what.dir()), &detach::own_words())?);
     }
     foreground(whole, order)
 }
@@ -101,10 +106,11 @@ fn order(whole: &Whole, up: &Up) -> Result<Order, Failure> {
     };
     let mount = up.mount.as_deref().map(absolute).transpose()?;
     let options = Options { dir, wish, recover: up.recover };
-    Ok(Order { options, mount, filesystem: up.fs.clone(), port: up.admin_port })
+    Ok(Order { what: What::Up(options), mount, filesystem: up.fs.clone(), port: up.admin_port })
 }
 
-fn absolute(path: &Path) -> Result<PathBuf, Failure> {
+/// `path`, said in full.
+pub fn absolute(path: &Path) -> Result<PathBuf, Failure> {
     std::path::absolute(path).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))
 }
 
@@ -127,13 +133,18 @@ fn foreground(whole: &Whole, order: Order) -> Outcome {
 fn background(order: Order) -> Outcome {
     detach::leave_session();
     start_log();
-    let say: Say = Arc::new(|step: &str| {
+    let told = Arc::new(AtomicBool::new(false));
+    let hung_up = Arc::clone(&told);
+    let say: Say = Arc::new(move |step: &str| {
         tracing::info!("{step}");
-        // A parent that is gone is noticed when all is ready.
-        let _ = detach::tell(&Line::Step(step.to_owned()));
+        // A parent that is gone is noticed when all is ready; one that was told goes.
+        if !hung_up.load(Ordering::Relaxed) {
+            let _ = detach::tell(&Line::Step(step.to_owned()));
+        }
     });
-    let ready = |ready: Ready| {
+    let ready = move |ready: Ready| {
         detach::tell(&Line::Ready(Box::new(ready)))?;
+        told.store(true, Ordering::Relaxed);
         detach::hang_up();
         Ok(())
     };
@@ -150,6 +161,13 @@ fn background(order: Order) -> Outcome {
 fn print(whole: &Whole, ready: &Ready) -> Outcome {
     if whole.json {
         return out::json(ready);
+    }
+    if ready.state == WAITING {
+        let dir = ready.dir.display();
+        return out::lines(&[
+            format!("host in {dir} waits to be taken into a cluster, pid {}", ready.pid),
+            "`braid cluster create HOST... --etcd URL` makes one of all that wait".to_owned(),
+        ]);
     }
     let state = paint(&ready.state, tone_of(&ready.state));
     let mut lines =

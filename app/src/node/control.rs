@@ -1,27 +1,28 @@
 //! A running cluster, as the administrator's door sees it.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
-use braid_base::ids::Ino;
-use braid_base::msg::host::SeatReport;
+use braid_base::ids::{ClientId, Ino, PartitionId};
+use braid_base::msg::host::{Attached, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::{Drive, Filesystem};
-use braid_cluster::setup::Plan;
+use braid_cluster::facts::{Cluster, Drive, Filesystem};
+use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec,
     MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
-use braid_host::run::{Clients, Gate, Host};
+use braid_host::run::{Clients, Duties, Gate, Host, Steward};
 use braid_wire::Who;
 
-use super::filesystems::{self, Filesystems, Open};
-use super::views;
+use super::filesystems::{self, Filesystems, Open, Way};
+use super::{drives, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -39,9 +40,13 @@ pub struct Node {
     dir: PathBuf,
     coordinator: Arc<dyn Coordinator>,
     host: Mutex<Option<Arc<Host>>>,
-    plan: Plan,
-    capacity_bytes: u64,
+    cluster: Cluster,
+    /// Drives of this host that did not start, and why.
+    lost: Vec<(Drive, String)>,
+    way: Way,
     filesystems: Filesystems,
+    /// Of a host among others.
+    steward: Mutex<Option<Steward>>,
     started_ms: u64,
     /// Clients in other processes, once they are served.
     clients: OnceLock<Arc<Clients>>,
@@ -49,26 +54,66 @@ pub struct Node {
 
 impl Node {
     /// A node of parts that run.
-    pub fn new(dir: PathBuf, coordinator: Arc<dyn Coordinator>, host: Host, plan: Plan, capacity_bytes: u64) -> Self {
-        let (host, filesystems) = (Mutex::new(Some(Arc::new(host))), Filesystems::default());
+    pub fn new(
+        dir: PathBuf,
+        coordinator: Arc<dyn Coordinator>,
+        host: Host,
+        cluster: Cluster,
+        lost: Vec<(Drive, String)>,
+        way: Way,
+    ) -> Self {
+        let (host, filesystems, steward) = (Mutex::new(Some(Arc::new(host))), Filesystems::default(), Mutex::default());
         let (started_ms, clients) = (braid_io::clock::mono_ms(), OnceLock::new());
-        Self { dir, coordinator, host, plan, capacity_bytes, filesystems, started_ms, clients }
+        Self { dir, coordinator, host, cluster, lost, way, filesystems, steward, started_ms, clients }
     }
 
-    /// What serves clients in other processes that know `secret`. Called once.
+    /// Begins to go by what the coordinator says, which said `now` last.
+    pub fn follow(&self, now: Snapshot, forsaken: Receiver<PartitionId>) -> Result<()> {
+        let (host, raw_of) = (self.host()?, drives::raw_of(self.cluster.shard_bytes));
+        let duties = Duties { host, now, forsaken, raw_of: Box::new(raw_of) };
+        let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
+        *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
+        Ok(())
+    }
+
+    /// What serves clients in other processes, and other hosts. `secret`: what clients on this machine know. Called once.
     pub fn clients(&self, secret: String) -> Result<Arc<Clients>> {
-        let attach =
-            |_: &str| Err(Error::new(ErrorKind::Unsupported, "clients of this cluster are numbered over REST"));
-        let gate = Gate {
-            cluster: self.plan.cluster.guid,
-            secret,
-            join_secret: None,
-            partitions: self.plan.cluster.partitions,
-            addresses: vec![socket(&self.dir).to_string_lossy().into_owned()],
-            attach: Box::new(attach),
+        let gate = match &self.way {
+            Way::Here => {
+                let refused =
+                    |_: &str| Err(Error::new(ErrorKind::Unsupported, "clients of this cluster are numbered over REST"));
+                let addresses = vec![socket(&self.dir).to_string_lossy().into_owned()];
+                Gate { secret, join_secret: None, addresses, attach: Box::new(refused), ..self.gate() }
+            }
+            Way::Network(network) => {
+                let (coordinator, host) = (Arc::clone(&self.coordinator), Arc::downgrade(&self.host()?));
+                let cluster = self.cluster.guid;
+                let attach = move |filesystem: &str| {
+                    let record = filesystems::usable(coordinator.as_ref(), filesystem)?;
+                    let host = host.upgrade().ok_or_else(|| Error::new(ErrorKind::Stopped, "the host is stopping"))?;
+                    let client = ClientId(coordinator.counter("client")?);
+                    let total_bytes = record.total_bytes.map_or(host.capacity(), |limit| limit.min(host.capacity()));
+                    Ok(Attached { cluster, client, fs: record.id, root: Ino::new(record.root_vp, 1), total_bytes })
+                };
+                let (secret, join_secret) =
+                    (self.cluster.client_secret.clone(), Some(self.cluster.host_secret.clone()));
+                let addresses = network.addresses.clone();
+                Gate { secret, join_secret, addresses, attach: Box::new(attach), ..self.gate() }
+            }
         };
         let clients = self.host()?.clients(gate);
         Ok(Arc::clone(self.clients.get_or_init(|| clients)))
+    }
+
+    fn gate(&self) -> Gate {
+        Gate {
+            cluster: self.cluster.guid,
+            secret: String::new(),
+            join_secret: None,
+            partitions: self.cluster.partitions,
+            addresses: Vec::new(),
+            attach: Box::new(|_| Err(ErrorKind::Unsupported.into())),
+        }
     }
 
     /// Those that have mounted something.
@@ -78,7 +123,8 @@ impl Node {
 
     fn all_mounts(&self) -> Vec<MountView> {
         let mut mounts = self.filesystems.mounts();
-        mounts.extend(self.remote().into_iter().map(views::mount));
+        // Hosts are clients, too, when they make or remove a file system; they mount nothing that way.
+        mounts.extend(self.remote().into_iter().filter(|who| !who.point.is_empty()).map(views::mount));
         mounts.sort_by(|a, b| a.path.cmp(&b.path));
         mounts
     }
@@ -90,7 +136,7 @@ impl Node {
 
     async fn open(&self, record: &Filesystem) -> Result<Arc<Open>> {
         let host = self.host()?;
-        self.filesystems.open(self.coordinator.as_ref(), &host, record, self.capacity_bytes).await
+        self.filesystems.open(self.coordinator.as_ref(), &host, record, &self.way).await
     }
 
     async fn view(&self, record: &Filesystem) -> Result<FilesystemView> {
@@ -101,7 +147,7 @@ impl Node {
     async fn drive_views(&self) -> Result<Vec<DriveView>> {
         let stats = self.host()?.drives().await;
         let (recorded, _) = records::list::<Drive>(self.coordinator.as_ref())?;
-        let why = |id| self.plan.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
+        let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
         Ok(recorded.iter().map(|stored| views::drive(&stored.value, &stats, why(stored.value.id))).collect())
     }
 
@@ -114,13 +160,14 @@ impl Node {
     async fn summary(&self) -> Result<Status> {
         let reports = self.host()?.partitions().await;
         let (drives, partitions) = (self.drive_views().await?, self.partition_views(&reports)?);
-        let cluster = &self.plan.cluster;
+        let cluster = &self.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         if let Some(damage) = self.host()?.view_damage() {
             // What lies there cannot be read, everything else can.
             state = state.max(State::Degraded);
             problems.push(damage.message().to_owned());
         }
+        let net_bytes = self.host()?.capacity();
         let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
         Ok(Status {
             state,
@@ -134,9 +181,9 @@ impl Node {
             shard_bytes: cluster.shard_bytes,
             capacity: Capacity {
                 raw_bytes: drives.iter().map(|drive| drive.size_bytes).sum(),
-                net_bytes: self.capacity_bytes,
+                net_bytes,
                 used_bytes,
-                free_bytes: self.capacity_bytes.saturating_sub(used_bytes),
+                free_bytes: net_bytes.saturating_sub(used_bytes),
             },
             drives,
             partitions,
@@ -147,7 +194,9 @@ impl Node {
 
     async fn remove(&self, name: &str) -> Result<()> {
         let record = records_of::find(self.coordinator.as_ref(), name)?.value;
-        if self.filesystems.is_mounted(record.id) || self.remote().iter().any(|who| who.fs == record.id) {
+        if self.filesystems.is_mounted(record.id)
+            || self.remote().iter().any(|who| who.fs == record.id && !who.point.is_empty())
+        {
             let words = format!("file system {name} is mounted: unmount it first (`braid umount PATH`)");
             return Err(Error::new(ErrorKind::Refused, words));
         }
@@ -161,9 +210,13 @@ impl Node {
 
     async fn stop(&self) -> Result<()> {
         self.filesystems.detach_all().await;
+        let steward = self.steward.lock().unwrap_or_else(PoisonError::into_inner).take();
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
-        let stopping = tokio::task::spawn_blocking(move || host.stop());
+        let stopping = tokio::task::spawn_blocking(move || {
+            steward.map(Steward::stop);
+            host.stop();
+        });
         stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))
     }
 
@@ -276,13 +329,20 @@ impl Control for Node {
     fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
         Box::pin(async move {
             let (record, _) = self.open_by_name(&spec.filesystem).await?;
+            let capacity = self.host()?.capacity();
+            let (socket, addresses, secret) = match &self.way {
+                Way::Here => (socket(&self.dir).to_string_lossy().into_owned(), Vec::new(), String::new()),
+                Way::Network(network) => (String::new(), network.addresses.clone(), network.reach.secret.clone()),
+            };
             Ok(ClientView {
                 client: self.coordinator.counter("client")?,
                 fs: record.id.0,
                 root: Ino::new(record.root_vp, 1).0,
-                total_bytes: record.total_bytes.map_or(self.capacity_bytes, |limit| limit.min(self.capacity_bytes)),
-                cluster: self.plan.cluster.guid.to_string(),
-                socket: socket(&self.dir).to_string_lossy().into_owned(),
+                total_bytes: record.total_bytes.map_or(capacity, |limit| limit.min(capacity)),
+                cluster: self.cluster.guid.to_string(),
+                socket,
+                addresses,
+                secret,
             })
         })
     }
@@ -312,11 +372,7 @@ impl Control for Node {
 impl Node {
     /// A file system that may be mounted.
     async fn open_by_name(&self, name: &str) -> Result<(Filesystem, Arc<Open>)> {
-        let record = records_of::find(self.coordinator.as_ref(), name)?.value;
-        if record.removing {
-            let words = format!("file system {} is being removed", record.name);
-            return Err(Error::new(ErrorKind::Refused, words));
-        }
+        let record = filesystems::usable(self.coordinator.as_ref(), name)?;
         let open = self.open(&record).await?;
         Ok((record, open))
     }

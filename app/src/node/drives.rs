@@ -57,11 +57,16 @@ pub fn prepare(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
     setup::activate(coordinator, &ids)
 }
 
+/// Data bytes of a drive of so many bytes, with shards of `shard_bytes`.
+pub fn raw_of(shard_bytes: u64) -> impl Fn(u64) -> u64 + Send {
+    move |size| Layout::plan(size, shard_bytes).map_or(0, |layout| u64::from(layout.slots)) * shard_bytes
+}
+
 /// Bytes of file data that all drives of the plan hold together, lost ones included (they come back or are rebuilt).
 pub fn net_bytes(plan: &Plan) -> u64 {
     let lost = plan.lost.iter().map(|(drive, _)| drive);
     let all: Vec<_> = plan.present.iter().chain(lost).collect();
-    let slots = |size| Layout::plan(size, plan.cluster.shard_bytes).map_or(0, |layout| u64::from(layout.slots));
-    let raw: u64 = all.iter().map(|drive| slots(drive.size_bytes) * plan.cluster.shard_bytes).sum();
+    let raw_of = raw_of(plan.cluster.shard_bytes);
+    let raw: u64 = all.iter().map(|drive| raw_of(drive.size_bytes)).sum();
     capacity::net_bytes(raw, plan.cluster.protection, all.len(), 0)
 }

@@ -7,14 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, FsId, Ino};
 use braid_base::{Error, ErrorKind, Result};
-use braid_client::Fs;
+use braid_client::{Fs, Session};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::Filesystem;
+use braid_cluster::filesystems;
 use braid_cluster::view::MountView;
 use braid_fuse::{Mount, Mounts, Options};
 use braid_host::run::Host;
+use braid_wire::{RemoteWire, Who};
 
 use super::{WRITE_BEHIND_BYTES, views};
+use crate::reach::Reach;
 
 /// Entries taken from a directory at a time while a file system is emptied.
 const ENTRIES: u32 = 1024;
@@ -31,6 +34,50 @@ struct Mounted {
     mount: Arc<Mount>,
     fs: FsId,
     view: MountView,
+}
+
+/// How clients in this process reach partitions and drives.
+pub enum Way {
+    /// All of them are in this process.
+    Here,
+    /// Like any other client.
+    Network(Network),
+}
+
+/// A host among others, for clients.
+pub struct Network {
+    /// What the hosts want to hear.
+    pub reach: Arc<Reach>,
+    /// Where this one listens.
+    pub addresses: Vec<String>,
+}
+
+impl Way {
+    async fn session(&self, host: &Host, client: ClientId, record: &Filesystem) -> Result<Arc<Session>> {
+        let Self::Network(network) = self else { return Ok(host.session(client)) };
+        let who = Who {
+            client,
+            pid: std::process::id(),
+            fs: record.id,
+            filesystem: record.name.clone(),
+            point: String::new(),
+            since_s: views::now_s(),
+        };
+        let (entry, finder) = (network.reach.find(network.addresses.clone()), Arc::clone(&network.reach).finder());
+        let session = Session::new(Arc::new(RemoteWire::connect(entry, finder, who).await?), client);
+        tokio::spawn(session.keep_leases(None));
+        Ok(session)
+    }
+}
+
+/// The record of a file system that may be mounted.
+pub fn usable(coordinator: &dyn Coordinator, name: &str) -> Result<Filesystem> {
+    let record = filesystems::find(coordinator, name)?.value;
+    if record.removing {
+        let words = format!("file system {} is being removed", record.name);
+        return Err(Error::new(ErrorKind::Refused, words));
+    }
+    Ok(record)
 }
 
 /// File systems in use, one client each: all mounts of one share what it caches.
@@ -51,8 +98,9 @@ impl Filesystems {
         coordinator: &dyn Coordinator,
         host: &Host,
         record: &Filesystem,
-        capacity_bytes: u64,
+        way: &Way,
     ) -> Result<Arc<Open>> {
+        let capacity_bytes = host.capacity();
         let total = record.total_bytes.map_or(capacity_bytes, |limit| limit.min(capacity_bytes));
         host.set_limit(record.id, record.total_bytes);
         if let Some(open) = lock(&self.open).get(&record.id) {
@@ -60,7 +108,7 @@ impl Filesystems {
             return Ok(Arc::clone(open));
         }
         let client = ClientId(coordinator.counter("client")?);
-        let (session, root) = (host.session(client), Ino::new(record.root_vp, 1));
+        let (session, root) = (way.session(host, client, record).await?, Ino::new(record.root_vp, 1));
         let fs = Fs::with_write_behind(session, record.id, root, host.background(), WRITE_BEHIND_BYTES);
         fs.set_total_bytes(total);
         fs.make_root(0o755).await?;

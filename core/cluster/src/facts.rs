@@ -33,6 +33,19 @@ pub struct Cluster {
     pub partitions: u16,
     /// What software may take part.
     pub feature_level: u32,
+    /// Replicas of each partition; 1 on a machine that is alone.
+    #[serde(default = "one")]
+    pub copies: u8,
+    /// What clients must know, if they come over the network.
+    #[serde(default)]
+    pub client_secret: String,
+    /// What hosts must know.
+    #[serde(default)]
+    pub host_secret: String,
+}
+
+fn one() -> u8 {
+    1
 }
 
 /// Data and parity shards of a pack, shown as `4+2`.
@@ -67,6 +80,68 @@ pub struct Host {
     pub name: String,
     /// When it joined, seconds since 1970.
     pub joined_s: u64,
+    /// Where it listens, `IP:PORT`; none on a machine that is alone.
+    #[serde(default)]
+    pub addresses: Vec<String>,
+    /// What fails together with it; its own name if nothing was said.
+    #[serde(default)]
+    pub domain: String,
+}
+
+/// A host that offers itself to a cluster, or waits to be taken into one; there as long as its process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// Its name in the network.
+    pub name: String,
+    /// Where it listens.
+    pub addresses: Vec<String>,
+    /// What fails together with it.
+    pub domain: String,
+    /// The drives that it brings, blank, as absolute paths.
+    pub drives: Vec<Offer>,
+}
+
+/// A drive that a host brings.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// File or device.
+    pub path: PathBuf,
+    /// Size, bytes.
+    pub size_bytes: u64,
+}
+
+/// A host's process runs; there as long as it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Live {
+    /// The host.
+    #[serde(with = "plain::host")]
+    pub host: HostId,
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+}
+
+/// The hosts that a partition should have replicas on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Seats {
+    /// The partition.
+    #[serde(with = "plain::partition")]
+    pub partition: PartitionId,
+    /// The hosts, by number.
+    pub hosts: Vec<u32>,
+}
+
+/// The store that a host has for a partition: durable there before it is written here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Store {
+    /// The partition.
+    #[serde(with = "plain::partition")]
+    pub partition: PartitionId,
+    /// The host.
+    #[serde(with = "plain::host")]
+    pub host: HostId,
+    /// Its identity.
+    #[serde(with = "plain::guid")]
+    pub store: Guid,
 }
 
 /// A drive.
@@ -204,6 +279,10 @@ record! {
     Cluster "cluster" _this => Cluster::KEY.to_owned();
     Host "host/" this => Host::key_of(this.id);
     Drive "drive/" this => Drive::key_of(this.id);
+    Candidate "candidate/" this => Candidate::key_of(&this.name);
+    Live "live/" this => Live::key_of(this.host);
+    Seats "seats/" this => Seats::key_of(this.partition);
+    Store "store/" this => Store::key_of(this.partition, this.host);
     Partition "partition/" this => Partition::key_of(this.id);
     Filesystem "fs/" this => Filesystem::key_of(this.id);
     Group "group/" this => Group::key_of(&this.name);
@@ -218,6 +297,34 @@ impl Host {
     /// The key of host `id`. Numbers are padded so that keys sort as numbers do.
     pub fn key_of(id: HostId) -> String {
         format!("host/{:010}", id.0)
+    }
+}
+
+impl Candidate {
+    /// The key of the candidate called `name`.
+    pub fn key_of(name: &str) -> String {
+        format!("candidate/{name}")
+    }
+}
+
+impl Live {
+    /// The key of the process of host `id`.
+    pub fn key_of(id: HostId) -> String {
+        format!("live/{:010}", id.0)
+    }
+}
+
+impl Seats {
+    /// The key of the seats of partition `id`.
+    pub fn key_of(id: PartitionId) -> String {
+        format!("seats/{:05}", id.0)
+    }
+}
+
+impl Store {
+    /// The key of the store of partition `id` on `host`.
+    pub fn key_of(id: PartitionId, host: HostId) -> String {
+        format!("store/{:05}/{:010}", id.0, host.0)
     }
 }
 

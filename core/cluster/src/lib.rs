@@ -17,7 +17,9 @@
 
 mod backup;
 pub mod capacity;
+pub mod controller;
 pub mod coordinator;
+pub mod create;
 /// The layouts of `docs/formats.md`, for tests.
 #[cfg(test)]
 #[path = "../../base/tests/layout/mod.rs"]
@@ -32,6 +34,7 @@ mod names;
 pub mod partitions;
 pub mod records;
 pub mod setup;
+pub mod snapshot;
 pub mod view;
 
 pub use coordinator::Coordinator;

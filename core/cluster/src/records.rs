@@ -6,6 +6,11 @@
 //! | `cluster` | [`Cluster`](crate::facts::Cluster) |
 //! | `host/<id>` | [`Host`](crate::facts::Host) |
 //! | `drive/<id>` | [`Drive`](crate::facts::Drive) |
+//! | `candidate/<name>` | [`Candidate`](crate::facts::Candidate), of a session |
+//! | `live/<id>` | [`Live`](crate::facts::Live), of a session |
+//! | `seats/<id>` | [`Seats`](crate::facts::Seats) |
+//! | `store/<partition>/<host>` | [`Store`](crate::facts::Store) |
+//! | `controller` | the number of the host that is it, of a session |
 //! | `partition/<id>` | [`Partition`](crate::facts::Partition) |
 //! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
 //! | `group/<name>` | [`Group`](crate::facts::Group) |
@@ -111,7 +116,8 @@ pub fn encode<T: Record>(record: &T) -> Result<Vec<u8>> {
     encoded.map_err(|error| Error::new(ErrorKind::Invalid, format!("{}: {error}", record.key())))
 }
 
-fn decode<T: Record>(key: &str, bytes: &[u8]) -> Result<T> {
+/// The record under `key` with these bytes. `Unsupported` if a newer release wrote it.
+pub fn decode<T: Record>(key: &str, bytes: &[u8]) -> Result<T> {
     let damaged = |why: String| Error::new(ErrorKind::Corrupt, format!("{key} in the coordinator: {why}"));
     let value: Value = serde_json::from_slice(bytes).map_err(|error| damaged(error.to_string()))?;
     let version = value.get("version").and_then(Value::as_u64);

@@ -21,7 +21,7 @@ use braid_base::ids::{DriveId, Guid};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Coordinator, Txn};
-use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection};
+use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection, Seats};
 use crate::records::{self, Record};
 use crate::{groups, partitions};
 
@@ -236,8 +236,8 @@ pub fn set_drive_state(coordinator: &dyn Coordinator, id: DriveId, from: DriveSt
 }
 
 /// Removes what a creation that did not reach its last step has written: no drive was formatted then.
-fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
-    for prefix in [Host::PREFIX, Drive::PREFIX, Partition::PREFIX, Filesystem::PREFIX, Group::PREFIX] {
+pub(crate) fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
+    for prefix in [Host::PREFIX, Drive::PREFIX, Partition::PREFIX, Seats::PREFIX, Filesystem::PREFIX, Group::PREFIX] {
         for item in coordinator.range(prefix)?.items {
             coordinator.txn(&Txn::new().delete(&item.key))?;
         }
@@ -245,7 +245,7 @@ fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
     Ok(())
 }
 
-fn number(coordinator: &dyn Coordinator, name: &str) -> Result<u32> {
+pub(crate) fn number(coordinator: &dyn Coordinator, name: &str) -> Result<u32> {
     let given = coordinator.counter(name)?;
     u32::try_from(given).map_err(|_| Error::new(ErrorKind::Refused, format!("all {name} numbers were given")))
 }

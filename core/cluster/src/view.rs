@@ -172,8 +172,14 @@ views! {
         pub total_bytes: u64,
         /// Identity of the cluster.
         pub cluster: String,
-        /// The socket to speak to.
+        /// The socket to speak to; empty in a cluster of several hosts.
         pub socket: String,
+        /// Or where the host listens, `IP:PORT`.
+        #[serde(default)]
+        pub addresses: Vec<String>,
+        /// What it wants to hear then.
+        #[serde(default)]
+        pub secret: String,
     }
 
     /// A file system to add.

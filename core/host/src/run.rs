@@ -9,11 +9,12 @@ mod seat_actor;
 mod segments;
 mod setup;
 mod shared_seat;
+mod steward;
 mod watch;
 mod wire;
 
 pub use clients::{Clients, Gate};
-pub use outside::{Store, store};
 pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
+pub use steward::{Duties, Steward};
 pub use wire::{Company, HostWire};

@@ -48,17 +48,9 @@ impl Access {
 
     /// Writes it into `dir`, readable by the owner only, in one step.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        let (place, new) = (Self::place(dir), dir.join("admin.json.new"));
-        let failed = |error: io::Error| Error::os(place.display(), &error);
-        // A leftover may have a wider mode: the new file must be born with its own.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
-        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
-        file.write_all(&text).map_err(failed)?;
-        fs::rename(&new, &place).map_err(failed)
+        let place = Self::place(dir);
+        let text = serde_json::to_vec_pretty(self).map_err(|error| Error::os(place.display(), &error.into()))?;
+        write_private(&place, &text)
     }
 
     /// Removes it from `dir`; a missing one is no error.
@@ -144,6 +136,20 @@ fn started_ticks(pid: u32) -> Option<u64> {
         Life::Runs(ticks) => Some(ticks),
         Life::Ends(_) | Life::Gone => None,
     }
+}
+
+/// Replaces the file at `place` by one that only the owner may read.
+pub fn write_private(place: &Path, text: &[u8]) -> Result<()> {
+    let new = place.with_extension("new");
+    let failed = |error: io::Error| Error::os(place.display(), &error);
+    // A leftover may have a wider mode: the new file must be born with its own.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new).map_err(failed)?;
+    file.write_all(text).map_err(failed)?;
+    fs::rename(&new, place).map_err(failed)
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub mod registry;
 mod routes;
 mod server;
 
-pub use access::Access;
+pub use access::{Access, write_private};
 pub use control::{Answer, Control};
 pub use failure::ErrorBody;
 pub use server::Server;

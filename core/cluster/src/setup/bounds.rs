@@ -10,9 +10,9 @@ use crate::facts::{Cluster, FEATURE_LEVEL, Protection};
 /// Smallest drive, bytes: some sixty shards of the toy size.
 pub const DRIVE_BYTES_MIN: u64 = 64 << 20;
 /// Drive files that are made when no number is asked for: as many as the default protection is wide.
-pub(super) const DRIVES_DEFAULT: usize = 6;
+pub(crate) const DRIVES_DEFAULT: usize = 6;
 /// Size of a drive file when none is asked for, bytes.
-pub(super) const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
+pub(crate) const DRIVE_BYTES_DEFAULT: u64 = 4 << 30;
 /// Most drives of one host.
 const DRIVES_MAX: usize = 256;
 /// Drives smaller than this get toy shards, bytes.
@@ -45,12 +45,12 @@ pub fn space_needed_bytes(file_bytes: u64) -> u64 {
 }
 
 /// The shard size for drives of at least `smallest_bytes`.
-pub(super) fn shard_bytes(smallest_bytes: u64) -> u64 {
+pub(crate) fn shard_bytes(smallest_bytes: u64) -> u64 {
     if smallest_bytes < TOY_BELOW_BYTES { SHARD_BYTES_TOY } else { SHARD_BYTES }
 }
 
 /// Refuses codings outside 1..16 + 0..4, and such that need more drives than there are.
-pub(super) fn protection(asked: Protection, drives: usize) -> Result<()> {
+pub(crate) fn protection(asked: Protection, drives: usize) -> Result<()> {
     let (data, parity) = (usize::from(asked.data), usize::from(asked.parity));
     if !(1..=DATA_SHARDS_MAX).contains(&data) || parity > PARITY_SHARDS_MAX {
         let message = format!(
@@ -68,7 +68,7 @@ pub(super) fn protection(asked: Protection, drives: usize) -> Result<()> {
 }
 
 /// Refuses no drives and too many.
-pub(super) fn drive_count(drives: usize) -> Result<()> {
+pub(crate) fn drive_count(drives: usize) -> Result<()> {
     if (1..=DRIVES_MAX).contains(&drives) {
         return Ok(());
     }
@@ -79,7 +79,7 @@ pub(super) fn drive_count(drives: usize) -> Result<()> {
 }
 
 /// Refuses a drive that is too small to be of use.
-pub(super) fn drive_bytes(path: &Path, size_bytes: u64) -> Result<()> {
+pub(crate) fn drive_bytes(path: &Path, size_bytes: u64) -> Result<()> {
     if size_bytes >= DRIVE_BYTES_MIN {
         return Ok(());
     }
@@ -96,7 +96,7 @@ pub const fn slots_min(partitions: u16) -> u64 {
 }
 
 /// Refuses drives of at least `smallest_bytes` that are too small for so many partitions.
-pub(super) fn slots(smallest_bytes: u64, partitions: u16) -> Result<()> {
+pub(crate) fn slots(smallest_bytes: u64, partitions: u16) -> Result<()> {
     // With headers and checksums a shard takes up to a 64th more; the last one is for the drive's own records.
     let (slot_bytes, needed) = (shard_bytes(smallest_bytes) / 64 * 65, slots_min(partitions));
     let found = (smallest_bytes / slot_bytes).saturating_sub(1);
@@ -113,7 +113,7 @@ pub(super) fn slots(smallest_bytes: u64, partitions: u16) -> Result<()> {
 }
 
 /// Refuses a number of partitions outside 1..4096.
-pub(super) fn partitions(count: u16) -> Result<()> {
+pub(crate) fn partitions(count: u16) -> Result<()> {
     if (1..=PARTITIONS_MAX).contains(&count) {
         return Ok(());
     }
@@ -121,7 +121,7 @@ pub(super) fn partitions(count: u16) -> Result<()> {
 }
 
 /// Refuses a cluster of newer software.
-pub(super) fn feature_level(cluster: &Cluster) -> Result<()> {
+pub(crate) fn feature_level(cluster: &Cluster) -> Result<()> {
     if cluster.feature_level <= FEATURE_LEVEL {
         return Ok(());
     }

@@ -49,8 +49,12 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
         shard_bytes: bounds::shard_bytes(smallest_bytes),
         partitions,
         feature_level: FEATURE_LEVEL,
+        copies: 1,
+        client_secret: String::new(),
+        host_secret: String::new(),
     };
-    let host = Host { id: HostId(0), name: wish.host.clone(), joined_s: now_s };
+    let (name, domain) = (wish.host.clone(), String::new());
+    let host = Host { id: HostId(0), name, joined_s: now_s, addresses: Vec::new(), domain };
     Ok(Plan { cluster, host, create: true, to_format, present: Vec::new(), lost: Vec::new() })
 }
 

@@ -30,7 +30,9 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
             Place::Nowhere(why) => plan.lost.push((drive.clone(), why)),
         }
     }
-    refuse_too_few(&plan)?;
+    if known.cluster.copies == 1 {
+        refuse_too_few(&plan)?; // with other hosts it is not for this one to say
+    }
     Ok(plan)
 }
 

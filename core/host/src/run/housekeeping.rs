@@ -1,6 +1,7 @@
 //! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity, watching drives.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -41,7 +42,7 @@ impl Housekeeper {
         switch: Arc<Switch>,
         kv: Arc<dyn Kv>,
         partitions: u16,
-        capacity: u64,
+        capacity: Arc<AtomicU64>,
         limits: Limits,
         watch: Watch,
     ) -> Result<Self> {
@@ -72,7 +73,7 @@ struct Rounds {
     kv: Arc<dyn Kv>,
     /// How many the cluster has.
     partitions: u16,
-    capacity: u64,
+    capacity: Arc<AtomicU64>,
     limits: Limits,
     watch: Watch,
     /// What each partition said last where it was served.
@@ -134,7 +135,7 @@ impl Rounds {
         let mine = || seats.iter().zip(reports).filter(|(_, report)| serving(report));
         for (seat, report) in mine() {
             let others = used - report.data.used_bytes;
-            let mine = self.capacity.saturating_sub(others);
+            let mine = self.capacity.load(Ordering::Relaxed).saturating_sub(others);
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.set_capacity(mine);
             })));

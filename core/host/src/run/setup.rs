@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -64,7 +65,7 @@ pub struct HostConfig {
     pub drives: Vec<DriveSpec>,
     /// Replicas to run: all partitions of a host that is alone, else those whose stores are here.
     pub replicas: Vec<PartitionId>,
-    /// Bytes of file data that all partitions together may hold.
+    /// Bytes of file data that all partitions together may hold, to begin with.
     pub capacity_bytes: u64,
 }
 
@@ -88,6 +89,7 @@ pub struct Host {
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
     limits: Limits,
+    capacity: Arc<AtomicU64>,
     /// Of drives, and of replicas by partition.
     threads: Mutex<(Vec<JoinHandle<()>>, BTreeMap<PartitionId, JoinHandle<()>>)>,
 }
@@ -124,6 +126,7 @@ impl Host {
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
             limits: Limits::default(),
+            capacity: Arc::new(AtomicU64::new(config.capacity_bytes)),
             threads: Mutex::new((threads, BTreeMap::new())),
             housekeeper: Mutex::default(),
             kv,
@@ -133,7 +136,8 @@ impl Host {
         host.start_replicas()?;
         let (switch, kv, limits) = (Arc::clone(&host.switch), Arc::clone(&host.kv), Arc::clone(&host.limits));
         let watch = Watch::new(Arc::clone(&switch), host.config.parity);
-        let housekeeper = Housekeeper::start(switch, kv, partitions, host.config.capacity_bytes, limits, watch)?;
+        let capacity = Arc::clone(&host.capacity);
+        let housekeeper = Housekeeper::start(switch, kv, partitions, capacity, limits, watch)?;
         *host.housekeeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(housekeeper);
         Ok(host)
     }
@@ -171,6 +175,19 @@ impl Host {
     /// The partitions that have a replica here.
     pub fn replicas(&self) -> Vec<PartitionId> {
         self.switch.all_seats().iter().map(|seat| seat.id).collect()
+    }
+
+    /// The other hosts, if this one is not alone.
+    pub(super) fn company(&self) -> Option<&Company> {
+        self.switch.company.as_ref()
+    }
+
+    pub(super) fn runtime(&self) -> &tokio::runtime::Handle {
+        &self.switch.runtime
+    }
+
+    pub(super) fn config(&self) -> &HostConfig {
+        &self.config
     }
 
     /// Tells the replica of `record` what the coordinator holds.
@@ -214,6 +231,16 @@ impl Host {
                 seat.set_limit(fs, bytes);
             })));
         }
+    }
+
+    /// Bytes of file data that all partitions together may hold from now on.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.capacity.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The same as it is now.
+    pub fn capacity(&self) -> u64 {
+        self.capacity.load(Ordering::Relaxed)
     }
 
     /// What each partition says of itself where it is served, or where it runs at all, in order. One that does not answer

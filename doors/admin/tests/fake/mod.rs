@@ -176,7 +176,8 @@ impl Control for Fake {
 
     fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
         let (cluster, socket) = (spec.filesystem, "/braid.sock".to_owned());
-        now(Ok(ClientView { client: 5, fs: 1, root: 1, total_bytes: 1 << 30, cluster, socket }))
+        let (addresses, secret) = (Vec::new(), String::new());
+        now(Ok(ClientView { client: 5, fs: 1, root: 1, total_bytes: 1 << 30, cluster, socket, addresses, secret }))
     }
 
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {

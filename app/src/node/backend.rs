@@ -1,0 +1,254 @@
+//! A host among others: it offers itself, waits to be taken into a cluster, and serves its part of it.
+//!
+//! 1. [`Enlisted::begin`] looks at the drives and finds the cluster in etcd. A host that is in none yet is a candidate,
+//!    as long as its process runs.
+//! 2. [`Enlisted::look`] tells when it was taken: its record is there.
+//! 3. [`start`] formats its drives if they are new, and starts its parts; the steward starts the replicas.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+
+use braid_base::ids::{HostId, PartitionId};
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::Etcd;
+use braid_cluster::coordinator::{Coordinator, SessionId, Txn};
+use braid_cluster::facts::{Candidate, Cluster, Drive, Host as HostRecord, Offer};
+use braid_cluster::records::{self, Record};
+use braid_cluster::setup::{self, Found, Known, Label, Wish, World};
+use braid_cluster::snapshot::Snapshot;
+use braid_host::run::{Company, DriveSpec, Host, HostConfig};
+use braid_wire::{Caller, Routes};
+use serde::{Deserialize, Serialize};
+
+use super::control::Node;
+use super::filesystems::{Network, Way};
+use super::{Say, drives, views};
+use crate::reach::Reach;
+
+/// The file that says what a host's directory is for.
+pub const MARK: &str = "backend.json";
+/// What lets clients in, for those who may read the host's directory.
+const TOKEN: &str = "client.json";
+/// How long a candidate that falls silent is remembered, milliseconds.
+const CANDIDATE_MS: u64 = 5_000;
+
+/// What a host is told, and remembers in its directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Options {
+    /// Its directory.
+    #[serde(skip)]
+    pub dir: PathBuf,
+    /// The members of etcd, `http://HOST:PORT`.
+    pub etcd: Vec<String>,
+    /// Which of the clusters there.
+    pub cluster: String,
+    /// Its name.
+    pub name: String,
+    /// What fails together with it.
+    pub domain: String,
+    /// Where it listens, `IP:PORT`.
+    pub listen: String,
+    /// Drives it was given.
+    pub given: Vec<PathBuf>,
+    /// Drive files to make in its directory, and the size of each.
+    pub files: Option<(usize, u64)>,
+}
+
+/// The coordinator of the cluster called `cluster` at these members of etcd.
+pub fn coordinator(etcd: &[String], cluster: &str) -> Result<Arc<dyn Coordinator>> {
+    Ok(Arc::new(Etcd::new(etcd, &format!("/braid/{cluster}/"))?))
+}
+
+impl Options {
+    /// What an earlier start in `dir` remembered.
+    pub fn remembered(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join(MARK);
+        let shown = path.display();
+        match std::fs::read(&path) {
+            Ok(bytes) => {
+                let options: Self = serde_json::from_slice(&bytes)
+                    .map_err(|error| Error::new(ErrorKind::Corrupt, format!("{shown}: {error}")))?;
+                Ok(Some(Self { dir: dir.to_owned(), ..options }))
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::os(shown, &error)),
+        }
+    }
+
+    fn remember(&self) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
+        braid_admin::write_private(&self.dir.join(MARK), &text)
+    }
+
+    /// Where its drives are, or will be.
+    fn places(&self) -> Vec<PathBuf> {
+        let count = self.files.map_or(0, |(count, _)| count);
+        let mut places: Vec<PathBuf> = (0..count).map(|n| self.dir.join(format!("drive-{n}"))).collect();
+        places.extend(self.given.iter().cloned());
+        places
+    }
+}
+
+/// A host that looks for its cluster.
+pub struct Enlisted {
+    options: Options,
+    coordinator: Arc<dyn Coordinator>,
+    session: Option<SessionId>,
+    /// What the coordinator said last, once this host is in the cluster.
+    now: Option<Snapshot>,
+}
+
+impl Enlisted {
+    /// Looks for the cluster; offers this host if it is in none yet. Blocks.
+    pub fn begin(options: Options) -> Result<Self> {
+        let coordinator = coordinator(&options.etcd, &options.cluster)?;
+        options.remember()?;
+        let mut this = Self { options, coordinator, session: None, now: None };
+        this.look()?;
+        Ok(this)
+    }
+
+    /// True once this host is in the cluster. Until then it is a candidate. Blocks.
+    pub fn look(&mut self) -> Result<bool> {
+        let now = Snapshot::read(self.coordinator.as_ref())?;
+        if now.cluster.is_some() && now.host(&self.options.name).is_some() {
+            self.now = Some(now);
+            if let Some(session) = self.session.take() {
+                self.coordinator.end_session(session)?;
+            }
+            return Ok(true);
+        }
+        if let Some(session) = self.session {
+            match self.coordinator.keep_alive(session) {
+                Err(error) if error.kind() == ErrorKind::Stale => self.session = None,
+                other => return other.map(|()| false),
+            }
+        }
+        let candidate = self.candidate()?;
+        let name = &candidate.name;
+        if now.candidates.iter().any(|other| other.name == *name && other.addresses != candidate.addresses) {
+            let words =
+                format!("another host called {name} waits at this etcd: give this one a name of its own (--host)");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        let session = self.coordinator.session(CANDIDATE_MS)?;
+        let txn = Txn::new().put_live(&candidate.key(), records::encode(&candidate)?, session);
+        self.coordinator.txn(&txn)?;
+        self.session = Some(session);
+        Ok(false)
+    }
+
+    fn candidate(&self) -> Result<Candidate> {
+        let options = &self.options;
+        let found = look_at(&options.places())?;
+        let drives = found.into_iter().map(|found| offer(options, found)).collect::<Result<Vec<_>>>()?;
+        let (name, domain) = (options.name.clone(), options.domain.clone());
+        Ok(Candidate { name, addresses: vec![options.listen.clone()], domain, drives })
+    }
+}
+
+fn look_at(places: &[PathBuf]) -> Result<Vec<Found>> {
+    places.iter().map(|path| drives::look(path)).collect()
+}
+
+/// A drive that may be taken: a blank one, or a file that is to be made.
+fn offer(options: &Options, found: Found) -> Result<Offer> {
+    let path = found.path.display();
+    let refuse = |words: String| Err(Error::new(ErrorKind::Refused, format!("drive {path}: {words}")));
+    match found.label {
+        Label::Blank(size_bytes) => Ok(Offer { path: found.path, size_bytes }),
+        Label::Missing if !options.given.contains(&found.path) => {
+            let (_, size_bytes) = options.files.unwrap_or_default();
+            Ok(Offer { path: found.path, size_bytes })
+        }
+        Label::Missing => refuse("a file or device expected, found nothing".to_owned()),
+        Label::Braid { cluster, .. } => refuse(format!(
+            "a blank one expected, found a drive of cluster {cluster}; this host, {}, is in no cluster at this etcd: \
+             see --host, --etcd and --cluster",
+            options.name
+        )),
+        Label::Foreign(what) => refuse(format!("a blank one expected, found {what}: blank it yourself (wipefs -a)")),
+        Label::Broken(why) => refuse(why),
+    }
+}
+
+/// Starts the parts of a host that is in the cluster. Blocks until they run; partitions follow as they find their
+/// members. Must be called on a blocking thread of the runtime.
+pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
+    let Enlisted { options, coordinator, now, .. } = enlisted;
+    let in_none = || Error::new(ErrorKind::Stopped, "this host is in no cluster yet");
+    let now = now.ok_or_else(in_none)?;
+    let (cluster, record) = match (&now.cluster, now.host(&options.name)) {
+        (Some(cluster), Some(record)) => (cluster.clone(), record.clone()),
+        _ => return Err(in_none()),
+    };
+    say("preparing the drives");
+    let plan = prepare(&options, coordinator.as_ref(), &now, &cluster, &record)?;
+    for (drive, why) in &plan.lost {
+        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
+    }
+    if record.addresses != [options.listen.clone()] {
+        records::modify::<HostRecord>(coordinator.as_ref(), &record.key(), |host| {
+            host.addresses = vec![options.listen.clone()];
+            Ok(())
+        })?;
+    }
+    // Formatted drives are active now.
+    let now = Snapshot::read(coordinator.as_ref())?;
+    say("starting");
+    let reach = |secret: &str| Arc::new(Reach { cluster: cluster.guid, secret: secret.to_owned() });
+    reach(&cluster.client_secret).write(&options.dir.join(TOKEN))?;
+    let runtime = tokio::runtime::Handle::current();
+    let routes = Arc::new(Routes::new(Caller::Host(record.id), reach(&cluster.host_secret).finder()));
+    {
+        let _in_runtime = runtime.enter();
+        routes.follow(now.map());
+    }
+    let (forsaken, hears) = mpsc::channel::<PartitionId>();
+    let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
+    let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
+    let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
+    let way = Way::Network(Network { reach: reach(&cluster.client_secret), addresses: vec![options.listen.clone()] });
+    let node = Node::new(options.dir, coordinator, host, cluster, plan.lost, way);
+    node.follow(now, hears)?;
+    Ok(Arc::new(node))
+}
+
+/// Finds the drives of this host; formats those that are new.
+fn prepare(
+    options: &Options,
+    coordinator: &dyn Coordinator,
+    now: &Snapshot,
+    cluster: &Cluster,
+    host: &HostRecord,
+) -> Result<setup::Plan> {
+    let drives: Vec<Drive> = now.drives.iter().filter(|drive| drive.host == host.id).cloned().collect();
+    let known = Known { cluster: cluster.clone(), host: host.clone(), drives };
+    let wish = Wish { given: options.given.clone(), ..Wish::default() };
+    let places: BTreeSet<PathBuf> = setup::places(Some(&known), &wish, &options.dir).into_iter().collect();
+    let found = look_at(&places.into_iter().collect::<Vec<_>>())?;
+    let mut nobody = || braid_base::ids::Guid::default();
+    let world = World { identity: &mut nobody, now_s: views::now_s() };
+    let plan = setup::decide(Some(&known), &wish, &found, world)?;
+    setup::check_room(&plan, &options.dir, braid_io::file::free_bytes(&options.dir)?)?;
+    let mut plan = setup::record(coordinator, plan)?;
+    drives::prepare(coordinator, &mut plan)?;
+    Ok(plan)
+}
+
+fn config(options: &Options, cluster: &Cluster, host: HostId, present: &[Drive], capacity_bytes: u64) -> HostConfig {
+    let spec = |drive: &Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    HostConfig {
+        dir: options.dir.clone(),
+        cluster: cluster.guid,
+        host,
+        data: cluster.protection.data,
+        parity: cluster.protection.parity,
+        shard_bytes: cluster.shard_bytes,
+        partitions: cluster.partitions,
+        drives: present.iter().map(spec).collect(),
+        replicas: Vec::new(),
+        capacity_bytes,
+    }
+}

@@ -1,0 +1,109 @@
+//! All facts of a cluster of several hosts, as of one revision.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::Result;
+use braid_base::ids::{HostId, PartitionId};
+use braid_base::msg::host::Map;
+
+use crate::capacity;
+use crate::coordinator::{Coordinator, Item, Revision};
+use crate::facts::{Candidate, Cluster, Drive, DriveState, Filesystem, Host, Live, Partition, Seats, Store};
+use crate::records::{self, Record, Stored};
+
+/// What the coordinator holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// As of when.
+    pub revision: Revision,
+    /// The cluster, if there is one.
+    pub cluster: Option<Cluster>,
+    /// Hosts that would like to be in it, or wait for it to begin.
+    pub candidates: Vec<Candidate>,
+    /// Its hosts, ordered by number.
+    pub hosts: Vec<Host>,
+    /// Those whose processes run.
+    pub live: Vec<HostId>,
+    /// Its drives, ordered by number, without the removed ones.
+    pub drives: Vec<Drive>,
+    /// Its partitions, in order.
+    pub partitions: Vec<Stored<Partition>>,
+    /// Where their replicas should be.
+    pub seats: BTreeMap<PartitionId, Vec<HostId>>,
+    /// The stores that hosts have made for them.
+    pub stores: Vec<Store>,
+    /// Its file systems, ordered by number.
+    pub filesystems: Vec<Filesystem>,
+}
+
+impl Snapshot {
+    /// Reads all of it. A record of a newer release, or a damaged one, is the error.
+    pub fn read(coordinator: &dyn Coordinator) -> Result<Self> {
+        let listing = coordinator.range("")?;
+        let mut all = Self { revision: listing.revision, ..Self::default() };
+        for item in &listing.items {
+            all.take(item)?;
+        }
+        all.drives.retain(|drive| drive.state != DriveState::Removed);
+        Ok(all)
+    }
+
+    fn take(&mut self, item: &Item) -> Result<()> {
+        fn of<T: Record>(item: &Item) -> Option<Result<T>> {
+            let own = if T::PREFIX == Cluster::KEY { item.key == T::PREFIX } else { item.key.starts_with(T::PREFIX) };
+            own.then(|| records::decode(&item.key, &item.value))
+        }
+        if let Some(cluster) = of::<Cluster>(item) {
+            self.cluster = Some(cluster?);
+        } else if let Some(candidate) = of::<Candidate>(item) {
+            self.candidates.push(candidate?);
+        } else if let Some(host) = of::<Host>(item) {
+            self.hosts.push(host?);
+        } else if let Some(live) = of::<Live>(item) {
+            self.live.push(live?.host);
+        } else if let Some(drive) = of::<Drive>(item) {
+            self.drives.push(drive?);
+        } else if let Some(partition) = of::<Partition>(item) {
+            self.partitions.push(Stored { value: partition?, revision: item.modified });
+        } else if let Some(seats) = of::<Seats>(item) {
+            let Seats { partition, hosts } = seats?;
+            self.seats.insert(partition, hosts.into_iter().map(HostId).collect());
+        } else if let Some(store) = of::<Store>(item) {
+            self.stores.push(store?);
+        } else if let Some(fs) = of::<Filesystem>(item) {
+            self.filesystems.push(fs?);
+        }
+        Ok(())
+    }
+
+    /// The host called `name`.
+    pub fn host(&self, name: &str) -> Option<&Host> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// The store that `host` has made for `p`.
+    pub fn store(&self, p: PartitionId, host: HostId) -> Option<&Store> {
+        self.stores.iter().find(|store| store.partition == p && store.host == host)
+    }
+
+    /// Bytes that users can store, if `raw_of` says how many data bytes a drive of so many bytes has.
+    pub fn net_bytes(&self, raw_of: impl Fn(u64) -> u64) -> u64 {
+        let Some(cluster) = &self.cluster else { return 0 };
+        let counts = |drive: &&Drive| matches!(drive.state, DriveState::Adding | DriveState::Active);
+        let drives: Vec<&Drive> = self.drives.iter().filter(counts).collect();
+        let domains: BTreeSet<u16> = drives.iter().map(|drive| drive.domain.0).collect();
+        let raw = drives.iter().map(|drive| raw_of(drive.size_bytes)).sum();
+        capacity::net_bytes(raw, cluster.protection, domains.len(), 0)
+    }
+
+    /// Where everything is, for those who do not ask the coordinator.
+    pub fn map(&self) -> Map {
+        let serves = |drive: &&Drive| matches!(drive.state, DriveState::Active | DriveState::Draining);
+        Map {
+            version: self.revision.0,
+            hosts: self.hosts.iter().map(|host| (host.id, host.addresses.clone())).collect(),
+            primaries: self.partitions.iter().map(|partition| partition.value.primary).collect(),
+            drives: self.drives.iter().filter(serves).map(|drive| (drive.id, drive.host)).collect(),
+        }
+    }
+}
