@@ -123,7 +123,21 @@ stop_all() {
     ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
   while read -r state mount; do unmount "$mount" || true; done < <(cat "$SCRATCH/clusters" 2>/dev/null)
+  net_down
   : >"$SCRATCH/pids"
+}
+
+# Takes away every network that was made below SCRATCH. Never fails.
+net_down() {
+  local net name
+  while read -r net; do
+    for name in $(ip netns list | awk -v p="^bd$net-" '$1 ~ p { print $1 }'); do
+      ip netns pids "$name" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+      ip netns del "$name" 2>/dev/null || true
+    done
+    ip link del "bd$net" 2>/dev/null || true
+  done < <(cat "$SCRATCH/nets" 2>/dev/null)
+  rm -f "$SCRATCH/nets"
 }
 
 # As stop_all, for every cluster but the shared one.
@@ -136,6 +150,7 @@ stop_others() {
   while read -r state mount; do
     [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; rm -rf "$state"; }
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)
+  net_down
 }
 
 # --- trees --------------------------------------------------------------------------------------

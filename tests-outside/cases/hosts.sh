@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# What: six hosts in namespaces, three members of etcd, 4+2 with three copies of metadata; hosts killed, stopped and cut off in twos, etcd gone, all power lost, each under load: no error, nothing lost.
+# Needs: cluster
+# Seconds: 400 2400
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../net.sh"
+
+calm=$(pick 3 20) away=$(pick 8 60) rounds=$(pick 1 5)
+faults=0 slowest=0
+# fault NAME COMMAND...: while COMMAND runs, and some seconds before and after, programs write, read, rename and sync;
+# none may meet an error, and every promise must hold afterwards.
+fault() {
+  local name=$1 load log pid begin
+  shift
+  faults=$((faults + 1))
+  load=$MOUNT/$faults log=$SCRATCH/hosts-log-$faults begin=$(now)
+  mkdir "$load"
+  "$BENCH" oracle write --dir "$load" --log "$log" --seed "$faults" --seconds $((away + 4 * calm + 20)) \
+    >"$SCRATCH/hosts-writer" 2>&1 &
+  pid=$!
+  sleep "$calm"
+  "$@" || die "$name: the fault itself failed"
+  sleep "$calm"
+  kill -0 "$pid" 2>/dev/null || die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
+  until_serving 60 3 || die "$name: not all members are back"
+  wait "$pid" || die "$name: the load did not end in order: $(cat "$SCRATCH/hosts-writer")"
+  awk -v t="$(since "$begin")" -v m=$((away + 4 * calm + 19)) 'BEGIN { exit !(t >= m) }' ||
+    die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
+  "$BENCH" oracle check --dir "$load" --log "$log" >"$SCRATCH/hosts-check" || die "$name: promises are broken"
+  rm -rf "$load"
+  echo "$name: $(since "$begin") s" >&2
+}
+killed() {
+  for host in "$@"; do host_kill "$host"; done
+  sleep "$away"
+  for host in "$@"; do host_start "$host" || return; done
+}
+stopped() {
+  for host in "$@"; do host_signal "$host" STOP; done
+  sleep "$away"
+  for host in "$@"; do host_signal "$host" CONT; done
+}
+cut_off() { # WAY HOST...
+  local way=$1
+  shift
+  for host in "$@"; do host_cut "$host" "$way"; done
+  sleep "$away"
+  for host in "$@"; do host_join "$host"; done
+}
+no_etcd() {
+  for member in e1 e2 e3; do etcd_kill $member; done
+  sleep "$away"
+  for member in e1 e2 e3; do etcd_start $member; done
+}
+
+hosts_new hosts 6 --protection 4+2 --partitions 6
+begin=$(now)
+for ((round = 0; round < rounds; round++)); do
+  fault "two hosts killed" killed h1 h2
+  fault "two hosts stopped" stopped h3 h4
+  fault "one host hears nothing" cut_off in h5
+  fault "one host is not heard" cut_off out h6
+  fault "two hosts cut off" cut_off both h2 h5
+  fault "etcd gone" no_etcd
+done
+
+# All power lost, in the middle of writes; hosts come back in another order.
+mkdir "$MOUNT/power"
+"$BENCH" oracle write --dir "$MOUNT/power" --log "$SCRATCH/hosts-power" --seed 99 --seconds 600 >"$SCRATCH/hosts-writer" 2>&1 &
+writer=$!
+sleep "$calm"
+for host in "${HOSTS[@]}"; do kill -KILL "$(host_pid "$host")"; done
+for member in e1 e2 e3; do etcd_kill $member; done
+sleep 1
+for member in e3 e1 e2; do etcd_start $member; done
+for host in h6 h2 h4 h1 h5 h3; do
+  tries=0
+  until host_start $host 2>"$STATE/$host.err"; do
+    ((++tries < 10)) || die "host $host does not come back: $(cat "$STATE/$host.err")"
+    sleep 1
+  done
+done
+until_serving 60 3
+# Programs waited, and go on.
+sleep "$calm"
+kill -0 "$writer" 2>/dev/null || die "power: the load met an error: $(cat "$SCRATCH/hosts-writer")"
+kill -TERM "$writer"
+wait "$writer" || true
+"$BENCH" oracle check --dir "$MOUNT/power" --log "$SCRATCH/hosts-power" >"$SCRATCH/hosts-check" || die "power: promises are broken"
+umount "$MOUNT"
+echo "$faults faults and a loss of all power in $(since "$begin") s, no error, nothing lost"

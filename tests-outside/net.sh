@@ -1,0 +1,175 @@
+# A cluster of several hosts on this machine: etcd members and backends in network namespaces of their own, joined by a
+# bridge; clients mount from outside of them, through the network. Sourced after lib.sh.
+# shellcheck shell=bash
+
+# Which of up to 200 networks at a time: 10.213.NET.0/24; the hosts h1.. are .1.., the members e1.. of etcd .101..,
+# this machine .254.
+NET=${NET:-$(($$ % 200))}
+BRIDGE=bd$NET
+
+ns() { echo "bd$NET-$1"; }
+in_ns() { # NAME COMMAND...
+  local name
+  name=$(ns "$1")
+  shift
+  ip netns exec "$name" "$@"
+}
+address() { # of h3 or e2
+  local number=${1:1}
+  [[ $1 == h* ]] || number=$((100 + number))
+  echo "10.213.$NET.$number"
+}
+
+# --- the network --------------------------------------------------------------------------------
+
+net_up() {
+  ip link add "$BRIDGE" type bridge
+  echo "$NET" >>"$SCRATCH/nets"
+  ip addr add "10.213.$NET.254/24" dev "$BRIDGE"
+  ip link set "$BRIDGE" up
+}
+
+net_host() {
+  local name=$1 inside
+  inside=$(ns "$name")
+  ip netns add "$inside"
+  ip link add "$inside" type veth peer name eth0 netns "$inside"
+  ip link set "$inside" master "$BRIDGE" up
+  in_ns "$name" ip link set lo up
+  in_ns "$name" ip addr add "$(address "$name")/24" dev eth0
+  in_ns "$name" ip link set eth0 up
+}
+
+# host_cut h1 in|out|both: nothing comes to it, or from it, or both; host_join ends that.
+host_cut() {
+  local hook
+  in_ns "$1" nft add table inet cut
+  for hook in input output; do
+    [[ $2 == both || ($2 == in && $hook == input) || ($2 == out && $hook == output) ]] || continue
+    in_ns "$1" nft add chain inet cut $hook "{ type filter hook $hook priority 0; policy accept; }"
+    [[ $hook == input ]] && in_ns "$1" nft add rule inet cut input iifname eth0 drop
+    [[ $hook == output ]] && in_ns "$1" nft add rule inet cut output oifname eth0 drop
+  done
+  return 0
+}
+host_join() { in_ns "$1" nft delete table inet cut; }
+
+# --- etcd ---------------------------------------------------------------------------------------
+
+etcd_start() { # e1
+  local at all
+  at=http://$(address "$1")
+  all=$(for e in e1 e2 e3; do echo "$e=http://$(address $e):2380"; done | paste -sd ,)
+  in_ns "$1" "$BRAID_TOOLS/etcd/usr/bin/etcd" --name "$1" --data-dir "$STATE/$1" --log-level error \
+    --listen-client-urls "$at:2379" --advertise-client-urls "$at:2379" \
+    --listen-peer-urls "$at:2380" --initial-advertise-peer-urls "$at:2380" --initial-cluster "$all" \
+    >>"$STATE/$1.log" 2>&1 &
+  echo $! >"$STATE/$1.pid"
+  disown
+}
+etcd_urls() { for e in e1 e2 e3; do echo "http://$(address $e):2379"; done | paste -sd ,; }
+etcd_kill() {
+  local pid
+  pid=$(<"$STATE/$1.pid")
+  kill -KILL "$pid"
+  # Its ports are taken until it is gone.
+  until has_ended "$pid"; do sleep 0.01; done
+}
+
+# --- hosts --------------------------------------------------------------------------------------
+
+# host_start h1 [words of its first start]: returns when it serves, or waits to be taken into a cluster.
+host_start() {
+  local host=$1
+  shift
+  mkdir -p "$STATE/$host"
+  in_ns "$host" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port 14000 --detach "$@" \
+    >"$STATE/$host.json" || return
+  field pid <"$STATE/$host.json" >"$STATE/$host.pid"
+}
+host_pid() { cat "$STATE/$1.pid"; }
+host_signal() { kill "-$2" "$(host_pid "$1")"; }
+host_kill() {
+  local pid
+  pid=$(host_pid "$1")
+  kill -KILL "$pid"
+  until has_ended "$pid"; do sleep 0.01; done
+}
+# on h1 WORDS...: a command of braid on that host.
+on() {
+  local host=$1
+  shift
+  in_ns "$host" timeout --kill-after=5 60 "$BRAID" --dir "$STATE/$host" "$@"
+}
+
+# hosts_new NAME COUNT [words of cluster create]: etcd, COUNT hosts with a drive each (DRIVE_SIZE), a file system, and a
+# mount of it. Sets STATE, MOUNT and HOSTS.
+hosts_new() {
+  local name=$1 count=$2 host
+  shift 2
+  STATE=$SCRATCH/$name MOUNT=$SCRATCH/$name.m
+  export STATE MOUNT
+  mapfile -t HOSTS < <(seq -f h%g 1 "$count")
+  mkdir -p "$STATE" "$MOUNT"
+  echo "$STATE $MOUNT" >>"$SCRATCH/clusters"
+  net_up
+  for host in e1 e2 e3 "${HOSTS[@]}"; do net_host "$host"; done
+  for host in e1 e2 e3; do etcd_start "$host"; done
+  for host in "${HOSTS[@]}"; do
+    host_first "$host" || return
+  done
+  "$BRAID" cluster create "${HOSTS[@]}" --etcd "$(etcd_urls)" "$@" || return
+  until_serving 60 || return
+  on h1 fs add default >/dev/null || return
+  hosts_mount "$MOUNT"
+}
+
+host_first() {
+  local tries=0
+  # A new etcd elects its leader first.
+  until host_start "$1" --etcd "$(etcd_urls)" --host "$1" --listen "$(address "$1")" --drives 1 \
+    --drive-size "${DRIVE_SIZE:-1GiB}" 2>"$STATE/$1.err"; do
+    ((++tries < 10)) || { cat "$STATE/$1.err" >&2; return 1; }
+    sleep 1
+  done
+}
+
+# Mounts the file system at $1, through all hosts; words after it go to 'braid mount'.
+hosts_mount() {
+  local path=$1 hosts
+  shift
+  hosts=$(for host in "${HOSTS[@]}"; do address "$host"; done | paste -sd ,)
+  mkdir -p "$path"
+  timeout --kill-after=5 60 "$BRAID" mount "$hosts/default" "$path" -o "auth_token_path=$STATE/h1/client.json" "$@"
+}
+
+# A host that answers.
+some_host() {
+  local host
+  for host in "${HOSTS[@]}"; do
+    ! on "$host" status --json >/dev/null 2>&1 || { echo "$host"; return; }
+  done
+  return 1
+}
+
+# Waits until every partition is served, by so many members if $2 is given.
+until_serving() {
+  local begin host states
+  begin=$(now)
+  until host=$(some_host) && states=$(on "$host" status --json) &&
+    ! field 'partitions.*.state' <<<"$states" | grep -vx serving >/dev/null &&
+    members_are "$host" "${2:-}"; do
+    awk -v t="$(since "$begin")" -v m="$1" 'BEGIN { exit !(t < m) }' || {
+      echo "not all partitions are served after $1 s" >&2
+      on "$(some_host)" cluster partition >&2 || true
+      return 1
+    }
+    sleep 0.2
+  done
+}
+members_are() {
+  [[ -n $2 ]] || return 0
+  on "$1" status --json | python3 -c '
+import json, sys
+sys.exit(not all(len(p["members"]) == int(sys.argv[1]) for p in json.load(sys.stdin)["partitions"]))' "$2"
+}
