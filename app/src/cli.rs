@@ -31,7 +31,7 @@ pub enum Command {
     Down(cmd::down::Down),
     /// Show the cluster at a glance
     Status,
-    /// Make a cluster of several hosts; show drives and partitions
+    /// Make a cluster of several hosts; show hosts, drives and partitions
     Cluster {
         #[command(subcommand)]
         noun: ClusterNoun,
@@ -56,6 +56,9 @@ pub enum Command {
 pub enum ClusterNoun {
     /// Make a cluster of hosts whose `braid backend` waits for it
     Create(cmd::cluster_create::Create),
+    /// List the hosts
+    #[command(visible_aliases = ["hosts", "container", "containers"])]
+    Host,
     /// List the drives
     #[command(visible_alias = "drives")]
     Drive,
@@ -133,6 +136,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Down(command) => cmd::down::run(whole, &command),
         Command::Status => cmd::status::run(whole),
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::Host } => cmd::cluster_host::run(whole),
         Command::Cluster { noun: ClusterNoun::Drive } => cmd::cluster_drive::run(whole),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),

@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod cluster_create;
 pub mod cluster_drive;
+pub mod cluster_host;
 pub mod cluster_partition;
 pub mod completion;
 pub mod down;

@@ -37,9 +37,9 @@ pub fn toned(text: impl Into<String>, tone: Tone) -> Field {
 /// The tone of a state word of drives, partitions, file systems and clusters.
 pub fn tone_of(state: &str) -> Tone {
     match state {
-        "ok" | "active" | "serving" | "ready" => Tone::Good,
+        "ok" | "active" | "serving" | "ready" | "up" => Tone::Good,
         "degraded" | "adding" | "draining" | "recovering" | "removing" | "slow" => Tone::Uneasy,
-        "unavailable" | "failed" | "missing" | "failing" | "full" | "stopped" | "waiting" => Tone::Bad,
+        "unavailable" | "failed" | "missing" | "failing" | "full" | "stopped" | "waiting" | "down" => Tone::Bad,
         _ => Tone::Plain,
     }
 }

@@ -16,6 +16,7 @@ pub fn run(whole: &Whole) -> Outcome {
     let rows = drives.into_iter().map(|drive| {
         vec![
             format!("d{}", drive.id).into(),
+            format!("h{}", drive.host).into(),
             drive.uuid.into(),
             drive.path.into(),
             size(drive.size_bytes).into(),
@@ -25,5 +26,5 @@ pub fn run(whole: &Whole) -> Outcome {
             drive.problem.unwrap_or_default().into(),
         ]
     });
-    out::table(&["ID", "UUID", "PATH", "SIZE>", "USED>", "STATE", "ERRORS>", "PROBLEM"], rows.collect())
+    out::table(&["ID", "HOST", "UUID", "PATH", "SIZE>", "USED>", "STATE", "ERRORS>", "PROBLEM"], rows.collect())
 }

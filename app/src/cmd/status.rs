@@ -36,6 +36,7 @@ fn sentences(status: &Status, dir: &str) -> Vec<String> {
             seen.iter().map(|(word, count)| paint(&format!("{count} {word}"), tone_of(word))).collect();
         shown.join(", ")
     };
+    let hosts = counts(status.hosts.iter().map(|host| host.state.as_str()).collect());
     let drives = counts(status.drives.iter().map(|drive| drive.state.as_str()).collect());
     let partitions = counts(status.partitions.iter().map(|partition| partition.state.as_str()).collect());
     let capacity = &status.capacity;
@@ -45,6 +46,7 @@ fn sentences(status: &Status, dir: &str) -> Vec<String> {
         row("cluster", &format!("{} ({})", status.name, status.guid)),
         row("status", &paint(&state.to_uppercase(), tone_of(state))),
         row("protection", &status.protection),
+        row("hosts", &hosts),
         row("drives", &drives),
         row("partitions", &partitions),
         row("raw", &size(capacity.raw_bytes)),

@@ -14,11 +14,11 @@ use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
-    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec,
-    MountView, PartitionView, State, Status,
+    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
+    MountSpec, MountView, PartitionView, State, Status,
 };
-use braid_cluster::{filesystems as records_of, groups, health, partitions, records};
-use braid_host::run::{Clients, Duties, Gate, Host, Steward};
+use braid_cluster::{filesystems as records_of, groups, health};
+use braid_host::run::{Clients, Duties, Gate, Host, Seen, Steward};
 use braid_wire::Who;
 
 use super::filesystems::{self, Filesystems, Open, Way};
@@ -45,8 +45,9 @@ pub struct Node {
     lost: Vec<(Drive, String)>,
     way: Way,
     filesystems: Filesystems,
-    /// Of a host among others.
+    /// Of a host among others, and what it saw last.
     steward: Mutex<Option<Steward>>,
+    seen: OnceLock<Seen>,
     started_ms: u64,
     /// Clients in other processes, once they are served.
     clients: OnceLock<Arc<Clients>>,
@@ -64,13 +65,16 @@ impl Node {
     ) -> Self {
         let (host, filesystems, steward) = (Mutex::new(Some(Arc::new(host))), Filesystems::default(), Mutex::default());
         let (started_ms, clients) = (braid_io::clock::mono_ms(), OnceLock::new());
-        Self { dir, coordinator, host, cluster, lost, way, filesystems, steward, started_ms, clients }
+        let seen = OnceLock::new();
+        Self { dir, coordinator, host, cluster, lost, way, filesystems, steward, seen, started_ms, clients }
     }
 
     /// Begins to go by what the coordinator says, which said `now` last.
     pub fn follow(&self, now: Snapshot, forsaken: Receiver<PartitionId>) -> Result<()> {
         let (host, raw_of) = (self.host()?, drives::raw_of(self.cluster.shard_bytes));
-        let duties = Duties { host, now, forsaken, raw_of: Box::new(raw_of) };
+        let seen: Seen = Arc::new(Mutex::new((Arc::new(now.clone()), None)));
+        let _ = self.seen.set(Arc::clone(&seen));
+        let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
         *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
         Ok(())
@@ -144,17 +148,24 @@ impl Node {
         Ok(views::filesystem(record, space))
     }
 
+    /// What the coordinator said last, and why it says nothing, if so. Does not wait for one that is away.
+    fn recorded(&self) -> Result<(Arc<Snapshot>, Option<Error>)> {
+        match self.seen.get() {
+            Some(seen) => Ok(seen.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            None => Ok((Arc::new(Snapshot::read(self.coordinator.as_ref())?), None)),
+        }
+    }
+
     async fn drive_views(&self) -> Result<Vec<DriveView>> {
         let stats = self.host()?.drives().await;
-        let (recorded, _) = records::list::<Drive>(self.coordinator.as_ref())?;
         let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
-        Ok(recorded.iter().map(|stored| views::drive(&stored.value, &stats, why(stored.value.id))).collect())
+        Ok(self.recorded()?.0.drives.iter().map(|drive| views::drive(drive, &stats, why(drive.id))).collect())
     }
 
     fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
-        let recorded = partitions::list(self.coordinator.as_ref())?;
         let report = |id| reports.iter().find(|report| report.partition == id);
-        Ok(recorded.iter().map(|record| views::partition(record, report(record.id))).collect())
+        let recorded = self.recorded()?.0;
+        Ok(recorded.partitions.iter().map(|record| views::partition(&record.value, report(record.value.id))).collect())
     }
 
     async fn summary(&self) -> Result<Status> {
@@ -162,6 +173,17 @@ impl Node {
         let (drives, partitions) = (self.drive_views().await?, self.partition_views(&reports)?);
         let cluster = &self.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
+        let (recorded, silent) = self.recorded()?;
+        let hosts = views::hosts(&recorded, &partitions);
+        for host in hosts.iter().filter(|host| host.state == "down") {
+            state = state.max(State::Degraded);
+            problems.insert(0, format!("host {} (h{}) is down: start its `braid backend` again", host.name, host.id));
+        }
+        if let Some(error) = silent {
+            state = state.max(State::Degraded);
+            let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
+            problems.insert(0, format!("{words}: {}", error.message()));
+        }
         if let Some(damage) = self.host()?.view_damage() {
             // What lies there cannot be read, everything else can.
             state = state.max(State::Degraded);
@@ -185,9 +207,10 @@ impl Node {
                 used_bytes,
                 free_bytes: net_bytes.saturating_sub(used_bytes),
             },
+            hosts,
             drives,
             partitions,
-            filesystems: records_of::list(self.coordinator.as_ref())?.len() as u64,
+            filesystems: recorded.filesystems.len() as u64,
             mounts: self.all_mounts(),
         })
     }
@@ -250,6 +273,13 @@ impl Node {
 impl Control for Node {
     fn status(&self) -> Answer<'_, Status> {
         Box::pin(self.summary())
+    }
+
+    fn hosts(&self) -> Answer<'_, Vec<HostView>> {
+        Box::pin(async {
+            let partitions = self.partition_views(&self.host()?.partitions().await)?;
+            Ok(views::hosts(&self.recorded()?.0, &partitions))
+        })
     }
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {

@@ -5,9 +5,10 @@ use braid_base::ids::{DriveId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
 use braid_base::msg::host::SeatReport;
 use braid_client::fs::Space;
-use braid_cluster::facts::{Drive, DriveState, Filesystem, Partition};
+use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, Partition};
 use braid_cluster::health;
-use braid_cluster::view::{DriveView, FilesystemView, MountView, PartitionView};
+use braid_cluster::snapshot::Snapshot;
+use braid_cluster::view::{DriveView, FilesystemView, HostView, MountView, PartitionView};
 use braid_wire::Who;
 
 /// Seconds since 1970.
@@ -19,6 +20,23 @@ pub fn now_s() -> u64 {
 pub fn mount(who: Who) -> MountView {
     let (client, since_s, pid) = (who.client.0, who.since_s, who.pid);
     MountView { filesystem: who.filesystem, path: who.point, client, since_s, pid }
+}
+
+/// The hosts that the coordinator knew at `now`; one that is alone is up, or nobody would ask.
+pub fn hosts(now: &Snapshot, partitions: &[PartitionView]) -> Vec<HostView> {
+    let alone = now.cluster.as_ref().is_none_or(|cluster| cluster.copies == 1 && now.hosts.len() == 1);
+    let count = |which: &dyn Fn(&PartitionView) -> bool| partitions.iter().filter(|p| which(p)).count() as u64;
+    let view = |host: &Host| HostView {
+        id: host.id.0,
+        name: host.name.clone(),
+        addresses: host.addresses.clone(),
+        failure_domain: if host.domain.is_empty() { host.name.clone() } else { host.domain.clone() },
+        state: if alone || now.live.contains(&host.id) { "up" } else { "down" }.to_owned(),
+        drives: now.drives.iter().filter(|drive| drive.host == host.id).count() as u64,
+        leads: count(&|p| p.primary == Some(host.id.0)),
+        copies: count(&|p| p.members.contains(&host.id.0)),
+    };
+    now.hosts.iter().map(view).collect()
 }
 
 /// A drive with what its thread says, if it has one; `lost` says why it has none.
@@ -50,6 +68,7 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
     };
     DriveView {
         id: record.id.0,
+        host: record.host.0,
         uuid: record.uuid.to_string(),
         path: record.path.display().to_string(),
         size_bytes: record.size_bytes,

@@ -1,5 +1,7 @@
 //! The state of a cluster in one word, and the sentences that explain it; which drives are fit for new data.
 
+use std::collections::BTreeSet;
+
 use braid_base::ids::DriveId;
 use braid_base::msg::drive::Trouble;
 
@@ -53,14 +55,16 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
     problems.extend(erring.clone().map(erring_sentence));
     problems.extend(silent.iter().map(|partition| silent_sentence(partition)));
     let parity = usize::from(protection.parity);
-    if lost.len() > parity {
-        let count = lost.len();
+    // Of what fails together a pack has one piece.
+    let domains = lost.iter().map(|drive| drive.domain).collect::<BTreeSet<u16>>().len();
+    if domains > parity {
+        let (what, count) = if domains == lost.len() { ("drives", domains) } else { ("failure domains", domains) };
         problems.push(format!(
-            "{count} drives are lost and {protection} survives {parity}: bring back at least {}",
+            "{count} {what} are lost and {protection} survives {parity}: bring back at least {}",
             count - parity
         ));
     }
-    let state = match (lost.len(), silent.len()) {
+    let state = match (domains, silent.len()) {
         (0, 0) if erring.count() == 0 => State::Ok,
         (lost, 0) if lost <= parity => State::Degraded,
         _ => State::Unavailable,

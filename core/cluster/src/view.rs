@@ -33,6 +33,9 @@ views! {
         pub protection: String,
         /// Data part of one shard, bytes.
         pub shard_bytes: u64,
+        /// The hosts.
+        #[serde(default)]
+        pub hosts: Vec<HostView>,
         /// The drives.
         pub drives: Vec<DriveView>,
         /// The partitions.
@@ -57,10 +60,33 @@ views! {
         pub free_bytes: u64,
     }
 
+    /// A host.
+    pub struct HostView {
+        /// Its number.
+        pub id: u32,
+        /// Its name in the network.
+        pub name: String,
+        /// Where it listens; nowhere if it is alone.
+        pub addresses: Vec<String>,
+        /// What fails together with it.
+        pub failure_domain: String,
+        /// `up`, or `down`: its process does not say that it lives.
+        pub state: String,
+        /// Number of its drives.
+        pub drives: u64,
+        /// Number of partitions that it serves.
+        pub leads: u64,
+        /// Number of partitions that it holds a full copy of.
+        pub copies: u64,
+    }
+
     /// A drive.
     pub struct DriveView {
         /// Its number.
         pub id: u32,
+        /// Number of the host that it is attached to.
+        #[serde(default)]
+        pub host: u32,
         /// Its identity.
         pub uuid: String,
         /// File or device.

@@ -147,6 +147,7 @@ fn groups_hold_file_systems() {
 
 fn drive(id: u32, state: &str) -> DriveView {
     DriveView {
+        host: 1,
         id,
         uuid: String::new(),
         path: format!("/d/{id}"),

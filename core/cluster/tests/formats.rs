@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
-use braid_cluster::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Member, Partition, Protection};
+use braid_cluster::facts::{
+    Candidate, Cluster, Drive, DriveState, Filesystem, Group, Host, Live, Member, Offer, Partition, Protection, Seats,
+    Store,
+};
 use braid_cluster::records::{Record, encode};
 use serde_json::Value;
 
@@ -33,6 +36,9 @@ fn records_are_as_drawn() {
         shard_bytes: 8 << 20,
         partitions: 2,
         feature_level: 1,
+        copies: 3,
+        client_secret: "c".to_owned(),
+        host_secret: "h".to_owned(),
     };
     let drive = Drive {
         id: DriveId(2),
@@ -60,10 +66,22 @@ fn records_are_as_drawn() {
         created_s: 6,
         removing: false,
     };
+    let (addresses, domain) = (vec!["10.0.0.1:14001".to_owned()], "rack".to_owned());
+    let host = Host { id: HostId(1), name: "h".to_owned(), joined_s: 2, addresses, domain };
+    let candidate = Candidate {
+        name: "h2".to_owned(),
+        addresses: vec!["10.0.0.2:14001".to_owned()],
+        domain: "rack".to_owned(),
+        drives: vec![Offer { path: "/d".into(), size_bytes: 4 }],
+    };
     let group = Group { name: "default".to_owned(), target_ssd_retention_s: 7, start_demote_s: 8 };
     let code = BTreeMap::from([
         written(&cluster),
-        written(&Host { id: HostId(1), name: "h".to_owned(), joined_s: 2 }),
+        written(&host),
+        written(&candidate),
+        written(&Live { host: HostId(1), since_s: 9 }),
+        written(&Seats { partition: PartitionId(3), hosts: vec![1, 2, 3] }),
+        written(&Store { partition: PartitionId(3), host: HostId(1), store: Guid([3; 16]) }),
         written(&drive),
         written(&partition),
         written(&fs),

@@ -16,5 +16,5 @@ mod wire;
 pub use clients::{Clients, Gate};
 pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
-pub use steward::{Duties, Steward};
+pub use steward::{Duties, Seen, Steward};
 pub use wire::{Company, HostWire};

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use braid_base::Result;
 use braid_cluster::view::{
-    ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec, MountView,
-    PartitionView, Status,
+    ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView, MountSpec,
+    MountView, PartitionView, Status,
 };
 
 /// The future of one answer.
@@ -16,6 +16,9 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 pub trait Control: Send + Sync {
     /// Everything at a glance.
     fn status(&self) -> Answer<'_, Status>;
+
+    /// The hosts, ordered by number.
+    fn hosts(&self) -> Answer<'_, Vec<HostView>>;
 
     /// The drives, ordered by number, lost ones included.
     fn drives(&self) -> Answer<'_, Vec<DriveView>>;

@@ -48,6 +48,7 @@ impl Modify for Token {
 pub(crate) fn all() -> Router<Arc<Desk>> {
     let api = OpenApiRouter::new()
         .routes(routes!(cluster::status))
+        .routes(routes!(cluster::hosts))
         .routes(routes!(cluster::drives))
         .routes(routes!(cluster::partitions))
         .routes(routes!(filesystems::list, filesystems::add))

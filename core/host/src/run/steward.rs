@@ -6,8 +6,8 @@
 //! lost, and gets a new identity.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,12 +40,17 @@ pub struct Steward {
     thread: JoinHandle<()>,
 }
 
+/// What the coordinator said last, and whether it answers.
+pub type Seen = Arc<Mutex<(Arc<Snapshot>, Option<Error>)>>;
+
 /// What a steward needs to know, and whom to tell.
 pub struct Duties {
     /// The host.
     pub host: Arc<Host>,
     /// What the coordinator said when the host started.
     pub now: Snapshot,
+    /// What it said last, for others to see.
+    pub seen: Seen,
     /// Partitions whose store here is worth nothing any more.
     pub forsaken: Receiver<PartitionId>,
     /// Data bytes of a drive of so many bytes.
@@ -102,12 +107,16 @@ impl Work {
     fn run(&mut self, stopped: &Receiver<()>) {
         while let Err(mpsc::TryRecvError::Empty) = stopped.try_recv() {
             match self.round() {
-                Ok(()) if std::mem::take(&mut self.silent) => tracing::info!("the coordinator answers again"),
+                Ok(()) if std::mem::take(&mut self.silent) => {
+                    tracing::info!("the coordinator answers again");
+                    self.seen().1 = None;
+                }
                 Ok(()) => {}
                 Err(error) => {
                     if !std::mem::replace(&mut self.silent, true) {
                         tracing::warn!("the coordinator is away, what is served goes on: {error}");
                     }
+                    self.seen().1 = Some(error);
                     self.watch = None;
                     if let Err(RecvTimeoutError::Disconnected) = stopped.recv_timeout(Duration::from_millis(WAIT_MS)) {
                         break;
@@ -119,6 +128,10 @@ impl Work {
             // Who cannot say it is missed soon enough.
             let _ = self.coordinator.end_session(session);
         }
+    }
+
+    fn seen(&self) -> MutexGuard<'_, (Arc<Snapshot>, Option<Error>)> {
+        self.duties.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn round(&mut self) -> Result<()> {
@@ -188,6 +201,7 @@ impl Work {
                 host.tell_register(&record.value);
             }
         }
+        self.seen().0 = Arc::new(now.clone());
         let mine: Vec<PartitionId> =
             now.seats.iter().filter(|(_, hosts)| hosts.contains(&self.me)).map(|(p, _)| *p).collect();
         for p in &mine {

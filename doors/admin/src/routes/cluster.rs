@@ -1,10 +1,10 @@
-//! The cluster, its drives and partitions.
+//! The cluster, its hosts, drives and partitions.
 
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
-use braid_cluster::view::{DriveView, PartitionView, Status};
+use braid_cluster::view::{DriveView, HostView, PartitionView, Status};
 
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
@@ -14,6 +14,13 @@ use crate::failure::{ErrorBody, Failure};
     responses((status = 200, body = Status), (status = "default", body = ErrorBody)))]
 pub(super) async fn status(State(desk): State<Arc<Desk>>) -> Result<Json<Status>, Failure> {
     Ok(Json(desk.control.status().await?))
+}
+
+/// The hosts.
+#[utoipa::path(get, path = "/hosts", tag = "cluster",
+    responses((status = 200, body = Vec<HostView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn hosts(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<HostView>>, Failure> {
+    Ok(Json(desk.control.hosts().await?))
 }
 
 /// The drives, lost ones included.

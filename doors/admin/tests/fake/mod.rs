@@ -10,8 +10,8 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
-    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, MountSpec,
-    MountView, PartitionView, Status,
+    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
+    MountSpec, MountView, PartitionView, Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups};
 
@@ -36,6 +36,7 @@ impl Fake {
     fn drive_views(&self) -> Vec<DriveView> {
         let state_2 = self.drive_2.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let drive = |id: u32| DriveView {
+            host: 1,
             id,
             uuid: Guid([id as u8; 16]).to_string(),
             path: format!("/srv/drive-{id}"),
@@ -79,6 +80,11 @@ impl Fake {
         }
     }
 
+    fn host_views(&self) -> Vec<HostView> {
+        let (name, state, failure_domain) = ("box".to_owned(), "up".to_owned(), "box".to_owned());
+        vec![HostView { id: 1, name, addresses: vec![], failure_domain, state, drives: 6, leads: 2, copies: 2 }]
+    }
+
     fn group_view(&self, name: &str) -> Result<GroupView> {
         let missing = || Error::new(ErrorKind::NotFound, "no such group");
         groups::list(&self.coordinator)?.into_iter().find(|group| group.name == name).ok_or_else(missing)
@@ -104,6 +110,7 @@ impl Fake {
             uptime_s: 61,
             protection: protection.to_string(),
             shard_bytes: 8 << 20,
+            hosts: self.host_views(),
             drives,
             partitions,
             capacity: Capacity { raw_bytes, net_bytes, used_bytes: USED_BYTES, free_bytes: net_bytes - USED_BYTES },
@@ -128,6 +135,10 @@ fn now<'a, T: Send + 'a>(value: Result<T>) -> Answer<'a, T> {
 impl Control for Fake {
     fn status(&self) -> Answer<'_, Status> {
         now(self.status_now())
+    }
+
+    fn hosts(&self) -> Answer<'_, Vec<HostView>> {
+        now(Ok(self.host_views()))
     }
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {
