@@ -205,16 +205,15 @@ fn sweep(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
 /// Plans one move over the chosen chunks, as many as fit; true if something was started or merged.
 fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     let mut gathered: Vec<Moving> = Vec::new();
-    let mut cuts: BTreeMap<FileId, Cuts> = BTreeMap::new();
+    // Cuts of the files; `None` for those that are gone.
+    let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
     let mut used = UsedChanges::default();
     let (mut blocks, mut meta, mut merged) = (0, 0, false);
     let sweep = choice.sweep;
     for chunk in choice.chunks {
         s.data.jobs.wanted.remove(&chunk);
-        let cuts = match cuts.entry(chunk.file) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(remap::cuts(t, s, chunk.file)?),
-        };
+        // What is about to be removed stays where it is: it would be moved again and again until it is gone.
+        let Some(cuts) = cuts_if_live(t, s, &mut cuts, chunk.file)? else { continue };
         let history = remap::history(t, s, chunk, cuts)?;
         let upto = history.mergeable(s.data.committed);
         if history.base_upto() > Some(upto) {
@@ -353,12 +352,8 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
     let mut named: BTreeSet<StripeAt> = BTreeSet::new();
     for planned in &job.chunks {
         let file = planned.chunk.file;
-        let cuts = match files.entry(file) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) if is_live(t, s, file)? => place.insert(Some(remap::cuts(t, s, file)?)),
-            Entry::Vacant(place) => place.insert(None),
-        };
-        let history = remap::history(t, s, planned.chunk, cuts.as_ref().unwrap_or(&none))?;
+        let cuts = cuts_if_live(t, s, &mut files, file)?;
+        let history = remap::history(t, s, planned.chunk, cuts.unwrap_or(&none))?;
         let same = cuts.is_some() && history.base_upto() == planned.base_upto;
         if !same && s.data.mutation != Some(Mutation::NoCheck) {
             continue;
@@ -385,8 +380,24 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
     used.book(t, s)
 }
 
-/// True if the file has a name or someone holds it open.
+/// The cuts of a file, read once; `None` if it is gone or about to be.
+fn cuts_if_live<'c>(
+    t: &Txn<'_>,
+    s: &State,
+    known: &'c mut BTreeMap<FileId, Option<Cuts>>,
+    file: FileId,
+) -> Result<Option<&'c Cuts>> {
+    let cuts = match known.entry(file) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(place) if is_live(t, s, file)? => place.insert(Some(remap::cuts(t, s, file)?)),
+        Entry::Vacant(place) => place.insert(None),
+    };
+    Ok(cuts.as_ref())
+}
+
+/// True if the file has a name, or someone holds it open or may still say so: then nothing of it is removed yet.
 fn is_live(t: &Txn<'_>, s: &State, file: FileId) -> Result<bool> {
     let inode = inode::find(t, file.fs, file.ino)?;
-    Ok(inode.is_some_and(|inode| inode.attr.nlink > 0 || s.opens.is_open(file.fs, file.ino)))
+    let held = || s.opens.is_open(file.fs, file.ino) || !s.leases.is_settled();
+    Ok(inode.is_some_and(|inode| inode.attr.nlink > 0 || held()))
 }

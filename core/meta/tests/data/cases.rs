@@ -499,3 +499,21 @@ fn a_drive_that_others_filled_is_asked_again_soon() -> Outcome {
     assert_eq!(world.part.state().data_status().staged_bytes, 0);
     world.check_all()
 }
+
+#[test]
+fn what_is_about_to_be_removed_is_not_moved() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 0, &[1; BLOCK])?;
+    for _ in 0..10 {
+        pass(&mut world, 1_000)?;
+    }
+    let status = world.part.state().data_status();
+    assert!(status.staged_bytes == 0 && status.open > 0, "there is room for a move: {status:?}");
+    write(&mut world, ino, B, &[2; 10 * BLOCK])?;
+    world.unlink_file(ino)?;
+    world.part.state_mut().want_stage_below(Index(world.committed.0 + 1));
+    world.feed(Event::Tick)?;
+    world.commit(usize::MAX)?;
+    assert_eq!(world.part.state().data_status().moves, 0);
+    world.calm()
+}
