@@ -89,12 +89,13 @@ fn a_late_double_of_a_refused_operation() {
 }
 
 /// Full clusters: an append behind bytes that had no room (1426), writes that waited for ever while garbage was
-/// collected (1857, 2155, 2531), and a cluster that only answers slowly (1232).
+/// collected (1857, 2155, 2531; 10561 into packs as narrow as before), and a cluster that only answers slowly (1232).
 #[test]
 fn full_clusters_that_went_wrong_once() {
     for seed in [1232, 1426, 1857, 2155, 2531] {
         must_hold(SimConfig::from_seed(seed));
     }
+    must_hold(SimConfig::replicated(10561));
 }
 
 /// A store that had cut off all of its log took a view into it (3259), and a learner was sent the same records for ever

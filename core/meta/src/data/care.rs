@@ -224,7 +224,7 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
 /// Opens packs of `class` so that `bytes` find room.
 pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes: u64) {
     // Remainders of stripes that do not divide by D are lost: a little more than asked for.
-    let want = bytes.max(CHUNK) / BLOCK as u64 * 9 / 8;
+    let want = bytes / BLOCK as u64 * 9 / 8;
     loop {
         let (now, soon, count) = s.data.packs.room(class);
         let tiny = (now + soon) * (BLOCK as u64) < 2 * CHUNK;

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_base::Result;
 use braid_base::ids::{Chunk, Epoch, Index};
 use braid_base::keys;
-use braid_base::limits::{BLOCK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
+use braid_base::limits::{BLOCK, CHUNK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
 use braid_base::msg::job::{MoveJob, StripePlan};
 use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
 
@@ -57,6 +57,8 @@ pub(crate) struct Jobs {
     pub destaged_ms: u64,
     /// The move begun last was one of garbage collection.
     collected: bool,
+    /// There was no room for any of what was staged when last some of it was to move.
+    cramped: bool,
 }
 
 /// One move.
@@ -89,9 +91,9 @@ impl Jobs {
     pub fn new(config: &Config) -> Self {
         let next = config.term.0 << 32;
         let (running, busy, wanted, swept) = Default::default();
-        let (retry_ms, backoff_ms, collected) = (0, BACKOFF_MS, false);
+        let (retry_ms, backoff_ms, collected, cramped) = (0, BACKOFF_MS, false, false);
         let (progress_ms, destaged_ms) = (0, 0);
-        Self { running, busy, wanted, swept, next, retry_ms, backoff_ms, progress_ms, destaged_ms, collected }
+        Self { running, busy, wanted, swept, next, retry_ms, backoff_ms, progress_ms, destaged_ms, collected, cramped }
     }
 
     /// True while a move works on the chunk.
@@ -110,13 +112,14 @@ impl Jobs {
     }
 }
 
-/// True unless there is nowhere to move what is staged: its move runs or is tried again, or packs for it are to be had.
+/// True unless there is nowhere to move what is staged: its move runs or is tried again, packs for it are to be had, or
+/// some of it found room when last it was to move. That there is room for a block says nothing: a chunk moves as a whole.
 /// Garbage collection that goes on is no promise of room: what it frees, it may need itself.
 pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
     let (jobs, packs) = (&s.data.jobs, &s.data.packs);
     let runs = jobs.running.values().any(|job| job.destages);
     let room = packs.drives.have_room(PackClass::Destage, s.config.parity);
-    runs || now_ms < jobs.retry_ms || packs.is_creating() || room || !carve(s, PackClass::Destage, 1).is_empty()
+    runs || now_ms < jobs.retry_ms || packs.is_creating() || room || !jobs.cramped
 }
 
 /// Starts as many moves as there is reason, room and leave for.
@@ -243,11 +246,18 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
         gathered.push(moving);
     }
     used.book(t, s)?;
-    // Room for this move, and for what will follow it: creating a pack takes a while.
+    // Room for this move, and for what will follow it: creating a pack takes a while. Of the last slots only what is
+    // needed now: a pack that is opened later may be a wider one.
+    let last = choice.class == PackClass::Gc && !s.data.packs.drives.have_room(PackClass::User, s.config.parity);
     let following = s.data.stage.bytes().min(JOB_BYTES_MAX as u64);
-    let bytes = u64::from(blocks) * BLOCK as u64 + following;
-    care::open_ahead(t, s, choice.class, bytes.min(2 * JOB_BYTES_MAX as u64));
-    Ok(launch(t, s, choice.class, gathered, &sweep) || merged)
+    let bytes = u64::from(blocks) * BLOCK as u64;
+    let bytes = if last { bytes } else { (bytes + following).clamp(CHUNK, 2 * JOB_BYTES_MAX as u64) };
+    care::open_ahead(t, s, choice.class, bytes);
+    let (any, begun) = (!gathered.is_empty(), launch(t, s, choice.class, gathered, &sweep));
+    if choice.class == PackClass::Destage {
+        s.data.jobs.cramped = any && !begun;
+    }
+    Ok(begun || merged)
 }
 
 /// Room for `blocks` in packs of `class`; for what is staged, when there is no slot left for another of them, also in
@@ -278,9 +288,9 @@ fn launch(
     let need = |chunks: &[Moving]| chunks.iter().map(Moving::blocks).sum::<u32>();
     let mut ranges = carve(s, class, need(&chunks));
     let room: u32 = ranges.iter().map(|(_, blocks)| blocks).sum();
-    while need(&chunks) > room {
-        chunks.pop();
-    }
+    // One that is too large must not keep those behind it waiting: room for it may never come.
+    let mut left = room;
+    chunks.retain(|moving| left.checked_sub(moving.blocks()).map(|rest| left = rest).is_some());
     if chunks.is_empty() {
         return false;
     }

@@ -138,6 +138,11 @@ impl Drives {
         free / usize::from(shards).max(1)
     }
 
+    /// Free slots of `drives`, as far as they said how many there are.
+    pub fn free_on(&self, drives: &[DriveId]) -> u64 {
+        drives.iter().filter_map(|drive| self.stats.get(drive)).map(|stat| u64::from(stat.free)).sum()
+    }
+
     /// True if enough drives have slots for the narrowest pack of `class`, whether they answer at the moment or not.
     pub fn have_room(&self, class: PackClass, parity: u8) -> bool {
         let roomy = self.usable.iter().filter(|drive| !self.is_full(**drive, class));

@@ -21,7 +21,8 @@ use crate::data::view::Cuts;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// A pack is worth emptying if at most this much of it is in use, per cent: when little is free.
+/// A pack is worth emptying if what is in use of it would take at most this much of its room on the drives, per cent:
+/// when little is free.
 const WORTH_PERCENT: u64 = 85;
 /// The same while there is still much free, or while the partition is at work: what is in use now may soon be
 /// overwritten, and then need not be copied. Every restart leaves packs behind that hold next to nothing: so many of
@@ -137,28 +138,37 @@ fn refers(t: &Txn<'_>, s: &State, chunk: ChunkId, victim: PackId) -> Result<bool
     Ok(history.pointers().any(|extent| matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == victim)))
 }
 
-/// The sealed packs with the least share in use, if it is at most `worth` per cent: as many as there is room for what
-/// is copied before the first of them is empty.
+/// The sealed packs whose content would take the least share of their room, if it is at most `worth` per cent: as many
+/// as there is room for what is copied before the first of them is empty.
 ///
 /// Bytes choose, blocks decide: what is copied takes whole blocks, so a pack full of small files or of the ends of
 /// files would take as much room again, for ever.
 fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
     let packs = &s.data.packs;
-    let whole = |pack: &Pack| u64::from(pack.rec.place.data) * u64::from(packs.shard_blocks);
-    let mut found: Vec<(u64, PackId, u64, u64)> = Vec::new();
+    let width = width(s, t.now.mono_ms);
+    let mut found: Vec<((u64, u64, PackId), u64, Shape)> = Vec::new();
     for (id, pack) in packs.table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. })) {
-        let (live, blocks) = (pack.rec.live_upper, whole(pack).max(1));
-        let share = live * 100 / (blocks * BLOCK as u64);
-        if live > 0 && share <= worth {
-            found.push((share, *id, live, blocks));
+        let (live, drives) = (pack.rec.live_upper, &pack.rec.place.drives);
+        let blocks = live.div_ceil(BLOCK as u64);
+        let data = width.unwrap_or(pack.rec.place.data);
+        let shape = |shards: usize| Shape::new(shards as u64 * u64::from(packs.shard_blocks), data, s.config.parity);
+        if live == 0 || shape(drives.len()).share(blocks) > worth {
+            continue;
+        }
+        // Slots of drives that are not used are no gain.
+        let shape = shape(drives.iter().filter(|drive| packs.drives.is_usable(**drive)).count());
+        let share = shape.share(blocks);
+        if share <= worth {
+            // Of two that gain the same the one on fuller drives: else these have no slot left for what could be wider.
+            found.push(((share, packs.drives.free_on(drives), *id), live, shape));
         }
     }
-    found.sort_unstable();
+    found.sort_unstable_by_key(|(order, ..)| *order);
     let room = packs.drives.free_packs(s.config.data + s.config.parity) / 2;
     let count = room.clamp(1, VICTIMS_MAX);
     let (mut victims, mut most, mut looked) = (Vec::new(), u64::MAX, 0);
-    for (share, id, live, blocks) in found {
-        let is_dense = |(then, held): &(u64, u64)| *then == live && held * 100 > blocks * worth;
+    for ((share, _, id), live, shape) in found {
+        let is_dense = |(then, held): &(u64, u64)| *then == live && shape.share(*held) > worth;
         if s.data.gc.dense.get(&id).is_some_and(is_dense) {
             continue;
         }
@@ -167,7 +177,7 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
         }
         looked += 1;
         let held = occupied(t, s, id, live)?;
-        if held * 100 > blocks * worth {
+        if shape.share(held) > worth {
             s.data.gc.dense.insert(id, (live, held));
             continue;
         }
@@ -181,6 +191,44 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
     let table = &s.data.packs.table;
     s.data.gc.dense.retain(|id, _| table.contains_key(id));
     Ok(victims)
+}
+
+/// Data shards of the pack that is opened next for what is copied; of an open one if none can be; `None` if there is
+/// none either.
+fn width(s: &State, now_ms: u64) -> Option<u8> {
+    let (packs, config) = (&s.data.packs, &s.config);
+    let next = packs.drives.choose((packs.newest + 1, PackClass::Gc), config.data, config.parity, now_ms);
+    let lends = |pack: &&Pack| pack.rec.class == PackClass::Gc && matches!(pack.life, Life::Lending { .. });
+    let open = || packs.table.values().filter(lends).map(|pack| pack.rec.place.data).max();
+    next.map(|(data, _)| data).or_else(open)
+}
+
+/// What a pack takes on the drives, and how what is in use of it would lie elsewhere.
+///
+/// Packs that were written while few drives had room are narrow: full to the last block they still take up to twice
+/// what the same bytes take in wider ones. Where only narrow packs can be had, there is as much less to gain.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Blocks that come free with the pack.
+    whole: u64,
+    /// Data shards elsewhere.
+    data: u64,
+    /// All shards there.
+    shards: u64,
+}
+
+impl Shape {
+    fn new(whole: u64, data: u8, parity: u8) -> Self {
+        let data = u64::from(data.max(1));
+        Self { whole: whole.max(1), data, shards: data + u64::from(parity) }
+    }
+
+    /// What `blocks` of content would take, per cent of what comes free: whole rows, and one more, because a move ends
+    /// in the middle of a row. Without that a pack that lacks a block would be copied for ever.
+    fn share(&self, blocks: u64) -> u64 {
+        let rows = if blocks == 0 { 0 } else { blocks.div_ceil(self.data) + 1 };
+        (rows * self.shards * 100).div_ceil(self.whole)
+    }
 }
 
 /// About how many blocks of files lie in a pack with at least one byte, if its count says `live` bytes: judged by some
@@ -209,4 +257,20 @@ fn occupied(t: &Txn<'_>, s: &State, id: PackId, live: u64) -> Result<u64> {
     }
     // Nothing but hints of what is gone: the count is too high, and copying costs nothing.
     Ok(if bytes == 0 { 0 } else { (live as u128 * u128::from(blocks) / u128::from(bytes)) as u64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_counts_is_the_room_that_a_copy_gains() {
+        const SB: u64 = 16;
+        let worth = |(data, blocks): (u64, u64), to, most| Shape::new((data + 2) * SB, to, 2).share(blocks) <= most;
+        assert!(!worth((2, 31), 2, WORTH_LAST_PERCENT), "one block less than full, and so again after a copy");
+        assert!(worth((2, 27), 2, WORTH_LAST_PERCENT));
+        assert!(worth((1, 16), 2, WORTH_PERCENT) && worth((1, 16), 4, WORTH_PERCENT), "full, and narrow");
+        assert!(!worth((4, 48), 1, WORTH_LAST_PERCENT), "there is no pack to be had but narrow ones");
+        assert!(worth((4, 0), 1, WORTH_EARLY_PERCENT));
+    }
 }

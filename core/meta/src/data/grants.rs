@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{ClientId, Epoch, FsId, PackId};
-use braid_base::limits::{BLOCK, GRANT_BYTES_MAX, GRANT_MS};
+use braid_base::limits::{BLOCK, CHUNK, GRANT_BYTES_MAX, GRANT_MS};
 use braid_base::msg::fs::{Laid, Reply};
 use braid_base::record::{PackClass, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
@@ -162,7 +162,8 @@ pub(crate) fn tend(t: &mut Txn<'_>, s: &mut State) {
     if wanted > 0 {
         // For those that ask next: creating a pack takes a while.
         let room = s.config.capacity_bytes.saturating_sub(s.data.space.used());
-        care::open_ahead(t, s, PackClass::User, (2 * wanted).clamp(GRANT_BYTES_MAX, AHEAD_MAX).min(room / 8));
+        let bytes = (2 * wanted).clamp(GRANT_BYTES_MAX, AHEAD_MAX).min(room / 8).max(CHUNK);
+        care::open_ahead(t, s, PackClass::User, bytes);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Single rules, one at a time.
 
 use braid_base::attr::SetAttr;
-use braid_base::ids::{Chunk, Index, Ino};
+use braid_base::ids::{Chunk, DriveId, Index, Ino};
 use braid_base::keys::{self, Table};
 use braid_base::limits::{
     ASKED_AGAIN_MS, BLOCK, CHUNK, FILE_MAX, HELD_FULL_MS_MAX, HELD_MS_MAX, MERGE_SLICES_MAX, WRITE_MAX,
@@ -498,6 +498,68 @@ fn a_drive_that_others_filled_is_asked_again_soon() -> Outcome {
     }
     assert_eq!(world.part.state().data_status().staged_bytes, 0);
     world.check_all()
+}
+
+#[test]
+fn full_narrow_packs_are_put_together_in_wider_ones() -> Outcome {
+    const PIECE: usize = 16 * BLOCK;
+    let (mut world, ino) = calm_world(Wish { slots: 20, ..Wish::default() })?;
+    let mut written = 0;
+    let mut fill = |world: &mut World, pieces: u64| -> Outcome {
+        for _ in 0..pieces {
+            write(world, ino, written * CHUNK, &[written as u8 | 1; PIECE])?;
+            written += 1;
+            (0..8).try_for_each(|_| pass(world, 500))?;
+        }
+        Ok(())
+    };
+    // Two pairs of drives, one after the other: packs of one data shard, a pair of slots for each piece.
+    for pair in [[1, 2], [3, 4]] {
+        world.part.state_mut().set_drives(pair.map(DriveId).to_vec());
+        fill(&mut world, 17)?;
+    }
+    world.part.state_mut().set_drives((1..=4).map(DriveId).collect());
+    // Packs of three drives hold 48 pieces in the same slots.
+    fill(&mut world, 9)?;
+    for _ in 0..60 {
+        pass(&mut world, 1_000)?;
+    }
+    let status = |world: &World| world.part.state().data_status();
+    assert_eq!(status(&world).staged_bytes, 0, "{:?}", status(&world));
+    // It ends when there is nothing more to gain.
+    let newest = |world: &World| world.kv.get(&keys::meta(P, "pack")).expect("a map in memory is read");
+    for _ in 0..600 {
+        pass(&mut world, 1_000)?;
+    }
+    let then = newest(&world);
+    for _ in 0..60 {
+        pass(&mut world, 1_000)?;
+    }
+    assert_eq!(newest(&world), then, "{:?}", status(&world));
+    world.read(ino)?;
+    world.check_all()
+}
+
+#[test]
+fn writes_that_wait_for_a_chunk_larger_than_what_room_is_left_are_told() -> Outcome {
+    // Three slots of each drive, so four packs of two data shards.
+    let (mut world, ino) = calm_world(Wish { slots: 4, cap_bytes: 400_000, ..Wish::default() })?;
+    for number in 0..7 {
+        write(&mut world, ino, number * CHUNK, &[1; 16 * BLOCK])?;
+        (0..8).try_for_each(|_| pass(&mut world, 500))?;
+    }
+    assert_eq!(world.part.state().data_status().staged_bytes, 0);
+    write(&mut world, ino, 10 * CHUNK, &[2; 80 * BLOCK])?;
+    let (body, act) = write_op(ino, 20 * CHUNK, &[3; 40 * BLOCK]);
+    let (op, mut token) = world.request(body.clone(), act)?;
+    for _ in 0..HELD_FULL_MS_MAX / 5_000 {
+        assert_eq!(world.part.state().data_status().held, 1);
+        token = world.again(op, body.clone())?;
+        pass(&mut world, 5_000)?;
+    }
+    let reply = world.replies.remove(&token);
+    assert!(matches!(&reply, Some(Err(e)) if e.kind() == ErrorKind::NoSpace), "{reply:?}");
+    Ok(())
 }
 
 #[test]
