@@ -103,7 +103,7 @@ on() {
 }
 
 # hosts_new NAME COUNT [words of cluster create]: etcd, COUNT hosts with a drive each (DRIVE_SIZE), a file system, and a
-# mount of it. Sets STATE, MOUNT and HOSTS.
+# mount of it. Sets STATE, MOUNT and HOSTS. Over TLS, unless TLS=0.
 hosts_new() {
   local name=$1 count=$2 host
   shift 2
@@ -115,10 +115,15 @@ hosts_new() {
   net_up
   for host in e1 e2 e3 "${HOSTS[@]}"; do net_host "$host"; done
   for host in e1 e2 e3; do etcd_start "$host"; done
+  JOIN=()
+  if [[ ${TLS:-1} == 1 ]]; then
+    "$BRAID" cluster join-secret >"$STATE/join-secret"
+    JOIN=(--join-secret-file "$STATE/join-secret")
+  fi
   for host in "${HOSTS[@]}"; do
     host_first "$host" || return
   done
-  "$BRAID" cluster create "${HOSTS[@]}" --etcd "$(etcd_urls)" "$@" || return
+  "$BRAID" cluster create "${HOSTS[@]}" --etcd "$(etcd_urls)" "${JOIN[@]}" "$@" || return
   until_serving 60 || return
   on h1 fs add default >/dev/null || return
   hosts_mount "$MOUNT"
@@ -128,7 +133,7 @@ host_first() {
   local tries=0
   # A new etcd elects its leader first.
   until host_start "$1" --etcd "$(etcd_urls)" --host "$1" --listen "$(address "$1")" --drives 1 \
-    --drive-size "${DRIVE_SIZE:-1GiB}" 2>"$STATE/$1.err"; do
+    --drive-size "${DRIVE_SIZE:-1GiB}" "${JOIN[@]}" 2>"$STATE/$1.err"; do
     ((++tries < 10)) || { cat "$STATE/$1.err" >&2; return 1; }
     sleep 1
   done

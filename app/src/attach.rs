@@ -138,8 +138,8 @@ fn by_admin(dir: &Path, filesystem: &str) -> std::result::Result<(Ticket, String
         total_bytes: view.total_bytes,
     };
     let (entry, finder): (Find, Finder) = if view.socket.is_empty() {
-        let reach = Arc::new(Reach { cluster, secret: view.secret.clone() });
-        (reach.find(view.addresses.clone()), reach.finder())
+        let reach = Arc::new(Reach::new(cluster, view.secret.clone(), &view.ca, None)?);
+        (reach.find(None, view.addresses.clone()), reach.finder())
     } else {
         let (dir, socket) = (dir.to_owned(), PathBuf::from(&view.socket));
         let again = (dir.clone(), socket.clone());
@@ -156,13 +156,13 @@ async fn by_network(hosts: &[String], order: &Order) -> Result<Ticket> {
     for host in hosts {
         let visited = async {
             let address = reach::resolve(host)?.to_string();
-            let visit = Visit::begin(reach.find(vec![address.clone()])).await?;
+            let visit = Visit::begin(reach.find(None, vec![address.clone()])).await?;
             let answer = visit.ask(HostOp::Attach { filesystem: order.filesystem.clone() }).await?;
             Ok::<_, Error>((address, answer))
         };
         match visited.await {
             Ok((address, HostReply::Attached(attached))) => {
-                let (entry, finder) = (reach.find(vec![address]), Arc::clone(&reach).finder());
+                let (entry, finder) = (reach.find(None, vec![address]), Arc::clone(&reach).finder());
                 return Ok(Ticket { attached, entry, finder });
             }
             Ok((_, other)) => why.push(Error::new(ErrorKind::Corrupt, format!("{host} answered {other:?}"))),
@@ -248,7 +248,7 @@ fn find(dir: PathBuf, socket: PathBuf, cluster: Guid) -> Find {
     Box::new(move || {
         let away = || Error::new(ErrorKind::Stopped, format!("no cluster runs in {}", dir.display()));
         let access = Access::read(&dir)?.ok_or_else(away)?;
-        Ok(Target { address: Address::Unix(socket.clone()), cluster, secret: access.token })
+        Ok(Target { address: Address::Unix(socket.clone()), cluster, secret: access.token, tls: None })
     })
 }
 

@@ -56,6 +56,8 @@ pub enum Command {
 pub enum ClusterNoun {
     /// Make a cluster of hosts whose `braid backend` waits for it
     Create(cmd::cluster_create::Create),
+    /// Print a new join secret, for a cluster whose hosts and clients talk over TLS
+    JoinSecret,
     /// List the hosts
     #[command(visible_aliases = ["hosts", "container", "containers"])]
     Host,
@@ -136,6 +138,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Down(command) => cmd::down::run(whole, &command),
         Command::Status => cmd::status::run(whole),
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::JoinSecret } => cmd::cluster_join_secret::run(whole),
         Command::Cluster { noun: ClusterNoun::Host } => cmd::cluster_host::run(whole),
         Command::Cluster { noun: ClusterNoun::Drive } => cmd::cluster_drive::run(whole),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),

@@ -4,6 +4,7 @@ pub mod backend;
 pub mod cluster_create;
 pub mod cluster_drive;
 pub mod cluster_host;
+pub mod cluster_join_secret;
 pub mod cluster_partition;
 pub mod completion;
 pub mod down;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use braid_base::ids::Guid;
+use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
+use braid_wire::tls::{self, Ca, Identity};
 use braid_wire::{Address, Find, Finder, Target};
 use serde::{Deserialize, Serialize};
 
@@ -15,11 +16,14 @@ pub const PORT: u16 = 14_001;
 /// Where a client finds what it must know, unless told otherwise.
 pub const TOKEN: &str = "/etc/braid/client.json";
 
-/// Of which cluster, and the secret.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Of which cluster, the secret, and whom to trust.
+#[derive(Clone)]
 pub struct Reach {
     pub cluster: Guid,
     pub secret: String,
+    /// Connections are secured this way, if they are.
+    tls: Option<tls::Client>,
+    ca: String,
 }
 
 /// The file that lets a client in.
@@ -27,9 +31,21 @@ pub struct Reach {
 struct Token {
     cluster: String,
     secret: String,
+    /// The certificate of the cluster's authority, in PEM; empty: connections are not secured.
+    #[serde(default)]
+    ca: String,
 }
 
 impl Reach {
+    /// `ca`: as in [`Token`]. `own`: the certificate to show.
+    pub fn new(cluster: Guid, secret: String, ca: &str, own: Option<&Identity>) -> Result<Self> {
+        let tls = match ca {
+            "" => None,
+            pem => Some(tls::client_config(&Ca::from_pem(pem)?, own)?),
+        };
+        Ok(Self { cluster, secret, tls, ca: ca.to_owned() })
+    }
+
     /// What the file at `path` says.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
@@ -38,32 +54,38 @@ impl Reach {
                 format!("{shown}: {error}: copy client.json of a host's directory there, or say auth_token_path");
             Error::new(ErrorKind::Refused, words)
         })?;
-        let token: Option<Token> = serde_json::from_slice(&bytes).ok();
-        let read = token.and_then(|token| Some(Self { cluster: Guid::parse(&token.cluster)?, secret: token.secret }));
-        read.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{shown}: this is no client.json of Braid")))
+        let wrong = || Error::new(ErrorKind::Invalid, format!("{shown}: this is no client.json of Braid"));
+        let token: Token = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
+        Self::new(Guid::parse(&token.cluster).ok_or_else(wrong)?, token.secret, &token.ca, None)
     }
 
     /// Writes it, for the owner's eyes only.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let token = Token { cluster: self.cluster.to_string(), secret: self.secret.clone() };
+        let token = Token { cluster: self.cluster.to_string(), secret: self.secret.clone(), ca: self.ca.clone() };
         let text = serde_json::to_vec(&token).map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?;
         braid_admin::write_private(path, &text)
     }
 
-    /// Looks for the host at `addresses`, one after the other.
-    pub fn find(&self, addresses: Vec<String>) -> Find {
+    /// The certificate of the cluster's authority, in PEM; empty: connections are not secured.
+    pub fn ca_pem(&self) -> String {
+        self.ca.clone()
+    }
+
+    /// Looks for `host`, or any host, at `addresses`, one after the other.
+    pub fn find(&self, host: Option<HostId>, addresses: Vec<String>) -> Find {
         let (reach, next) = (self.clone(), AtomicUsize::new(0));
         Box::new(move || {
             let nobody = || Error::new(ErrorKind::Stopped, "the host listens nowhere");
             let at = next.fetch_add(1, Ordering::Relaxed) % addresses.len().max(1);
             let address = Address::Tcp(resolve(addresses.get(at).ok_or_else(nobody)?)?);
-            Ok(Target { address, cluster: reach.cluster, secret: reach.secret.clone() })
+            let tls = reach.tls.clone().map(|tls| (tls, host));
+            Ok(Target { address, cluster: reach.cluster, secret: reach.secret.clone(), tls })
         })
     }
 
     /// The same for each host of a map.
     pub fn finder(self: Arc<Self>) -> Finder {
-        Box::new(move |_, addresses| self.find(addresses.to_vec()))
+        Box::new(move |host, addresses| self.find(Some(host), addresses.to_vec()))
     }
 }
 

@@ -26,7 +26,7 @@ use tokio::sync::oneshot;
 use crate::detach::{Ready, WAITING};
 use crate::mountpoint;
 use crate::node::backend::{self, Enlisted};
-use crate::node::control::socket;
+use crate::node::control::{Node, socket};
 use crate::node::{self, Options, Say};
 
 /// The coordinator's file; a directory that has it holds a cluster.
@@ -132,7 +132,7 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     }
     let server = Server::bind(order.port)?;
     let mut ready = Some(ready);
-    let (control, listener) = match &order.what {
+    let (control, listener): (Arc<Node>, Listener) = match &order.what {
         What::Up(options) => {
             let (options, report) = (options.clone(), say.clone());
             let control = blocking(&mut signals, move || node::start(options, report)).await?;
@@ -144,7 +144,11 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
             let enlisted = enlist(options, &mut signals, &say, &mut ready).await?;
             let report = say.clone();
             let control = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;
-            (control, Listener::Tcp(listener))
+            let listener = match control.tls() {
+                Some(tls) => Listener::Tls(listener, tls.clone()),
+                None => Listener::Tcp(listener),
+            };
+            (control, listener)
         }
     };
     let stop_asked = server.stop_asked();

@@ -8,7 +8,7 @@ use clap::Args;
 use crate::cmd::up;
 use crate::exit::{Failure, Outcome};
 use crate::measure::parse_size;
-use crate::node::backend::{MARK, Options};
+use crate::node::backend::{MARK, Options, join_secret};
 use crate::reach::PORT;
 use crate::serve::{Order, What};
 use crate::whole::Whole;
@@ -45,6 +45,9 @@ pub struct Backend {
     /// File or device to use as a drive (repeat for each)
     #[arg(long, value_name = "PATH")]
     drive: Vec<PathBuf>,
+    /// File with the join secret, for a cluster whose hosts and clients talk over TLS (`braid cluster join-secret`)
+    #[arg(long, value_name = "FILE")]
+    join_secret_file: Option<PathBuf>,
     /// Port of the REST interface on this machine; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 14000)]
     admin_port: u16,
@@ -103,7 +106,15 @@ fn merged(backend: &Backend, dir: &Path, remembered: Option<Options>) -> Result<
         Some(before) if given.is_empty() && files.is_none() => (before.given.clone(), before.files),
         _ => (given, files),
     };
-    Ok(Options { dir: dir.to_owned(), etcd, cluster, name, domain, listen, given, files })
+    let join_secret = match &backend.join_secret_file {
+        Some(file) => {
+            let file = up::absolute(file)?;
+            join_secret(&file)?;
+            Some(file)
+        }
+        None => before.and_then(|before| before.join_secret.clone()),
+    };
+    Ok(Options { dir: dir.to_owned(), join_secret, etcd, cluster, name, domain, listen, given, files })
 }
 
 /// An address to listen at: others are told it, so it must be one that they can reach.

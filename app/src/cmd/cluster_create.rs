@@ -1,10 +1,15 @@
 //! `braid cluster create`: makes a cluster of hosts that wait for it.
 
+use std::path::PathBuf;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use braid_base::ids::Guid;
 use braid_cluster::create::{self, Wish};
 use braid_cluster::facts::Protection;
 use braid_cluster::setup::World;
 use braid_cluster::snapshot::Snapshot;
+use braid_wire::tls::Authority;
 use clap::Args;
 use serde_json::json;
 
@@ -34,6 +39,9 @@ pub struct Create {
     /// Copies of metadata, on as many hosts [default: one more than parity shards]
     #[arg(long, value_name = "N")]
     metadata_copies: Option<u8>,
+    /// File with the join secret: hosts and clients talk over TLS then, else in clear
+    #[arg(long, value_name = "FILE")]
+    join_secret_file: Option<PathBuf>,
 }
 
 pub fn run(whole: &Whole, create: &Create) -> Outcome {
@@ -55,7 +63,16 @@ pub fn run(whole: &Whole, create: &Create) -> Outcome {
     };
     let now_s = u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0);
     let secrets = (secret()?, secret()?);
-    let founding = create::plan(&now, &wish, secrets, World { identity: &mut identity, now_s })?;
+    let mut founding = create::plan(&now, &wish, secrets, World { identity: &mut identity, now_s })?;
+    match &create.join_secret_file {
+        Some(file) => {
+            let authority = Authority::new(founding.cluster.guid)?.seal(&backend::join_secret(file)?)?;
+            founding.cluster.authority = STANDARD.encode(authority);
+        }
+        None => {
+            founding.warnings.push("no join secret: hosts and clients talk in clear, see --join-secret-file".to_owned())
+        }
+    }
     create::record(coordinator.as_ref(), &founding)?;
     let cluster = &founding.cluster;
     let drives: usize = founding.hosts.iter().map(|(_, drives)| drives.len()).sum();

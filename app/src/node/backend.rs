@@ -9,6 +9,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use braid_base::ids::{HostId, PartitionId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::Etcd;
@@ -18,6 +20,7 @@ use braid_cluster::records::{self, Record};
 use braid_cluster::setup::{self, Found, Known, Label, Wish, World};
 use braid_cluster::snapshot::Snapshot;
 use braid_host::run::{Company, DriveSpec, Host, HostConfig};
+use braid_wire::tls::{self, Authority, Identity};
 use braid_wire::{Caller, Routes};
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +33,10 @@ use crate::reach::Reach;
 pub const MARK: &str = "backend.json";
 /// What lets clients in, for those who may read the host's directory.
 const TOKEN: &str = "client.json";
+/// Certificate and key of the host.
+const IDENTITY: &str = "host.pem";
+/// A certificate is replaced when it is good for less than this, seconds.
+const RENEW_S: i64 = 90 * 24 * 3600;
 /// How long a candidate that falls silent is remembered, milliseconds.
 const CANDIDATE_MS: u64 = 5_000;
 
@@ -53,6 +60,9 @@ pub struct Options {
     pub given: Vec<PathBuf>,
     /// Drive files to make in its directory, and the size of each.
     pub files: Option<(usize, u64)>,
+    /// The file with the join secret.
+    #[serde(default)]
+    pub join_secret: Option<PathBuf>,
 }
 
 /// The coordinator of the cluster called `cluster` at these members of etcd.
@@ -197,10 +207,14 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     // Formatted drives are active now.
     let now = Snapshot::read(coordinator.as_ref())?;
     say("starting");
-    let reach = |secret: &str| Arc::new(Reach { cluster: cluster.guid, secret: secret.to_owned() });
-    reach(&cluster.client_secret).write(&options.dir.join(TOKEN))?;
+    let identity = identity(&options, &cluster, record.id)?;
+    let ca = identity.as_ref().map(|own| own.ca().to_pem()).unwrap_or_default();
+    let reach = |secret: &str, own| Reach::new(cluster.guid, secret.to_owned(), &ca, own).map(Arc::new);
+    let as_client = reach(&cluster.client_secret, None)?;
+    as_client.write(&options.dir.join(TOKEN))?;
+    let as_host = reach(&cluster.host_secret, identity.as_ref())?;
     let runtime = tokio::runtime::Handle::current();
-    let routes = Arc::new(Routes::new(Caller::Host(record.id), reach(&cluster.host_secret).finder()));
+    let routes = Arc::new(Routes::new(Caller::Host(record.id), as_host.finder()));
     {
         let _in_runtime = runtime.enter();
         routes.follow(now.map());
@@ -209,10 +223,52 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
     let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
     let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
-    let way = Way::Network(Network { reach: reach(&cluster.client_secret), addresses: vec![options.listen.clone()] });
+    let tls = identity.as_ref().map(tls::server_config).transpose()?;
+    let way = Way::Network(Network { reach: as_client, addresses: vec![options.listen.clone()], tls });
     let node = Node::new(options.dir, coordinator, host, cluster, plan.lost, way);
     node.follow(now, hears)?;
     Ok(Arc::new(node))
+}
+
+/// Who this host is, by a certificate, if the cluster has an authority: the one kept from before while it is good for
+/// some time, else a new one.
+fn identity(options: &Options, cluster: &Cluster, host: HostId) -> Result<Option<Identity>> {
+    if cluster.authority.is_empty() {
+        return Ok(None);
+    }
+    let path = options.dir.join(IDENTITY);
+    let kept = std::fs::read_to_string(&path).ok().and_then(|text| {
+        let parts: [String; 3] = serde_json::from_str(&text).ok()?;
+        Identity::from_pem(&parts[0], &parts[1], &parts[2]).ok()
+    });
+    let good = |own: &Identity| own.host() == host && own.cluster() == cluster.guid && own.expires_s() > soon_s();
+    if let Some(own) = kept.filter(good) {
+        return Ok(Some(own));
+    }
+    let Some(file) = &options.join_secret else {
+        let words = format!("cluster {} wants to hear its join secret: say --join-secret-file", cluster.name);
+        return Err(Error::new(ErrorKind::Refused, words));
+    };
+    let secret = join_secret(file)?;
+    let sealed = STANDARD.decode(&cluster.authority).map_err(|error| {
+        Error::new(ErrorKind::Corrupt, format!("the authority in the coordinator is not base 64: {error}"))
+    })?;
+    let authority = Authority::open(&sealed, &secret).map_err(|error| error.within(file.display()))?;
+    let own = authority.issue(host)?;
+    let text = serde_json::to_vec(&[own.certificate_pem(), own.key_pem(), own.ca().to_pem()]);
+    braid_admin::write_private(&path, &text.map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?)?;
+    Ok(Some(own))
+}
+
+/// The secret in `file`.
+pub fn join_secret(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file).map_err(|error| Error::os(file.display(), &error))?;
+    Ok(text.trim().to_owned())
+}
+
+/// A certificate that ends before this is replaced at a start, seconds since 1970.
+fn soon_s() -> i64 {
+    braid_io::clock::now().wall.sec + RENEW_S
 }
 
 /// Finds the drives of this host; formats those that are new.

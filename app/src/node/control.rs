@@ -18,8 +18,8 @@ use braid_cluster::view::{
     MountSpec, MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health};
-use braid_host::run::{Clients, Duties, Gate, Host, Seen, Steward};
-use braid_wire::Who;
+use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
+use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
 use super::{drives, views};
@@ -80,6 +80,14 @@ impl Node {
         Ok(())
     }
 
+    /// How connections to this node are secured, if they are.
+    pub fn tls(&self) -> Option<&tls::Server> {
+        match &self.way {
+            Way::Here => None,
+            Way::Network(network) => network.tls.as_ref(),
+        }
+    }
+
     /// What serves clients in other processes, and other hosts. `secret`: what clients on this machine know. Called once.
     pub fn clients(&self, secret: String) -> Result<Arc<Clients>> {
         let gate = match &self.way {
@@ -87,7 +95,7 @@ impl Node {
                 let refused =
                     |_: &str| Err(Error::new(ErrorKind::Unsupported, "clients of this cluster are numbered over REST"));
                 let addresses = vec![socket(&self.dir).to_string_lossy().into_owned()];
-                Gate { secret, join_secret: None, addresses, attach: Box::new(refused), ..self.gate() }
+                Gate { secret, addresses, attach: Box::new(refused), ..self.gate() }
             }
             Way::Network(network) => {
                 let (coordinator, host) = (Arc::clone(&self.coordinator), Arc::downgrade(&self.host()?));
@@ -99,21 +107,31 @@ impl Node {
                     let total_bytes = record.total_bytes.map_or(host.capacity(), |limit| limit.min(host.capacity()));
                     Ok(Attached { cluster, client, fs: record.id, root: Ino::new(record.root_vp, 1), total_bytes })
                 };
-                let (secret, join_secret) =
-                    (self.cluster.client_secret.clone(), Some(self.cluster.host_secret.clone()));
-                let addresses = network.addresses.clone();
-                Gate { secret, join_secret, addresses, attach: Box::new(attach), ..self.gate() }
+                let hosts = if self.cluster.authority.is_empty() {
+                    Hosts::Secret(self.cluster.host_secret.clone())
+                } else {
+                    Hosts::Certificates
+                };
+                let (secret, addresses) = (self.cluster.client_secret.clone(), network.addresses.clone());
+                Gate { secret, hosts, addresses, attach: Box::new(attach), ..self.gate() }
             }
         };
         let clients = self.host()?.clients(gate);
         Ok(Arc::clone(self.clients.get_or_init(|| clients)))
     }
 
+    fn tls_ca(&self) -> String {
+        match &self.way {
+            Way::Here => String::new(),
+            Way::Network(network) => network.reach.ca_pem(),
+        }
+    }
+
     fn gate(&self) -> Gate {
         Gate {
             cluster: self.cluster.guid,
             secret: String::new(),
-            join_secret: None,
+            hosts: Hosts::None,
             partitions: self.cluster.partitions,
             addresses: Vec::new(),
             attach: Box::new(|_| Err(ErrorKind::Unsupported.into())),
@@ -373,6 +391,7 @@ impl Control for Node {
                 socket,
                 addresses,
                 secret,
+                ca: self.tls_ca(),
             })
         })
     }

@@ -14,7 +14,7 @@ use braid_cluster::filesystems;
 use braid_cluster::view::MountView;
 use braid_fuse::{Mount, Mounts, Options};
 use braid_host::run::Host;
-use braid_wire::{RemoteWire, Who};
+use braid_wire::{RemoteWire, Who, tls};
 
 use super::{WRITE_BEHIND_BYTES, views};
 use crate::reach::Reach;
@@ -50,6 +50,8 @@ pub struct Network {
     pub reach: Arc<Reach>,
     /// Where this one listens.
     pub addresses: Vec<String>,
+    /// How it secures connections, if it does.
+    pub tls: Option<tls::Server>,
 }
 
 impl Way {
@@ -63,7 +65,8 @@ impl Way {
             point: String::new(),
             since_s: views::now_s(),
         };
-        let (entry, finder) = (network.reach.find(network.addresses.clone()), Arc::clone(&network.reach).finder());
+        let (entry, finder) =
+            (network.reach.find(None, network.addresses.clone()), Arc::clone(&network.reach).finder());
         let session = Session::new(Arc::new(RemoteWire::connect(entry, finder, who).await?), client);
         tokio::spawn(session.keep_leases(None));
         Ok(session)

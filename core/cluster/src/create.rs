@@ -47,7 +47,8 @@ pub struct Founding {
     pub warnings: Vec<String>,
 }
 
-/// What to write for a `wish`, by what the coordinator holds. `secrets`: what clients, and hosts, will have to know.
+/// What to write for a `wish`, by what the coordinator holds. `secrets`: what clients, and hosts, will have to know. The
+/// cluster has no authority yet: whoever can make one adds it.
 ///
 /// `Refused`, `Invalid`, `NotFound` or `Exists` with one line that names the thing and the way out.
 pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World<'_>) -> Result<Founding> {
@@ -100,6 +101,7 @@ pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World
         copies,
         client_secret: secrets.0,
         host_secret: secrets.1,
+        authority: String::new(),
     };
     Ok(Founding { cluster, hosts, seats: (0..usize::from(partitions)).map(place).collect(), warnings })
 }

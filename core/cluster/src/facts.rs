@@ -42,6 +42,9 @@ pub struct Cluster {
     /// What hosts must know.
     #[serde(default)]
     pub host_secret: String,
+    /// Who issues certificates to its hosts, sealed, in base 64; empty: hosts and clients talk in clear.
+    #[serde(default)]
+    pub authority: String,
 }
 
 fn one() -> u8 {

@@ -206,6 +206,9 @@ views! {
         /// What it wants to hear then.
         #[serde(default)]
         pub secret: String,
+        /// The certificate of the cluster's authority, in PEM; empty: connections are not secured.
+        #[serde(default)]
+        pub ca: String,
     }
 
     /// A file system to add.

@@ -153,7 +153,7 @@ fn drive(id: u32, state: &str) -> DriveView {
         path: format!("/d/{id}"),
         size_bytes: 1,
         used_bytes: 0,
-        domain: 0,
+        domain: id as u16,
         state: state.to_owned(),
         problem: None,
         errors: 0,

@@ -39,6 +39,7 @@ fn records_are_as_drawn() {
         copies: 3,
         client_secret: "c".to_owned(),
         host_secret: "h".to_owned(),
+        authority: "YQ==".to_owned(),
     };
     let drive = Drive {
         id: DriveId(2),

@@ -13,7 +13,7 @@ mod steward;
 mod watch;
 mod wire;
 
-pub use clients::{Clients, Gate};
+pub use clients::{Clients, Gate, Hosts};
 pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
 pub use steward::{Duties, Seen, Steward};

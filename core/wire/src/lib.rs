@@ -1,17 +1,17 @@
 //! # braid-wire: messages over sockets
 //!
-//! Duty: carries the messages of `braid-base` and `braid-replica` between processes, over Unix sockets and TCP: bytes of
-//! each message, frames, connections that heal.
+//! Duty: carries the messages of `braid-base` and `braid-replica` between processes, over Unix sockets, TCP and TLS: bytes
+//! of each message, frames, connections that heal; and who is at the other end, by certificates of the cluster.
 //!
 //! Door: [`RemoteWire`] (the client's [`Wire`](braid_client::Wire) to a cluster in other processes); [`Routes`] (the ways
-//! from host to host); [`serve`] with a [`Handler`] (the server's side); [`codec`] and [`frame`] (what is on the wire;
-//! `docs/formats.md` says it in words).
+//! from host to host); [`serve`] with a [`Handler`] (the server's side); [`tls`] (certificates, and the authority that
+//! issues them); [`codec`] and [`frame`] (what is on the wire; `docs/formats.md` says it in words).
 //!
 //! Never: knows what a message means, beyond how many bytes its answer may take; repeats a request that changes
 //! something (the session does, under one operation number); trusts a byte; waits for ever.
 //!
-//! Flow: client and host keep four connections to each host of the map. A request gets a number, its frame goes to the queue of a connection, and
-//! the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.
+//! Flow: client and host keep four connections to each host of the map. A request gets a number, its frame goes to the
+//! queue of a connection, and the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.
 //! What waits in a queue leaves with one call of the kernel. A server reads no more of a connection while too much of it
 //! is under way.
 //!
@@ -28,7 +28,13 @@ mod remote;
 mod routes;
 mod serve;
 mod stream;
+pub mod tls;
 mod trunk;
+
+/// The layouts of `docs/formats.md`, for tests.
+#[cfg(test)]
+#[path = "../../base/tests/layout/mod.rs"]
+mod layout;
 
 pub use braid_base::msg::host::Who;
 pub use hello::{Caller, Hello};

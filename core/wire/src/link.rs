@@ -129,7 +129,11 @@ impl Link {
     /// The next frame. Errors: `Stopped` when the other side has closed, `Corrupt`, and those of the system. May be
     /// given up at any time without losing anything.
     pub(crate) async fn frame(&self, intake: &mut Intake) -> Result<Frame> {
-        let broken = |error: io::Error| Error::os("a connection", &error);
+        // TLS has a sentence of its own for what went wrong.
+        let broken = |error: io::Error| match error.downcast::<Error>() {
+            Ok(error) => error,
+            Err(error) => Error::os("a connection", &error),
+        };
         loop {
             if let Some(frame) = intake.next()? {
                 return Ok(frame);
@@ -176,6 +180,17 @@ impl Link {
     fn pump(&self) -> Pumped {
         let mut batch: VecDeque<Bytes> = VecDeque::new();
         loop {
+            if batch.is_empty() {
+                // What was taken from the queue may be in records that the kernel has not taken yet.
+                match self.stream.flush() {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Pumped::Blocked,
+                    Err(_) => {
+                        self.close();
+                        return Pumped::Closed;
+                    }
+                }
+            }
             {
                 let mut out = self.outbox();
                 if out.closed {

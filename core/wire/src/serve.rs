@@ -33,12 +33,14 @@ use crate::hello::{Caller, Hello, Welcome};
 use crate::intake::Intake;
 use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX};
 use crate::link::{Link, Parcel};
-use crate::stream::{Listener, Stream};
+use crate::stream::{Arrived, Listener, Stream};
+use crate::tls::{Peer, Server};
 
 /// What a server does with what comes. Called on threads of the runtime; must not block.
 pub trait Handler: Send + Sync + 'static {
-    /// Lets a connection in, or says why not. Returns the number of partitions.
-    fn admit(&self, hello: &Hello) -> Result<u16>;
+    /// Lets a connection in, or says why not; `peer`: who is at the other end by its certificate. Returns the number of
+    /// partitions.
+    fn admit(&self, peer: Peer, hello: &Hello) -> Result<u16>;
 
     /// A client's first connection stands, anew after a break. `push` reaches it while the connection stands.
     fn joined(&self, who: &Who, push: Pusher);
@@ -108,12 +110,12 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Serves connections until the future is dropped; then they are closed.
 pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
-    let (mut connections, lines) = (JoinSet::new(), Lines::default());
+    let (mut connections, lines, tls) = (JoinSet::new(), Lines::default(), listener.tls());
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(converse(stream, Arc::clone(&handler), Arc::clone(&lines)));
+                    connections.spawn(converse(stream, tls.clone(), Arc::clone(&handler), Arc::clone(&lines)));
                 }
                 Err(error) => {
                     tracing::warn!("no more connections for the moment: {error}");
@@ -126,7 +128,17 @@ pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
 }
 
 /// One connection, from handshake to end.
-async fn converse(stream: Stream, handler: Arc<dyn Handler>, lines: Lines) {
+async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>, lines: Lines) {
+    let (stream, peer) = match stream.arrived(tls.as_ref()).await {
+        Ok(Arrived::As(stream, peer)) => (stream, Ok(peer)),
+        Ok(Arrived::InClear(stream)) => {
+            let words = "this port is served with TLS: give the client the certificate of the cluster's authority";
+            (stream, Err(Error::new(ErrorKind::Refused, words)))
+        }
+        // Probes of ports come and go without a word.
+        Err(error) if error.kind().is_passing() => return tracing::debug!("a connection that was none: {error}"),
+        Err(error) => return tracing::warn!("a connection was turned away: {error}"),
+    };
     let served = Arc::new(Served {
         link: Link::new(stream),
         under_way: AtomicUsize::new(0),
@@ -137,7 +149,7 @@ async fn converse(stream: Stream, handler: Arc<dyn Handler>, lines: Lines) {
     let writer = Arc::clone(&served);
     tokio::spawn(async move { writer.link.write_on().await });
     let mut intake = Intake::new();
-    let Some(hello) = greet(&served, &mut intake, &*handler).await else { return };
+    let Some(hello) = greet(&served, &mut intake, peer, &*handler).await else { return };
     let key = match &hello.caller {
         Caller::Client(who) => Some(Ok(who.client)),
         Caller::Host(host) => Some(Err(*host)),
@@ -198,14 +210,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The handshake; `None` if the connection is not let in.
-async fn greet(served: &Arc<Served>, intake: &mut Intake, handler: &dyn Handler) -> Option<Hello> {
+/// The handshake; `None` if the connection is not let in. `peer`: who it is, or why it is not let in anyway.
+async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, handler: &dyn Handler) -> Option<Hello> {
     let frame = served.link.frame_within(intake, HELLO_MS).await.ok()?;
     if frame.header.kind != Kind::Hello {
         return None;
     }
     let hello = Hello::decode(&frame.meta, frame.data).ok()?;
-    let admitted = handler.admit(&hello);
+    let admitted = peer.and_then(|peer| handler.admit(peer, &hello));
     let welcome = match &admitted {
         Ok(partitions) => Welcome::In { partitions: *partitions },
         Err(error) => Welcome::No { error: error.clone() },

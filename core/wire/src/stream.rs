@@ -1,4 +1,4 @@
-//! A byte stream to the other side: a Unix socket or TCP, which differ in nothing but how they are made.
+//! A byte stream to the other side: a Unix socket, TCP, or TLS over TCP, which differ in nothing but how they are made.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -7,11 +7,16 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use braid_base::{Error, Result};
+use braid_base::ids::{Guid, HostId};
+use braid_base::{Error, ErrorKind, Result};
 use braid_io::buf::AlignedBuf;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+
+use crate::limits::HELLO_MS;
+use crate::tls::{Channel, Client, Peer, Server};
 
 /// Longest path of a socket, bytes: `sun_path` less the NUL.
 const PATH_MAX: usize = 107;
@@ -38,14 +43,25 @@ impl fmt::Display for Address {
 pub enum Listener {
     /// At a path.
     Unix(UnixListener),
-    /// At a port.
+    /// At a port, in clear.
     Tcp(TcpListener),
+    /// At a port, with TLS.
+    Tls(TcpListener, Server),
 }
 
 /// One connection.
 pub enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<Channel>),
+}
+
+/// A connection that came in, after what had to be done to secure it.
+pub(crate) enum Arrived {
+    /// As it should be, and who it is.
+    As(Stream, Peer),
+    /// In clear, where TLS is asked for.
+    InClear(Stream),
 }
 
 impl Listener {
@@ -73,11 +89,19 @@ impl Listener {
                 }
                 tracing::warn!("a process of user {peer} was turned away from the client socket");
             },
-            Self::Tcp(listener) => {
+            Self::Tcp(listener) | Self::Tls(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
+        }
+    }
+
+    /// What its connections have to be secured with, each in a task of its own: a handshake takes its time.
+    pub(crate) fn tls(&self) -> Option<Server> {
+        match self {
+            Self::Tls(_, server) => Some(server.clone()),
+            Self::Unix(_) | Self::Tcp(_) => None,
         }
     }
 }
@@ -101,10 +125,39 @@ impl Stream {
         connected.await.map_err(|error: io::Error| Error::os(format_args!("connecting to {address}"), &error))
     }
 
+    /// The server's handshake, where there is one.
+    pub(crate) async fn arrived(self, tls: Option<&Server>) -> Result<Arrived> {
+        let (socket, tls) = match (self, tls) {
+            (Self::Tcp(socket), Some(tls)) => (socket, tls),
+            (stream, _) => return Ok(Arrived::As(stream, Peer::Anonymous)),
+        };
+        let failed = |error: io::Error| Error::os("the TLS handshake", &error);
+        let from = socket.peer_addr().map_err(failed)?;
+        let secured = async {
+            let mut first = [0];
+            // Frames begin with the B of Braid, no handshake of TLS does.
+            if socket.peek(&mut first).await.map_err(failed)? == 1 && first == *b"B" {
+                return Ok(Arrived::InClear(Self::Tcp(socket)));
+            }
+            let (channel, peer) = Channel::server(socket, tls).await?;
+            Ok(Arrived::As(Self::Tls(Box::new(channel)), peer))
+        };
+        within(secured).await.map_err(|error| error.within(from))
+    }
+
+    /// The client's handshake with `host` of `cluster`, or any of its hosts.
+    pub(crate) async fn secure(self, tls: &Client, cluster: Guid, host: Option<HostId>) -> Result<Self> {
+        let Self::Tcp(socket) = self else {
+            return Err(Error::new(ErrorKind::Invalid, "TLS is for TCP: a Unix socket does without"));
+        };
+        Ok(Self::Tls(Box::new(within(Channel::client(socket, tls, cluster, host)).await?)))
+    }
+
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
             Self::Unix(stream) => stream.readable().await,
             Self::Tcp(stream) => stream.readable().await,
+            Self::Tls(channel) => channel.readable().await,
         }
     }
 
@@ -112,6 +165,7 @@ impl Stream {
         match self {
             Self::Unix(stream) => stream.writable().await,
             Self::Tcp(stream) => stream.writable().await,
+            Self::Tls(channel) => channel.writable().await,
         }
     }
 
@@ -126,6 +180,7 @@ impl Stream {
         let result = match self {
             Self::Unix(stream) => stream.try_io(Interest::READABLE, read),
             Self::Tcp(stream) => stream.try_io(Interest::READABLE, read),
+            Self::Tls(channel) => return channel.try_read(buf, most),
         };
         if got > 0 { Ok(got) } else { result }
     }
@@ -135,14 +190,33 @@ impl Stream {
         match self {
             Self::Unix(stream) => stream.try_write_vectored(pieces),
             Self::Tcp(stream) => stream.try_write_vectored(pieces),
+            Self::Tls(channel) => channel.try_write(pieces),
+        }
+    }
+
+    /// Writes what [`Self::try_write`] took and the kernel has not: TLS has records, which may be half written.
+    /// `WouldBlock`: ask again when writable.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+            Self::Tls(channel) => channel.flush(),
         }
     }
 
     /// Ends both directions: whoever reads or writes hears of it.
     pub(crate) fn shut_down(&self) {
+        if let Self::Tls(channel) = self {
+            channel.say_end();
+        }
         // Closed already is just as well.
         let _ = rustix::net::shutdown(self.as_fd(), rustix::net::Shutdown::Both);
     }
+}
+
+/// Nobody may hold up a handshake.
+async fn within<T>(handshake: impl Future<Output = Result<T>>) -> Result<T> {
+    let late = |_| Error::new(ErrorKind::TimedOut, format!("the TLS handshake was not done within {HELLO_MS} ms"));
+    tokio::time::timeout(Duration::from_millis(HELLO_MS), handshake).await.map_err(late)?
 }
 
 /// The kernel takes at most 107 bytes as the path of a socket: a longer one is named through its open directory, which
@@ -162,6 +236,7 @@ impl AsFd for Stream {
         match self {
             Self::Unix(stream) => stream.as_fd(),
             Self::Tcp(stream) => stream.as_fd(),
+            Self::Tls(channel) => channel.as_fd(),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-use braid_base::ids::Guid;
+use braid_base::ids::{Guid, HostId};
 use braid_base::msg::lease::Push;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::PushSink;
@@ -25,6 +25,7 @@ use crate::limits::{
 };
 use crate::link::{Link, Parcel};
 use crate::stream::{Address, Stream};
+use crate::tls;
 
 /// Where a server is and how it knows us.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Target {
     pub cluster: Guid,
     /// Its secret.
     pub secret: String,
+    /// How to secure TCP, and the host that must be there; none: any host of the cluster.
+    pub tls: Option<(tls::Client, Option<HostId>)>,
 }
 
 /// Finds the server; asked before each connection, because a server that starts anew has another secret.
@@ -235,7 +238,12 @@ impl Pool {
     }
 
     async fn greet(&self, slot: usize, target: Target) -> Result<(Arc<Conn>, Intake, u16)> {
-        let link = Link::new(Stream::connect(&target.address).await?);
+        let mut stream = Stream::connect(&target.address).await?;
+        if let Some((client, host)) = &target.tls {
+            let secured = stream.secure(client, target.cluster, *host).await;
+            stream = secured.map_err(|error| error.within(&target.address))?;
+        }
+        let link = Link::new(stream);
         let conn = Arc::new(Conn { link, waiting: Mutex::new(Some(HashMap::new())) });
         let writer = Arc::clone(&conn);
         tokio::spawn(async move { writer.link.write_on().await });

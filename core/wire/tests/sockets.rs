@@ -21,6 +21,7 @@ use braid_io::chance::Rng;
 use braid_replica::{Body, Member, Msg};
 use braid_wire::codec::{Encoded, Message};
 use braid_wire::frame::{HEADER, Header, Kind};
+use braid_wire::tls::Peer;
 use braid_wire::{
     Address, Caller, Find, Finder, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Routes, Target, Visit, Who,
     serve,
@@ -88,7 +89,7 @@ impl Fake {
 }
 
 impl Handler for Fake {
-    fn admit(&self, hello: &Hello) -> Result<u16> {
+    fn admit(&self, _peer: Peer, hello: &Hello) -> Result<u16> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Refused, "closed today"));
         }
@@ -173,7 +174,7 @@ fn listen(path: &Path, fake: &Arc<Fake>) -> AbortHandle {
 }
 
 fn find(address: Address, secret: &'static str) -> Find {
-    Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned() }))
+    Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned(), tls: None }))
 }
 
 fn finder(address: Address) -> Finder {

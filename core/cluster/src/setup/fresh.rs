@@ -52,6 +52,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
         copies: 1,
         client_secret: String::new(),
         host_secret: String::new(),
+        authority: String::new(),
     };
     let (name, domain) = (wish.host.clone(), String::new());
     let host = Host { id: HostId(0), name, joined_s: now_s, addresses: Vec::new(), domain };

@@ -19,10 +19,22 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::PushSink;
 use braid_replica::replica::event::Msg;
+use braid_wire::tls::Peer;
 use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
 use super::seat_actor::{self, SeatMsg};
 use super::wire::Switch;
+
+/// How other hosts prove that they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hosts {
+    /// There are none.
+    None,
+    /// They know this secret.
+    Secret(String),
+    /// By certificates of the cluster's authority.
+    Certificates,
+}
 
 /// Who is let in, and what it is told first.
 pub struct Gate {
@@ -30,8 +42,8 @@ pub struct Gate {
     pub cluster: Guid,
     /// clients and visitors that know this secret,
     pub secret: String,
-    /// and hosts that know this one, if there are others.
-    pub join_secret: Option<String>,
+    /// and hosts that know this one, or show their certificates, if there are others.
+    pub hosts: Hosts,
     /// Partitions of the cluster.
     pub partitions: u16,
     /// Where this host listens.
@@ -92,15 +104,21 @@ impl Clients {
 }
 
 impl Handler for Clients {
-    fn admit(&self, hello: &Hello) -> Result<u16> {
-        let secret = match (&hello.caller, &self.gate.join_secret) {
-            (Caller::Host(_), None) => {
+    fn admit(&self, peer: Peer, hello: &Hello) -> Result<u16> {
+        let secret = match (&hello.caller, &self.gate.hosts) {
+            (Caller::Host(_), Hosts::None) => {
                 return Err(Error::new(
                     ErrorKind::Refused,
                     "this cluster runs on one host: `braid up` takes no others",
                 ));
             }
-            (Caller::Host(_), Some(secret)) => secret,
+            (Caller::Host(_), Hosts::Secret(secret)) => secret,
+            // Its certificate is of this cluster, or it would have come no further than TLS.
+            (Caller::Host(host), Hosts::Certificates) if peer == Peer::Host(*host) => return Ok(self.gate.partitions),
+            (Caller::Host(host), Hosts::Certificates) => {
+                let words = format!("host {host} shows no certificate of its own: it needs the join secret to get one");
+                return Err(Error::new(ErrorKind::NotPermitted, words));
+            }
             _ => &self.gate.secret,
         };
         hello.check(self.gate.cluster, secret).map(|()| self.gate.partitions)
@@ -208,7 +226,7 @@ mod tests {
     use braid_replica::MapKv;
     use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
 
-    use super::{Clients, Gate};
+    use super::{Clients, Gate, Hosts};
     use crate::run::seat_actor::SeatMsg;
     use crate::run::shared_seat::{SeatDoor, Shared};
     use crate::run::wire::Switch;
@@ -251,7 +269,9 @@ mod tests {
         let address = Address::Unix(path.to_owned());
         let find = move || -> Find {
             let address = address.clone();
-            Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: "s".to_owned() }))
+            Box::new(move || {
+                Ok(Target { address: address.clone(), cluster: CLUSTER, secret: "s".to_owned(), tls: None })
+            })
         };
         let who = Who { client, pid: 1, fs: FsId(1), filesystem: "f".into(), point: "/m".into(), since_s: 0 };
         RemoteWire::connect(find(), Box::new(move |_, _| find()), who).await.expect("it listens")
@@ -262,7 +282,7 @@ mod tests {
         Gate {
             cluster: CLUSTER,
             secret: "s".to_owned(),
-            join_secret: None,
+            hosts: Hosts::None,
             partitions: 1,
             addresses: Vec::new(),
             attach: Box::new(attach),

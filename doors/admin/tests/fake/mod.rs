@@ -187,8 +187,8 @@ impl Control for Fake {
 
     fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
         let (cluster, socket) = (spec.filesystem, "/braid.sock".to_owned());
-        let (addresses, secret) = (Vec::new(), String::new());
-        now(Ok(ClientView { client: 5, fs: 1, root: 1, total_bytes: 1 << 30, cluster, socket, addresses, secret }))
+        let (addresses, secret, ca) = (Vec::new(), String::new(), String::new());
+        now(Ok(ClientView { client: 5, fs: 1, root: 1, total_bytes: 1 << 30, cluster, socket, addresses, secret, ca }))
     }
 
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
