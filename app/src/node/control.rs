@@ -255,7 +255,9 @@ impl Node {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
         let stopping = tokio::task::spawn_blocking(move || {
-            steward.map(Steward::stop);
+            if let Some(steward) = steward {
+                steward.stop();
+            }
             host.stop();
         });
         stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))

@@ -1,17 +1,25 @@
-//! Carries out bulk moves that a partition planned: reads the parts, codes them, writes the stripes.
+//! Carries out bulk work that a partition planned. A move reads the parts, codes them, writes the stripes:
 //!
 //! 1. every part of a stripe is read through the [`Reader`], reconstructed if need be;
 //! 2. the logical bytes are padded with zeros to D units and coded;
 //! 3. all D+P shards are written in parallel; all must be acknowledged, else the job fails and the partition
 //!    abandons the ranges. A repeated write of the same bytes succeeds, so a lost answer costs only time.
+//!
+//! A rebuild makes one shard anew:
+//! 1. the other shards say which of their blocks are written. What is committed is written on all of them, so each of
+//!    them says so, or that it does not know;
+//! 2. those are read from D of them, computed, and written to the new drive.
 
+use braid_base::ids::PackId;
 use braid_base::limits::BLOCK;
-use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
+use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
+use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, Source, StripePlan};
+use braid_base::record::Placement;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
-use crate::join::join_bounded;
-use crate::reader::{Reader, StageSource, code_of};
+use crate::join::{ask_drive, join_bounded};
+use crate::reader::{READ_WAITS_MS, Reader, StageSource, code_of};
 use crate::stripe;
 
 /// Stripes of a job in flight at a time: the memory of a move is about this many times 1.5 MiB (4+2).
@@ -25,9 +33,114 @@ const PUT_WAITS_MS: [u64; 4] = [1_000, 2_000, 4_000, 7_000];
 /// which is several requests. There may be no other drive to move to.
 const LATE_MS: u64 = 10_000;
 
+/// Bytes of a shard that are made anew in one go.
+const REBUILD_BLOCKS: u16 = 128;
+/// So many of them at a time.
+const REBUILDS_AT_ONCE: usize = 4;
+
+/// Carries out `job`; as [`move_bytes`] and [`rebuild`] say.
+pub async fn run(reader: &Reader, stage: &dyn StageSource, job: &Job) -> Result<()> {
+    match job {
+        Job::Move(job) => move_bytes(reader, stage, job).await,
+        Job::Rebuild(job) => rebuild(reader, job).await,
+    }
+}
+
+/// Makes the shard of `job` on its new drive. When it returns, all of it is durable. Errors: too few of the other shards
+/// can be read, or the new drive does not take it; then nothing must be committed.
+pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
+    let RebuildJob { pack, shard, place, to, class, term, fs, .. } = job;
+    let (pack, shard, wire) = (*pack, *shard, reader.wire());
+    let id = ShardId { pack, shard };
+    let create = DriveOp::Create { id, data: place.data, parity: place.parity, class: *class, term: *term, fs: *fs };
+    ask_drive(&**wire, *to, &create, &PUT_WAITS_MS).await.map_err(|error| error.within(to))?;
+    let rows = written(reader, pack, place, shard).await?;
+    let pieces = rows.into_iter().flat_map(|(first, count)| {
+        let end = first + count;
+        (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
+    });
+    let work = pieces.map(|(block, count)| async move {
+        let data = reader.computed(pack, place, shard, (block, count)).await?;
+        stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await
+    });
+    join_bounded(REBUILDS_AT_ONCE, work.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+}
+
+/// The blocks that all shards of `pack` but `lost` have, as far as they answer: at least D must.
+async fn written(reader: &Reader, pack: PackId, place: &Placement, lost: u8) -> Result<Vec<(u16, u16)>> {
+    let asked = place.drives.iter().enumerate().filter(|(shard, _)| *shard != usize::from(lost));
+    let asked = asked.map(|(shard, drive)| async move {
+        let op = DriveOp::Written { id: ShardId { pack, shard: shard as u8 } };
+        ask_drive(&**reader.wire(), *drive, &op, &READ_WAITS_MS).await
+    });
+    let (mut heard, mut errors) = (0, Vec::new());
+    let mut rows = Rows::new();
+    for answer in join_bounded(place.drives.len().max(1), asked.collect()).await {
+        match answer {
+            Ok(DriveReply::Written(runs)) => {
+                heard += 1;
+                rows.take(&runs);
+            }
+            Ok(other) => errors.push(format!("asked which blocks are written, a drive said {other:?}")),
+            Err(error) => errors.push(error.message().to_owned()),
+        }
+    }
+    if heard < usize::from(place.data) {
+        let words =
+            format!("{pack}: {} shards are needed to make another, {heard} answer ({})", place.data, errors.join("; "));
+        return Err(Error::new(ErrorKind::Io, words));
+    }
+    Ok(rows.runs())
+}
+
+/// What the shards of a pack say of each of their blocks.
+struct Rows {
+    /// How many shards said that it is written, or may be.
+    maybe: Vec<u8>,
+    /// One of them is sure.
+    sure: Vec<bool>,
+    shards: u8,
+}
+
+impl Rows {
+    fn new() -> Self {
+        let blocks = usize::from(u16::MAX) + 1;
+        Self { maybe: vec![0; blocks], sure: vec![false; blocks], shards: 0 }
+    }
+
+    /// One more shard.
+    fn take(&mut self, runs: &[(u16, u16, bool)]) {
+        self.shards += 1;
+        for (first, count, sure) in runs {
+            let end = (usize::from(*first) + usize::from(*count)).min(self.maybe.len());
+            for block in usize::from(*first)..end {
+                // A drive may say what it likes, and the same twice.
+                self.maybe[block] = (self.maybe[block] + 1).min(self.shards);
+                self.sure[block] |= sure;
+            }
+        }
+    }
+
+    /// The blocks that all shards may have, and one has for sure: the first and how many.
+    fn runs(&self) -> Vec<(u16, u16)> {
+        let mut runs: Vec<(u16, u16)> = Vec::new();
+        for block in 0..u16::MAX {
+            let at = usize::from(block);
+            if self.maybe[at] < self.shards || !self.sure[at] {
+                continue;
+            }
+            match runs.last_mut() {
+                Some((first, count)) if *first + *count == block => *count += 1,
+                _ => runs.push((block, 1)),
+            }
+        }
+        runs
+    }
+}
+
 /// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
 /// first one met; then nothing must be committed.
-pub async fn run(reader: &Reader, stage: &dyn StageSource, job: &MoveJob) -> Result<()> {
+pub async fn move_bytes(reader: &Reader, stage: &dyn StageSource, job: &MoveJob) -> Result<()> {
     let stripes = job.stripes.iter().map(|plan| write_stripe(reader, stage, plan)).collect();
     join_bounded(STRIPES_AT_ONCE, stripes).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
 }
@@ -66,4 +179,23 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
     }
     logical.resize(total, 0);
     Ok(logical.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rows;
+
+    #[test]
+    fn only_what_all_may_have_and_one_has_for_sure() {
+        let rows = |shards: &[&[(u16, u16, bool)]]| {
+            let mut rows = Rows::new();
+            shards.iter().for_each(|runs| rows.take(runs));
+            rows.runs()
+        };
+        assert_eq!(rows(&[&[(0, 10, true), (20, 5, true)], &[(3, 4, true), (8, 14, true)]]), [(3, 4), (8, 2), (20, 2)]);
+        assert_eq!(rows(&[&[(0, 10, true)], &[]]), []);
+        assert_eq!(rows(&[&[(0, 4, true)], &[(0, 100, false)]]), [(0, 4)], "a page of checksums was lost");
+        assert_eq!(rows(&[&[(0, 4, false)], &[(0, 100, false)]]), []);
+        assert_eq!(rows(&[&[(65_000, 60_000, true)]]), [(65_000, 535)]);
+    }
 }

@@ -40,7 +40,7 @@ pub struct Reader {
 /// Pieces of one read that are fetched at a time.
 const PIECES_AT_ONCE: usize = 32;
 /// How long a drive may be silent before it is asked again, milliseconds; after the last it is given up for this read.
-const READ_WAITS_MS: [u64; 2] = [1_000, 4_000];
+pub(crate) const READ_WAITS_MS: [u64; 2] = [1_000, 4_000];
 /// A shard whose drive is still silent so long after the others answered is computed from them, milliseconds.
 const LATE_MS: u64 = 1_500;
 
@@ -170,6 +170,21 @@ impl Reader {
         let mut out = BytesMut::with_capacity(len as usize);
         parts.iter().for_each(|part| out.extend_from_slice(part));
         Ok(out.freeze())
+    }
+
+    /// `count` blocks from `block` on of a shard that is lost, computed from the others of its pack.
+    pub(crate) async fn computed(
+        &self,
+        pack: PackId,
+        placement: &Placement,
+        shard: u8,
+        (block, count): (u16, u16),
+    ) -> Result<Bytes> {
+        let code = code_of(placement)?;
+        let stripe = StripeAt { pack, sb: block, ul: count };
+        let run = Run { shard, block, count, skip: 0, len: 0 };
+        let lost = Error::new(ErrorKind::Io, format!("shard {shard} is made anew"));
+        self.rebuild(stripe, placement, code, &run, &[], &lost).await
     }
 
     /// `drive` is much slower than the others that were asked.

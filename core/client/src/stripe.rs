@@ -54,7 +54,7 @@ fn late(drive: DriveId, done: Option<Result<()>>) -> Result<()> {
     done.unwrap_or_else(|| Err(Error::new(ErrorKind::TimedOut, format!("{drive} is much slower than the others"))))
 }
 
-async fn put_shard(
+pub(crate) async fn put_shard(
     wire: &Arc<dyn Wire>,
     drive: DriveId,
     id: ShardId,

@@ -7,7 +7,7 @@ use braid_base::ids::{DriveId, FsId, Ino, PartitionId, Term};
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::fs::Cred;
-use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
+use braid_base::msg::job::{MoveJob, Part, RebuildJob, Source, StripePlan};
 use braid_base::record::{PackClass, Placement};
 use braid_client::fs::{Create, WireStage};
 use braid_client::{Fs, mover};
@@ -49,16 +49,62 @@ fn every_shard_must_be_acknowledged() {
     let ino = file(&world, &fs, &[9; 100_000]);
     let (job, _) = world.server.state().plan_destage(ino, &placement(4, 2), 1 << 20);
     let stage = stage(&world, &fs);
-    let error = world.run(mover::run(fs.reader(), &stage, &job)).expect_err("no shard was created");
+    let error = world.run(mover::move_bytes(fs.reader(), &stage, &job)).expect_err("no shard was created");
     assert_eq!(error.kind(), ErrorKind::NotFound);
     prepare(&world, &job);
     for fault in [Fault::Broken, Fault::Silent] {
         world.drives.break_it(5, fault);
-        world.run(mover::run(fs.reader(), &stage, &job)).expect_err("one drive of six does not answer");
+        world.run(mover::move_bytes(fs.reader(), &stage, &job)).expect_err("one drive of six does not answer");
         world.drives.mend_all();
     }
     world.drives.busy_puts(5);
-    world.run(mover::run(fs.reader(), &stage, &job)).expect("busy drives are asked again, same bytes are accepted");
+    world
+        .run(mover::move_bytes(fs.reader(), &stage, &job))
+        .expect("busy drives are asked again, same bytes are accepted");
+}
+
+/// The blocks of a shard, from its drive.
+fn blocks(world: &World, drive: DriveId, id: ShardId) -> Option<Vec<(u16, Bytes)>> {
+    let Ok(DriveReply::Written(runs)) = world.run(world.drives.ask(drive, DriveOp::Written { id })) else {
+        return None;
+    };
+    let read = |block| match world.run(world.drives.ask(drive, DriveOp::Read { id, block, count: 1 })) {
+        Ok(DriveReply::Data { data, .. }) => (block, data),
+        other => panic!("{other:?}"),
+    };
+    Some(runs.into_iter().flat_map(|(first, count, _)| first..first + count).map(read).collect())
+}
+
+#[test]
+fn a_lost_shard_is_made_anew_from_any_that_are_left() {
+    let world = World::new(1);
+    let fs = world.fs();
+    let content: Vec<u8> = (0..300_000_u32).map(|i| (i * 7 / 3) as u8).collect();
+    let ino = file(&world, &fs, &content);
+    let (job, _) = world.server.state().plan_destage(ino, &placement(4, 2), 1 << 20);
+    prepare(&world, &job);
+    world.run(mover::move_bytes(fs.reader(), &stage(&world, &fs), &job)).expect("moved");
+    let (pack, place) = (job.stripes[0].at.pack, job.stripes[0].place.clone());
+    // A stripe that nobody committed: not all of its shards were written.
+    let (id, data) = (ShardId { pack, shard: 1 }, Bytes::from(vec![7; BLOCK]));
+    let put = DriveOp::Put { id, block: 900, crcs: vec![braid_base::crc::crc32c(&data)], data };
+    world.run(world.drives.ask(place.drives[1], put)).expect("written");
+    for (shard, to) in (0..6).zip(20..) {
+        let id = ShardId { pack, shard };
+        let before = blocks(&world, place.drives[usize::from(shard)], id).expect("it is there");
+        let before: Vec<_> = before.into_iter().filter(|(block, _)| *block != 900).collect();
+        assert!(!before.is_empty());
+        let (to, class) = (DriveId(to), PackClass::Destage);
+        let rebuild = RebuildJob { id: 1, pack, shard, place: place.clone(), to, class, term: Term(1), fs: FsId(1) };
+        // Its own drive, and one more.
+        world.drives.break_it(place.drives[usize::from(shard)].0, Fault::Broken);
+        world.drives.break_it(place.drives[usize::from((shard + 1) % 6)].0, Fault::Lies);
+        world.run(mover::rebuild(fs.reader(), &rebuild)).expect("four are left");
+        assert_eq!(blocks(&world, to, id), Some(before));
+        world.drives.break_it(place.drives[usize::from((shard + 2) % 6)].0, Fault::Empty);
+        world.run(mover::rebuild(fs.reader(), &rebuild)).expect_err("only three are left");
+        world.drives.mend_all();
+    }
 }
 
 #[test]
@@ -72,7 +118,7 @@ fn stripes_have_the_layout_of_the_design() {
     let plan: &mut StripePlan = &mut job.stripes[0];
     plan.parts.insert(0, Part { len: 3, from: Source::Zero });
     prepare(&world, &job);
-    world.run(mover::run(fs.reader(), &stage(&world, &fs), &job)).expect("move");
+    world.run(mover::move_bytes(fs.reader(), &stage(&world, &fs), &job)).expect("move");
     let at = job.stripes[0].at;
     assert_eq!(at.ul, 3, "ceil(20580 / 2 / 4096)");
     let unit = 3 * BLOCK;
@@ -99,7 +145,7 @@ fn impossible_plans_are_refused() {
     let broken = |change: &dyn Fn(&mut StripePlan)| {
         let mut job = job.clone();
         change(&mut job.stripes[0]);
-        world.run(mover::run(fs.reader(), &stage(&world, &fs), &job)).expect_err("impossible").kind()
+        world.run(mover::move_bytes(fs.reader(), &stage(&world, &fs), &job)).expect_err("impossible").kind()
     };
     assert_eq!(broken(&|plan| plan.at.ul = 0), ErrorKind::Invalid);
     assert_eq!(broken(&|plan| plan.parts.push(Part { len: 1 << 20, from: Source::Zero })), ErrorKind::Invalid);
@@ -159,7 +205,7 @@ fn apply(world: &World, fs: &Fs, ino: Ino, plain: &mut Vec<u8>, step: Step, (byt
             let (job, moved) = world.server.state().plan_destage(ino, &placement(data, parity), 1 << 20);
             world.drives.mend_all();
             prepare(world, &job);
-            world.run(mover::run(fs.reader(), &stage(world, fs), &job)).expect("move");
+            world.run(mover::move_bytes(fs.reader(), &stage(world, fs), &job)).expect("move");
             world.server.state().commit_destage(ino, &moved);
         }
         // One of at least three: every code of this test survives it, the mirror and 2+1 among them.

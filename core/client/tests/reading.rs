@@ -54,7 +54,7 @@ fn destage(world: &Arc<World>, fs: &Fs, ino: Ino, data: u8, parity: u8, stripe_b
         fs: braid_base::ids::FsId(1),
         partition: ino.partition(world.partitions),
     };
-    world.run(mover::run(fs.reader(), &stage, &job)).expect("the move succeeds");
+    world.run(mover::move_bytes(fs.reader(), &stage, &job)).expect("the move succeeds");
     world.server.state().commit_destage(ino, &moved);
 }
 

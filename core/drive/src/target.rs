@@ -160,6 +160,7 @@ impl Flight {
 enum Parked {
     Put(put::Ask),
     Read(read::Ask),
+    Written(OpToken, ShardId),
 }
 
 impl Target {
@@ -256,6 +257,7 @@ impl Target {
                 let shards = self.report(partition);
                 self.reply(token, Ok(DriveReply::Shards(shards)), out);
             }
+            DriveOp::Written { id } => self.list_written(token, id, out),
             DriveOp::Stat => {
                 self.look(out);
                 let stat = self.stat();
@@ -377,6 +379,7 @@ impl Target {
             match parked {
                 Parked::Put(ask) => self.put(ask, out),
                 Parked::Read(ask) => self.read(ask, out),
+                Parked::Written(token, id) => self.list_written(token, id, out),
             }
         }
     }

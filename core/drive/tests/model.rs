@@ -65,6 +65,7 @@ enum Asked {
     Put { id: ShardId, block: u16, seeds: Vec<u64>, live: bool },
     Spoilt,
     Read { id: ShardId, block: u16, acked: Vec<Option<u64>>, live: bool },
+    Written { id: ShardId, acked: Vec<u16>, live: bool },
     Report { partition: PartitionId },
 }
 
@@ -245,6 +246,7 @@ impl Run {
             0..3 => self.ask_create(id),
             3 => self.ask_drop(id),
             4..12 => self.ask_put(id),
+            12 => self.ask_written(id),
             _ => self.ask_read(id),
         }
     }
@@ -332,6 +334,39 @@ impl Run {
         self.ask(Asked::Read { id, block, acked, live }, DriveOp::Read { id, block, count });
     }
 
+    fn ask_written(&mut self, id: ShardId) {
+        let shard = &self.shards[&id];
+        let acked = shard.blocks.iter().filter(|(_, block)| block.acked.is_some()).map(|(at, _)| *at).collect();
+        let live = shard.life == Life::Live;
+        self.ask(Asked::Written { id, acked, live }, DriveOp::Written { id });
+    }
+
+    /// All that was acknowledged is among what is written, and nothing that nobody tried to write.
+    fn told_written(&mut self, id: ShardId, acked: &[u16], live: bool, result: DriveResult) {
+        let still_live = live && self.shards[&id].life == Life::Live;
+        match result {
+            Ok(DriveReply::Written(runs)) => {
+                let blocks = |sure: bool| -> Vec<u16> {
+                    runs.iter()
+                        .filter(|run| run.2 || !sure)
+                        .flat_map(|(first, count, _)| *first..first + count)
+                        .collect()
+                };
+                let (sure, maybe) = (blocks(true), blocks(false));
+                assert!(maybe.is_sorted_by(|a, b| a < b), "{runs:?}");
+                assert!(
+                    !still_live || acked.iter().all(|block| maybe.contains(block)),
+                    "{id:?}: {acked:?} in {runs:?}"
+                );
+                let ever = &self.shards[&id].ever;
+                assert!(sure.iter().all(|block| ever.contains_key(block)), "{id:?}: {runs:?}");
+                self.count("told what is written");
+            }
+            Ok(other) => panic!("written: {other:?}"),
+            Err(error) => assert!(!still_live || self.world == World::Errors || self.flipped, "{id:?}: {error}"),
+        }
+    }
+
     fn answered(&mut self, token: OpToken, result: DriveResult) {
         match self.asked.remove(&token).expect("asked once, answered once") {
             Asked::Create { id, term, newer } => self.created(id, term, newer, result),
@@ -342,6 +377,7 @@ impl Run {
                 assert_eq!(error.kind(), ErrorKind::Corrupt);
             }
             Asked::Read { id, block, acked, live } => self.was_read(id, block, &acked, live, result),
+            Asked::Written { id, acked, live } => self.told_written(id, &acked, live, result),
             Asked::Report { partition } => self.reported(partition, result),
         }
     }

@@ -5,7 +5,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{DriveId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::MoveJob;
+use braid_base::msg::job::Job;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_replica::Batch;
@@ -68,5 +68,5 @@ pub enum Effect {
     /// Ask a drive; the answer comes as [`Event::Drive`] with the same number (or never).
     Drive(u64, DriveId, DriveOp),
     /// Carry out a bulk move; the answer comes as [`Event::JobDone`] (or never: after a restart all are void).
-    Job(MoveJob),
+    Job(Job),
 }

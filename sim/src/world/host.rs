@@ -7,7 +7,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
-use braid_base::msg::job::MoveJob;
+use braid_base::msg::job::Job;
 use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
@@ -301,7 +301,7 @@ impl World {
                     }
                     crashed
                 }
-                SeatEffect::Job(job) => self.start_move(at, job),
+                SeatEffect::Job(job) => self.start_job(at, job),
                 SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
                 SeatEffect::LogRead { id, segment, off, len } => {
                     self.log_read(at, id, segment, off, len);
@@ -348,14 +348,22 @@ impl World {
         false
     }
 
-    fn start_move(&mut self, at: At, job: MoveJob) -> bool {
+    fn start_job(&mut self, at: At, job: Job) -> bool {
         let At { host, p } = at;
         if self.pass(Point::MovePlanned, host) {
             return true;
         }
         self.counts.moves += 1;
-        self.watch_move(at, &job);
-        self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
+        match &job {
+            Job::Move(job) => {
+                self.watch_move(at, job);
+                self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
+            }
+            Job::Rebuild(job) => {
+                self.note(|| format!("{p} makes shard {} of {} anew on {}", job.shard, job.pack, job.to));
+            }
+        }
+        let id = job.id();
         let life = self.hosts[host as usize].life;
         let board = self.board.clone();
         let Some(node) = self.seat(at) else { return true };
@@ -364,11 +372,11 @@ impl World {
         let early = self.config.broken == Some(Broken::EarlyAck);
         let task = async move {
             if early {
-                board.send(Sent::JobDone(at, life, job.id, Ok(())));
+                board.send(Sent::JobDone(at, life, id, Ok(())));
             }
             let result = mover::run(&reader, &stage, &job).await;
             if !early {
-                board.send(Sent::JobDone(at, life, job.id, result));
+                board.send(Sent::JobDone(at, life, id, result));
             }
         };
         self.spawn(Node::Host(host), Box::pin(task));

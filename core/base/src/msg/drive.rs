@@ -69,6 +69,11 @@ pub enum DriveOp {
     },
     /// Capacity and health.
     Stat,
+    /// Which blocks of a shard are written. `NotFound` if the shard is not here.
+    Written {
+        /// The shard.
+        id: ShardId,
+    },
 }
 
 /// Capacity and health of a drive.
@@ -116,6 +121,9 @@ pub enum DriveReply {
     Shards(Vec<(ShardId, Term)>),
     /// Capacity and health.
     Stat(DriveStat),
+    /// Runs of blocks, in order: the first, how many, and whether they are written for sure; else they may be, because
+    /// a copy of their checksums was lost.
+    Written(Vec<(u16, u16, bool)>),
 }
 
 /// The answer to a [`DriveOp`].

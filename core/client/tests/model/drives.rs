@@ -131,6 +131,12 @@ impl State {
             DriveOp::Drop { id, .. } => {
                 shards.remove(&id);
             }
+            DriveOp::Written { id } => {
+                let shard = shards.get(&id).filter(|_| fault != Some(Fault::Empty)).ok_or(ErrorKind::NotFound)?;
+                let mut blocks: Vec<u16> = shard.keys().copied().collect();
+                blocks.sort_unstable();
+                return Ok(DriveReply::Written(blocks.into_iter().map(|block| (block, 1, true)).collect()));
+            }
             DriveOp::Report { .. } | DriveOp::Stat => return Err(ErrorKind::Unsupported.into()),
         }
         Ok(DriveReply::Done)

@@ -55,6 +55,32 @@ impl Target {
         self.unpin(slot, out);
     }
 
+    /// Which blocks of a shard are written.
+    pub(super) fn list_written(&mut self, token: OpToken, id: ShardId, out: &mut Vec<Effect>) {
+        let slot = match self.find(id) {
+            Ok(slot) => slot,
+            Err(error) => return self.reply(token, Err(error), out),
+        };
+        if !self.table_ready(slot, out) {
+            return self.park(slot, Parked::Written(token, id));
+        }
+        let blocks = self.layout().shard_blocks as u16;
+        let table = self.tables.get(slot).expect("it is ready");
+        let mut runs: Vec<(u16, u16, bool)> = Vec::new();
+        for block in 0..blocks {
+            let sure = match table.known(block) {
+                Known::Written(_) => true,
+                Known::Suspect => false,
+                Known::Nothing | Known::Pending => continue,
+            };
+            match runs.last_mut() {
+                Some((first, count, same)) if *first + *count == block && *same == sure => *count += 1,
+                _ => runs.push((block, 1, sure)),
+            }
+        }
+        self.reply(token, Ok(DriveReply::Written(runs)), out);
+    }
+
     /// True if the slot's checksums are in memory; else their reading has begun.
     pub(super) fn table_ready(&mut self, slot: SlotNo, out: &mut Vec<Effect>) -> bool {
         if self.tables.has(slot) {
@@ -82,6 +108,7 @@ impl Target {
                     let token = match parked {
                         Parked::Put(ask) => ask.token,
                         Parked::Read(ask) => ask.token,
+                        Parked::Written(token, _) => token,
                     };
                     self.reply(token, Err(error.clone()), out);
                 }

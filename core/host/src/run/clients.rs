@@ -36,6 +36,9 @@ pub enum Hosts {
     Certificates,
 }
 
+/// Makes a new client of the file system of that name.
+pub type Attach = Box<dyn Fn(&str) -> Result<Attached> + Send + Sync>;
+
 /// Who is let in, and what it is told first.
 pub struct Gate {
     /// Of those that name this cluster,
@@ -49,7 +52,7 @@ pub struct Gate {
     /// Where this host listens.
     pub addresses: Vec<String>,
     /// Makes the number of a new client of a file system. Blocks.
-    pub attach: Box<dyn Fn(&str) -> Result<Attached> + Send + Sync>,
+    pub attach: Attach,
 }
 
 /// The clients that are connected, and the way from them, and from other hosts, to the parts of this host.

@@ -90,8 +90,14 @@ pub struct Host {
     housekeeper: Mutex<Option<Housekeeper>>,
     limits: Limits,
     capacity: Arc<AtomicU64>,
-    /// Of drives, and of replicas by partition.
-    threads: Mutex<(Vec<JoinHandle<()>>, BTreeMap<PartitionId, JoinHandle<()>>)>,
+    threads: Mutex<Threads>,
+}
+
+/// What is waited for at the end.
+#[derive(Default)]
+struct Threads {
+    drives: Vec<JoinHandle<()>>,
+    replicas: BTreeMap<PartitionId, JoinHandle<()>>,
 }
 
 impl Host {
@@ -127,7 +133,7 @@ impl Host {
         let host = Self {
             limits: Limits::default(),
             capacity: Arc::new(AtomicU64::new(config.capacity_bytes)),
-            threads: Mutex::new((threads, BTreeMap::new())),
+            threads: Mutex::new(Threads { drives: threads, replicas: BTreeMap::new() }),
             housekeeper: Mutex::default(),
             kv,
             switch,
@@ -155,7 +161,7 @@ impl Host {
     /// Starts the replica of `p`, whose store is here.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
         let (door, thread) = start_seat(&self.config, p, &self.kv, &self.switch)?;
-        self.threads().1.insert(p, thread);
+        self.threads().replicas.insert(p, thread);
         self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door);
         Ok(())
     }
@@ -166,7 +172,7 @@ impl Host {
         if let Some(door) = door {
             let _ = door.send(SeatMsg::Stop);
         }
-        let thread = self.threads().1.remove(&p);
+        let thread = self.threads().replicas.remove(&p);
         if let Some(thread) = thread {
             let _ = thread.join();
         }
@@ -196,7 +202,7 @@ impl Host {
         let _ = self.switch.tell(record.id, SeatMsg::Register(found, false));
     }
 
-    fn threads(&self) -> MutexGuard<'_, (Vec<JoinHandle<()>>, BTreeMap<PartitionId, JoinHandle<()>>)> {
+    fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -296,8 +302,8 @@ impl Host {
             let _ = seat.send(SeatMsg::Stop);
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
-        let (mut threads, seats) = std::mem::take(&mut *self.threads());
-        threads.extend(seats.into_values());
+        let Threads { drives: mut threads, replicas } = std::mem::take(&mut *self.threads());
+        threads.extend(replicas.into_values());
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
             for thread in threads {

@@ -10,7 +10,7 @@ use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId,
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
 use braid_base::msg::host::{HostOp, HostReply, SeatReport};
-use braid_base::msg::job::MoveJob;
+use braid_base::msg::job::Job;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
@@ -224,8 +224,8 @@ impl Switch {
     }
 
     /// Carries out a bulk move on the runtime; the seat hears of its end.
-    pub(super) fn run_job(self: &Arc<Self>, p: PartitionId, job: MoveJob) {
-        let (this, id) = (Arc::clone(self), job.id);
+    pub(super) fn run_job(self: &Arc<Self>, p: PartitionId, job: Job) {
+        let (this, id) = (Arc::clone(self), job.id());
         let mover = Arc::clone(self);
         let moved = self.runtime.spawn(async move {
             match mover.reader.get() {

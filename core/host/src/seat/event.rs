@@ -3,7 +3,7 @@
 use braid_base::ids::{DriveId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::MoveJob;
+use braid_base::msg::job::Job;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
@@ -52,8 +52,8 @@ pub enum SeatEffect {
     Peer(PartitionId, PeerMsg),
     /// Ask a drive; the answer comes as [`SeatEvent::Drive`].
     Drive(u64, DriveId, DriveOp),
-    /// Carry out a bulk move (its staged bytes are read by `ReadStage` requests to this seat).
-    Job(MoveJob),
+    /// Carry out bulk work (its staged bytes are read by `ReadStage` requests to this seat).
+    Job(Job),
     /// Write to a log segment, durably (creates the segment when the offset is 0).
     LogWrite {
         /// For [`SeatEvent::LogWritten`].

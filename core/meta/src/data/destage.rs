@@ -15,7 +15,7 @@ use braid_base::Result;
 use braid_base::ids::{Chunk, Epoch, Index};
 use braid_base::keys;
 use braid_base::limits::{BLOCK, CHUNK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
-use braid_base::msg::job::{MoveJob, StripePlan};
+use braid_base::msg::job::{self, MoveJob, StripePlan};
 use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
 
 use crate::config::Config;
@@ -319,7 +319,7 @@ fn launch(
     let job = Job { destages, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
-    t.after(Effect::Job(MoveJob { id, stripes: plans }));
+    t.after(Effect::Job(job::Job::Move(MoveJob { id, stripes: plans })));
     true
 }
 

@@ -11,7 +11,7 @@ use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
-use braid_base::msg::job::{MoveJob, Source};
+use braid_base::msg::job::{Job, MoveJob, Source};
 use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
@@ -230,7 +230,8 @@ impl World {
                 Effect::Reply(token, answer) => self.answered(token, answer.result)?,
                 Effect::Propose(entry) => self.proposed(entry)?,
                 Effect::Drive(id, drive, op) => self.calls.push((id, drive, op)),
-                Effect::Job(job) => self.asked(job)?,
+                Effect::Job(Job::Move(job)) => self.asked(job)?,
+                Effect::Job(Job::Rebuild(job)) => return Err(format!("no drive is lost, and {job:?} is asked for")),
                 Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
             }

@@ -15,6 +15,7 @@ wire_enum!(DriveOp, "drive operation" {
     4 = Drop { id, term },
     5 = Report { partition },
     6 = Stat,
+    7 = Written { id },
 });
 
 wire_enum!(DriveReply, "drive answer" {
@@ -22,4 +23,5 @@ wire_enum!(DriveReply, "drive answer" {
     2 = Data { data, crcs },
     3 = Shards(shards),
     4 = Stat(stat),
+    5 = Written(runs),
 });
