@@ -114,7 +114,8 @@ fn merged(backend: &Backend, dir: &Path, remembered: Option<Options>) -> Result<
         }
         None => before.and_then(|before| before.join_secret.clone()),
     };
-    Ok(Options { dir: dir.to_owned(), join_secret, etcd, cluster, name, domain, listen, given, files })
+    let member = before.and_then(|before| before.member.clone());
+    Ok(Options { dir: dir.to_owned(), member, join_secret, etcd, cluster, name, domain, listen, given, files })
 }
 
 /// An address to listen at: others are told it, so it must be one that they can reach.

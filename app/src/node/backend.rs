@@ -63,6 +63,9 @@ pub struct Options {
     /// The file with the join secret.
     #[serde(default)]
     pub join_secret: Option<PathBuf>,
+    /// Which host of which cluster it became.
+    #[serde(default)]
+    pub member: Option<(String, u32)>,
 }
 
 /// The coordinator of the cluster called `cluster` at these members of etcd.
@@ -113,9 +116,10 @@ impl Enlisted {
     /// Looks for the cluster; offers this host if it is in none yet. Blocks.
     pub fn begin(options: Options) -> Result<Self> {
         let coordinator = coordinator(&options.etcd, &options.cluster)?;
-        options.remember()?;
         let mut this = Self { options, coordinator, session: None, now: None };
         this.look()?;
+        // Not before it is known that this can be.
+        this.options.remember()?;
         Ok(this)
     }
 
@@ -193,6 +197,24 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
         (Some(cluster), Some(record)) => (cluster.clone(), record.clone()),
         _ => return Err(in_none()),
     };
+    let member = (cluster.guid.to_string(), record.id.0);
+    match &options.member {
+        Some(known) if *known == member => {}
+        Some((guid, host)) => {
+            let (dir, name, found) = (options.dir.display(), &cluster.name, cluster.guid);
+            let words = format!("{dir} is that of host h{host} of cluster {guid}; at this etcd {name} is {found}");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        // The directory is new, or was lost: then nobody else may be this host.
+        None if now.live.contains(&record.id) => {
+            let (name, at) = (&record.name, record.addresses.join(", "));
+            let words = format!("host {name} runs already, at {at}: give this one a name of its own (--host)");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        None => {}
+    }
+    let options = Options { member: Some(member), ..options };
+    options.remember()?;
     say("preparing the drives");
     let plan = prepare(&options, coordinator.as_ref(), &now, &cluster, &record)?;
     for (drive, why) in &plan.lost {

@@ -255,10 +255,10 @@ impl Node {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
         let stopping = tokio::task::spawn_blocking(move || {
-            if let Some(steward) = steward {
-                steward.stop();
-            }
+            let steward = steward.map(|steward| std::thread::spawn(move || steward.stop()));
             host.stop();
+            // It ends by itself; one that waits for a silent coordinator is not waited for.
+            drop(steward);
         });
         stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))
     }

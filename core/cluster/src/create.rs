@@ -10,7 +10,7 @@ use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Candidate, Cluster, Drive, DriveState, FEATURE_LEVEL, Host, Protection, Seats};
 use crate::names::check_name;
 use crate::records::{self, Record};
-use crate::setup::{World, bounds, clear_leftovers, number};
+use crate::setup::{World, bounds, clear_leftovers, founding as founding_txn, number};
 use crate::snapshot::Snapshot;
 use crate::{groups, partitions};
 
@@ -89,7 +89,10 @@ pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World
     let hosts =
         chosen.iter().map(|candidate| host(candidate, &numbers, identity, now_s)).collect::<Result<Vec<_>>>()?;
     let order = interleaved(&chosen);
-    let place = |p: usize| (0..usize::from(copies)).map(|i| order[(p + i) % order.len()]).collect();
+    if usize::from(copies) > numbers.len() {
+        warnings.push(format!("{copies} metadata copies share {} failure domains: some fall together", numbers.len()));
+    }
+    let place = |p: usize| seats(&chosen, &order, p, usize::from(copies));
     let cluster = Cluster {
         guid: identity(),
         name,
@@ -186,6 +189,19 @@ fn interleaved(chosen: &[&Candidate]) -> Vec<usize> {
     order
 }
 
+/// Hosts for the `copies` of partition `p`: in turns, and of different failure domains as far as there are any.
+fn seats(chosen: &[&Candidate], order: &[usize], p: usize, copies: usize) -> Vec<usize> {
+    let turn = (0..order.len()).map(|i| order[(p + i) % order.len()]);
+    let mut left: Vec<usize> = turn.collect();
+    let mut taken: Vec<usize> = Vec::new();
+    while taken.len() < copies && !left.is_empty() {
+        let shared = |host: usize| taken.iter().filter(|other| chosen[**other].domain == chosen[host].domain).count();
+        let best = (0..left.len()).min_by_key(|at| (shared(left[*at]), *at)).unwrap_or_default();
+        taken.push(left.remove(best));
+    }
+    taken
+}
+
 /// Writes it, the cluster's record last.
 pub fn record(coordinator: &dyn Coordinator, founding: &Founding) -> Result<()> {
     clear_leftovers(coordinator)?;
@@ -193,10 +209,10 @@ pub fn record(coordinator: &dyn Coordinator, founding: &Founding) -> Result<()> 
     for (host, drives) in &founding.hosts {
         let id = HostId(number(coordinator, "host")?);
         let host = Host { id, ..host.clone() };
-        coordinator.txn(&Txn::new().put(&host.key(), records::encode(&host)?))?;
+        founding_txn(coordinator, Txn::new().put(&host.key(), records::encode(&host)?))?;
         for drive in drives {
             let drive = Drive { id: DriveId(number(coordinator, "drive")?), host: id, ..drive.clone() };
-            coordinator.txn(&Txn::new().put(&drive.key(), records::encode(&drive)?))?;
+            founding_txn(coordinator, Txn::new().put(&drive.key(), records::encode(&drive)?))?;
         }
         ids.push(id.0);
     }
@@ -204,7 +220,7 @@ pub fn record(coordinator: &dyn Coordinator, founding: &Founding) -> Result<()> 
     for (p, hosts) in founding.seats.iter().enumerate() {
         let partition = PartitionId(p as u16);
         let seats = Seats { partition, hosts: hosts.iter().map(|at| ids[*at]).collect() };
-        coordinator.txn(&Txn::new().put(&seats.key(), records::encode(&seats)?))?;
+        founding_txn(coordinator, Txn::new().put(&seats.key(), records::encode(&seats)?))?;
     }
     groups::add(coordinator, &groups::default_spec())?;
     records::create(coordinator, &founding.cluster).map(|_| ())
@@ -277,6 +293,18 @@ mod tests {
         let founding = planned(&hosts, &asked).expect("more than there are racks");
         assert_eq!(founding.warnings.len(), 1, "{:?}", founding.warnings);
         assert!(founding.seats.iter().all(|s| racks[s[0]] != racks[s[1]] && racks[s[1]] != racks[s[2]]));
+    }
+
+    #[test]
+    fn no_rack_has_two_copies_while_another_has_none() {
+        let racks = ["a", "a", "a", "b", "c"];
+        let hosts: Vec<Candidate> = racks.iter().zip(1..).map(|(rack, n)| candidate(&"h".repeat(n), rack, 2)).collect();
+        let wish = Wish { copies: Some(3), partitions: Some(10), ..wish(&hosts) };
+        for seats in planned(&hosts, &wish).expect("a plan").seats {
+            let mut found: Vec<&str> = seats.iter().map(|host| racks[*host]).collect();
+            found.sort_unstable();
+            assert_eq!(found, ["a", "b", "c"]);
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Member, Partition};
 use crate::records::{self, Record, Stored};
+use crate::setup::founding;
 
 /// Partitions written per transaction: well inside the limits of one.
 const BATCH: usize = 100;
@@ -57,7 +58,7 @@ pub(crate) fn found(coordinator: &dyn Coordinator, count: u16) -> Result<()> {
             let record = Partition { id, term, primary: None, members: Vec::new(), learners: Vec::new() };
             txn = txn.put(&record.key(), records::encode(&record)?);
         }
-        coordinator.txn(&txn)?;
+        founding(coordinator, txn)?;
     }
     Ok(())
 }

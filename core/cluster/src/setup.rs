@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use braid_base::ids::{DriveId, Guid};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::coordinator::{Coordinator, Txn};
+use crate::coordinator::{Check, Coordinator, Outcome, Txn};
 use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection, Seats};
 use crate::records::{self, Record};
 use crate::{groups, partitions};
@@ -202,11 +202,11 @@ pub fn record(coordinator: &dyn Coordinator, mut plan: Plan) -> Result<Plan> {
     }
     clear_leftovers(coordinator)?;
     plan.host.id.0 = number(coordinator, "host")?;
-    coordinator.txn(&Txn::new().put(&plan.host.key(), records::encode(&plan.host)?))?;
+    founding(coordinator, Txn::new().put(&plan.host.key(), records::encode(&plan.host)?))?;
     for new in &mut plan.to_format {
         new.drive.host = plan.host.id;
         new.drive.id = DriveId(number(coordinator, "drive")?);
-        coordinator.txn(&Txn::new().put(&new.drive.key(), records::encode(&new.drive)?))?;
+        founding(coordinator, Txn::new().put(&new.drive.key(), records::encode(&new.drive)?))?;
     }
     partitions::found(coordinator, plan.cluster.partitions)?;
     groups::add(coordinator, &groups::default_spec())?;
@@ -239,10 +239,20 @@ pub fn set_drive_state(coordinator: &dyn Coordinator, id: DriveId, from: DriveSt
 pub(crate) fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
     for prefix in [Host::PREFIX, Drive::PREFIX, Partition::PREFIX, Seats::PREFIX, Filesystem::PREFIX, Group::PREFIX] {
         for item in coordinator.range(prefix)?.items {
-            coordinator.txn(&Txn::new().delete(&item.key))?;
+            founding(coordinator, Txn::new().delete(&item.key))?;
         }
     }
     Ok(())
+}
+
+/// Carries out `txn` unless the cluster exists by now: then somebody else was faster, and this must not touch it.
+pub(crate) fn founding(coordinator: &dyn Coordinator, txn: Txn) -> Result<()> {
+    match coordinator.txn(&txn.when(Cluster::KEY, Check::Absent))? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Conflict => {
+            Err(Error::new(ErrorKind::Exists, "another cluster was made meanwhile: nothing of it was changed"))
+        }
+    }
 }
 
 pub(crate) fn number(coordinator: &dyn Coordinator, name: &str) -> Result<u32> {

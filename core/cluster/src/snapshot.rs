@@ -98,7 +98,8 @@ impl Snapshot {
 
     /// Where everything is, for those who do not ask the coordinator.
     pub fn map(&self) -> Map {
-        let serves = |drive: &&Drive| matches!(drive.state, DriveState::Active | DriveState::Draining);
+        // One that failed may be back.
+        let serves = |drive: &&Drive| drive.state != DriveState::Adding;
         Map {
             version: self.revision.0,
             hosts: self.hosts.iter().map(|host| (host.id, host.addresses.clone())).collect(),

@@ -22,12 +22,12 @@ mod stage;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use braid_base::ids::{DriveId, FsId, Guid, Index, PartitionId, Term};
+use braid_base::ids::{FsId, Guid, Index, PartitionId, Term};
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::lease::Answer;
 use braid_base::record::Place;
 use braid_base::{Error, ErrorKind, Result};
-use braid_meta::{Config, Effect, Event, Now, Partition, Token};
+use braid_meta::{Config, DriveSet, Effect, Event, Now, Partition, Token};
 use braid_replica::config::{Config as Members, Member};
 use braid_replica::log::meta_file::ReplicaMeta;
 use braid_replica::log::{LogIdent, LogReader};
@@ -353,11 +353,12 @@ impl Seat {
         self.serving.as_mut()
     }
 
-    /// The drives to use from now on.
-    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
-        self.config.drives.clone_from(&usable);
+    /// The drives from now on.
+    pub fn set_drives(&mut self, set: impl Into<DriveSet>) {
+        let set = set.into();
+        self.config.drives.clone_from(&set);
         if let Some(partition) = &mut self.serving {
-            partition.state_mut().set_drives(usable);
+            partition.state_mut().set_drives(set);
         }
     }
 

@@ -1,6 +1,8 @@
 //! What a partition is told when it starts.
 
-use braid_base::ids::{DriveId, HostId, PartitionId, Term};
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::ids::{DomainId, DriveId, HostId, PartitionId, Term};
 
 /// What a partition must know about its place in the cluster.
 #[derive(Clone, Debug)]
@@ -19,8 +21,32 @@ pub struct Config {
     pub parity: u8,
     /// Data bytes of one shard.
     pub shard_bytes: u64,
-    /// Drives that may take new packs.
-    pub drives: Vec<DriveId>,
+    /// The drives of the cluster.
+    pub drives: DriveSet,
     /// Flash bytes that users may fill in this partition (its share of the cluster's net capacity).
     pub capacity_bytes: u64,
+}
+
+/// The drives of a cluster, as far as a partition must know them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DriveSet {
+    /// Those that may take new packs.
+    pub usable: Vec<DriveId>,
+    /// What fails together: the domain of each drive, usable or not. One that is not named is a domain of its own.
+    pub domains: BTreeMap<DriveId, DomainId>,
+    /// Those whose shards are to be made anew elsewhere: they failed, or are to be emptied.
+    pub leaving: BTreeSet<DriveId>,
+}
+
+impl From<Vec<DriveId>> for DriveSet {
+    /// Each a domain of its own, and none of them leaves.
+    fn from(usable: Vec<DriveId>) -> Self {
+        Self { usable, ..Self::default() }
+    }
+}
+
+impl FromIterator<DriveId> for DriveSet {
+    fn from_iter<I: IntoIterator<Item = DriveId>>(usable: I) -> Self {
+        usable.into_iter().collect::<Vec<_>>().into()
+    }
 }

@@ -32,6 +32,7 @@ mod merge;
 mod packs;
 mod plan;
 mod reap;
+mod rebuild;
 mod stage;
 mod status;
 
@@ -49,6 +50,7 @@ pub struct Data {
     pub(crate) grants: grants::Grants,
     jobs: destage::Jobs,
     gc: gc::Gc,
+    rebuilds: rebuild::Rebuilds,
     merge: merge::Merge,
     held: held::Held,
     /// Everything up to here is committed.
@@ -92,6 +94,7 @@ impl Data {
             grants: grants::Grants::default(),
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),
+            rebuilds: rebuild::Rebuilds::new(config),
             merge: merge::Merge::default(),
             held: held::Held::default(),
             committed: Index(0),
@@ -139,7 +142,7 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
 
 /// Takes the end of a bulk move.
 pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
-    guarded(t, s, |t, s| destage::done(t, s, id, result));
+    guarded(t, s, |t, s| if rebuild::done(t, s, id, &result) { Ok(()) } else { destage::done(t, s, id, result) });
 }
 
 /// Takes a drive's answer.
@@ -153,6 +156,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         held::expire(t, s);
         grants::tend(t, s);
         merge::step(t, s)?;
+        rebuild::start(t, s);
         destage::start(t, s)?;
         care::step(t, s)?;
         for work in [reap::reap, cut::clean] {

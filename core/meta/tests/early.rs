@@ -29,7 +29,7 @@ impl World {
             data: 1,
             parity: 0,
             shard_bytes: 1 << 20,
-            drives: vec![DriveId(1)],
+            drives: vec![DriveId(1)].into(),
             capacity_bytes: 1 << 40,
         };
         let kv = Arc::new(MapKv::new());

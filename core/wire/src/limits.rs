@@ -41,9 +41,11 @@ pub const BACKOFF_FIRST_MS: u64 = 10;
 /// Longest such pause.
 pub const BACKOFF_MAX_MS: u64 = 1_000;
 /// A map of the cluster is asked for again at least this often, milliseconds.
-pub const MAP_MS: u64 = 5_000;
+pub const MAP_MS: u64 = 1_000;
 /// And not more often than this, however many hear that somebody moved.
 pub const MAP_MS_MIN: u64 = 50;
+/// When one host has said what it knows, the others have so long.
+pub const STRAGGLERS_MS: u64 = 200;
 /// How long a host may take to say what it knows.
 pub const HOST_MS: u64 = 2_000;
 /// How long a question to a drive outlives broken connections: asking again does no harm, and reads have no other

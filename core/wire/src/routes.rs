@@ -6,6 +6,7 @@
 //! again).
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -27,7 +28,7 @@ use crate::codec::Message;
 use crate::codec::fs::encode_request;
 use crate::frame::Kind;
 use crate::hello::Caller;
-use crate::limits::{BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BULK_MIN, DRIVE_PATIENCE_MS, HOST_MS};
+use crate::limits::{BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BULK_MIN, DRIVE_PATIENCE_MS, HOST_MS, STRAGGLERS_MS};
 use crate::trunk::{Call, Find, Sink, Trunk};
 
 /// How to find a host that listens at these addresses.
@@ -43,6 +44,8 @@ pub struct Routes {
     sink: Sink,
     /// Somebody was asked in vain.
     pub(crate) astray: Notify,
+    /// There is another map.
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -54,15 +57,15 @@ struct Known {
 impl Routes {
     /// No ways yet, for `caller`.
     pub fn new(caller: Caller, finder: Finder) -> Self {
-        let (now, terms, sink, astray) = (RwLock::default(), RwLock::default(), Sink::default(), Notify::new());
-        Self { caller, finder, now, terms, sink, astray }
+        let (now, terms, sink) = (RwLock::default(), RwLock::default(), Sink::default());
+        Self { caller, finder, now, terms, sink, astray: Notify::new(), changed: Notify::new() }
     }
 
-    /// Goes by `map` from now on, unless a newer one is known. Hosts that are new are being connected to; a host does
-    /// not connect to itself.
+    /// Goes by `map` from now on. Hosts that are new are being connected to; a host does not connect to itself. (An older
+    /// map is a hint like any other: after the coordinator was restored there is nothing better.)
     pub fn follow(&self, map: Map) {
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
-        if map.version < now.map.version || *now.map == map {
+        if *now.map == map {
             return;
         }
         let before = std::mem::take(&mut *now);
@@ -86,6 +89,8 @@ impl Routes {
         }
         drop(terms);
         *now = Known { map: Arc::new(map), trunks };
+        drop(now);
+        self.changed.notify_waiters();
     }
 
     /// The map.
@@ -145,8 +150,20 @@ impl Routes {
         let trunk = self.trunk(primary.ok_or_else(nobody)?)?;
         let (kind, target, bulk) = (Kind::AskPartition, u32::from(p.0), is_bulk(&request.body));
         let call = Call { kind, target, message: encode_request(term, request), check_data: true, bulk };
-        let frame = trunk.ask(call).await?;
-        Answer::decode(&frame.meta, frame.data)
+        let mut asked = pin!(trunk.ask(call));
+        loop {
+            let changed = self.changed.notified();
+            if self.map().primary(p) != primary {
+                return Err(Error::new(ErrorKind::TimedOut, format!("{p} is served elsewhere by now")));
+            }
+            tokio::select! {
+                frame = &mut asked => {
+                    let frame = frame?;
+                    return Answer::decode(&frame.meta, frame.data);
+                }
+                () = changed => {}
+            }
+        }
     }
 
     fn term(&self, p: PartitionId) -> Term {
@@ -216,11 +233,14 @@ impl Routes {
             asked.spawn(async move { ask_host(&trunk, HostOp::Map).await });
         }
         let mut newest: Option<Map> = None;
-        while let Some(answer) = asked.join_next().await {
-            if let Ok(Ok(HostReply::Map(map))) = answer
-                && newest.as_ref().is_none_or(|known| map.version > known.version)
-            {
-                newest = Some(map);
+        // Not longer than it takes those that answer: one that is silent must not hold up the others.
+        let mut wait_ms = HOST_MS;
+        while let Ok(Some(answer)) = tokio::time::timeout(Duration::from_millis(wait_ms), asked.join_next()).await {
+            if let Ok(Ok(HostReply::Map(map))) = answer {
+                wait_ms = STRAGGLERS_MS;
+                if newest.as_ref().is_none_or(|known| map.version > known.version) {
+                    newest = Some(map);
+                }
             }
         }
         newest

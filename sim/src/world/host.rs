@@ -190,7 +190,7 @@ impl World {
             data: c.data,
             parity: c.parity,
             shard_bytes: c.shard_bytes,
-            drives,
+            drives: drives.into(),
             capacity_bytes: c.capacity_bytes,
         };
         let config = SeatConfig {

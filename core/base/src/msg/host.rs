@@ -125,6 +125,10 @@ pub struct SeatData {
     pub used_by_fs: BTreeMap<FsId, u64>,
     /// Bytes of small writes that wait in the log to be moved to packs.
     pub staged_bytes: u64,
+    /// Shards by drive, on those that failed or are to be emptied: they are to be made anew elsewhere.
+    pub leaving: BTreeMap<DriveId, u64>,
+    /// Packs have several shards in one failure domain, because there are too few domains.
+    pub forced: bool,
 }
 
 #[cfg(test)]

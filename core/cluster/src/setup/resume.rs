@@ -22,7 +22,8 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
     };
     for drive in &known.drives {
         match place(known.cluster.guid, drive, found)? {
-            Place::At(path) if drive.state == DriveState::Failed => {
+            // With other hosts, what is still valid on it counts again.
+            Place::At(path) if drive.state == DriveState::Failed && known.cluster.copies == 1 => {
                 plan.lost.push((Drive { path, ..drive.clone() }, "it was marked as failed".to_owned()));
             }
             Place::At(path) => plan.present.push(Drive { path, ..drive.clone() }),

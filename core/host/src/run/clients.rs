@@ -315,6 +315,8 @@ mod tests {
             kv: Weak::<MapKv>::new(),
             coordinator: Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("memory")),
             asking: Mutex::default(),
+            drive_set: Mutex::default(),
+            absent: Mutex::default(),
             company: None,
         };
         (Arc::new(switch), asked)

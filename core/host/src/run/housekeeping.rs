@@ -94,11 +94,11 @@ impl Rounds {
             tracing::error!("{damage}");
         }
         let seats = self.switch.all_seats();
-        self.watch.round(&seats);
+        self.watch.round();
         let reports = seat_actor::reports(&seats);
-        if reports.len() != seats.len() {
-            return; // what a silent one holds is not known, so nothing can be shared out
-        }
+        // One that does not answer is left out: it has no part in the flush, and holds what it said last.
+        let seats: Vec<SeatDoor> =
+            seats.into_iter().filter(|seat| reports.iter().any(|report| report.partition == seat.id)).collect();
         self.share_capacity(&seats, &reports);
         let applied: BTreeMap<PartitionId, Index> =
             reports.iter().map(|report| (report.partition, Index(report.applied))).collect();
@@ -111,8 +111,9 @@ impl Rounds {
         self.since_flush = 0;
         match self.kv.flush() {
             Ok(()) => {
-                for (p, upto) in &applied {
-                    let _ = self.switch.tell(*p, SeatMsg::Flushed(*upto));
+                // To those that were asked: others may have taken their places.
+                for (seat, report) in seats.iter().zip(&reports) {
+                    let _ = seat.send(SeatMsg::Flushed(Index(report.applied)));
                 }
                 self.flushed = applied;
             }
@@ -126,7 +127,10 @@ impl Rounds {
         let elsewhere = self.switch.runtime.block_on(self.switch.reports_of_others());
         let serving = |report: &&SeatReport| report.term != Term(0);
         for report in elsewhere.iter().chain(reports).filter(serving) {
-            self.known.insert(report.partition, report.clone());
+            let known = self.known.entry(report.partition).or_default();
+            if known.term <= report.term {
+                *known = report.clone();
+            }
         }
         if self.known.len() < usize::from(self.partitions) {
             return;

@@ -83,9 +83,10 @@ pub(super) fn register(
         learners: list(&new.learners),
     };
     match records::update(coordinator, revision, &next) {
+        Ok(_) => return Ok(new.clone()),
         // Somebody was faster, or nobody knows: what it holds now tells.
-        Err(error) if !matches!(error.kind(), ErrorKind::Stale | ErrorKind::TimedOut) => return Err(error),
-        _ => {}
+        Err(error) if matches!(error.kind(), ErrorKind::Stale | ErrorKind::TimedOut) => {}
+        Err(error) => return Err(error),
     }
     Ok(config_of(&records::must::<Partition>(coordinator, &Partition::key_of(p))?.value))
 }
@@ -96,7 +97,8 @@ pub(super) fn config_of(record: &Partition) -> Config {
         members.iter().map(|m| Member { host: m.host, store: m.store }).collect::<Vec<_>>()
     };
     let members = list(&record.members);
-    let primary = members.iter().find(|m| Some(m.host) == record.primary).copied().unwrap_or_default();
+    // Of two stores of a host the newer one comes later; the other one was lost.
+    let primary = members.iter().rfind(|m| Some(m.host) == record.primary).copied().unwrap_or_default();
     Config { term: record.term, primary, members, learners: list(&record.learners) }
 }
 
@@ -149,9 +151,10 @@ pub(super) fn found_there(dir: &Path, cluster: Guid, id: PartitionId, host: Host
 pub enum Store {
     /// Say which is there, if any.
     Found,
-    /// Make an empty one, for a partition that begins.
+    /// Make an empty one where none is, for a partition that begins or for one that was lost. `Refused` if a log is there:
+    /// then its `replica.meta` is missing, and nothing else.
     New,
-    /// Replace what is there by an empty one, which takes the view of the others.
+    /// Replace what is there by an empty one.
     Replaced,
 }
 
@@ -173,8 +176,14 @@ pub fn store(dir: &Path, cluster: Guid, id: PartitionId, what: Store) -> Result<
     if what == Store::Found {
         return Ok(None);
     }
+    let is_log = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("seg-");
+    if what == Store::New && file::list(dir)?.iter().any(is_log) {
+        let words = format!("{}: there is a log of {id}, but no {META}: put that back", dir.display());
+        return Err(Error::new(ErrorKind::Refused, words));
+    }
     let ident = LogIdent { cluster, partition: id, store: braid_io::chance::guid()? };
-    let mut meta = ReplicaMeta { importing: what == Store::Replaced, ..ReplicaMeta::new(ident) };
+    // Rows of an earlier store may be left in the view: the first start wipes them.
+    let mut meta = ReplicaMeta { importing: true, ..ReplicaMeta::new(ident) };
     // Both blocks: of two, the one written last counts, and the other one may be of the store that is replaced.
     for _ in 0..2 {
         let (off, block) = meta.write();
@@ -187,19 +196,20 @@ const META: &str = "replica.meta";
 
 fn read_meta(dir: &Path) -> Result<Vec<u8>> {
     let path = dir.join(META);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let file = File::open(&path, OpenMode::READ_CACHED)?;
+    let file = match File::open(&path, OpenMode::READ_CACHED) {
+        // Only this means that there is none: one that cannot be read is there.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened?,
+    };
     let len = file.size()?.min(2 * BLOCK as u64) as usize;
     Ok(file.read_at(0, len)?.to_vec())
 }
 
 /// A process may have been killed between writing and syncing it.
 fn settle_meta(dir: &Path) -> Result<()> {
-    let path = dir.join(META);
-    if path.exists() {
-        File::open(&path, OpenMode::READ_CACHED)?.sync()?;
+    match File::open(&dir.join(META), OpenMode::READ_CACHED) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        opened => opened?.sync()?,
     }
     file::sync_dir(dir)
 }

@@ -194,7 +194,7 @@ impl SeatActor {
             let full = log.files.parked.as_ref().map(|parked| &parked.error).or(core.seat.waits());
             SeatReport {
                 partition: log.files.id,
-                term,
+                term: if core.failed.is_some() { Term(0) } else { term },
                 applied: stat.applied.0,
                 log_bytes: stat.log_bytes,
                 replay_bytes: stat.replay_bytes,
@@ -202,6 +202,8 @@ impl SeatActor {
                     used_bytes: data.used_bytes,
                     used_by_fs: data.used_by_fs,
                     staged_bytes: data.staged_bytes,
+                    leaving: data.leaving,
+                    forced: data.forced,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),

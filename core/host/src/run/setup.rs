@@ -1,13 +1,13 @@
 //! The parts of a host, started in order and stopped in reverse.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, PartitionId, Term};
+use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
 use braid_base::msg::host::SeatReport;
@@ -125,8 +125,13 @@ impl Host {
             kv: Arc::downgrade(&kv),
             coordinator: Arc::clone(coordinator),
             asking: Mutex::default(),
+            drive_set: Mutex::default(),
+            absent: Mutex::default(),
             company,
         });
+        // Partitions start with all drives that run.
+        let usable = switch.all_drive_ids();
+        switch.change_drives(|set| set.usable = usable);
         let partitions = config.partitions;
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
@@ -160,9 +165,12 @@ impl Host {
 
     /// Starts the replica of `p`, whose store is here.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
-        let (door, thread) = start_seat(&self.config, p, &self.kv, &self.switch)?;
+        let (door, thread) = start_seat(&self.config, p, (&self.kv, &self.capacity), &self.switch)?;
         self.threads().replicas.insert(p, thread);
-        self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door);
+        self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door.clone());
+        // They may have changed before it could be told.
+        let set = self.switch.drive_set().clone();
+        let _ = door.send(SeatMsg::With(Box::new(move |seat| seat.set_drives(set))));
         Ok(())
     }
 
@@ -178,9 +186,10 @@ impl Host {
         }
     }
 
-    /// The partitions that have a replica here.
-    pub fn replicas(&self) -> Vec<PartitionId> {
-        self.switch.all_seats().iter().map(|seat| seat.id).collect()
+    /// The partitions that have a replica here, and whether its thread runs.
+    pub fn replicas(&self) -> BTreeMap<PartitionId, bool> {
+        let ended = |p| self.threads().replicas.get(&p).is_none_or(JoinHandle::is_finished);
+        self.switch.all_seats().iter().map(|seat| (seat.id, !ended(seat.id))).collect()
     }
 
     /// The other hosts, if this one is not alone.
@@ -228,15 +237,48 @@ impl Host {
     /// Partitions share it as housekeeping tells them, once a second: that much of writing may come on top.
     pub fn set_limit(&self, fs: FsId, bytes: Option<u64>) {
         let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-        match bytes {
+        let before = match bytes {
             Some(bytes) => limits.insert(fs, bytes),
             None => limits.remove(&fs),
         };
+        if before == bytes {
+            return; // what each may hold of it is known already
+        }
+        drop(limits);
         for seat in self.switch.all_seats() {
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.set_limit(fs, bytes);
             })));
         }
+    }
+
+    /// What fails together with what, and which drives leave, from now on.
+    pub fn set_drive_facts(&self, domains: BTreeMap<DriveId, DomainId>, leaving: BTreeSet<DriveId>) {
+        self.switch.change_drives(|set| {
+            set.usable.retain(|drive| !leaving.contains(drive));
+            (set.domains, set.leaving) = (domains, leaving);
+        });
+    }
+
+    /// Drives of the cluster that do not answer.
+    pub(super) fn absent(&self) -> BTreeSet<DriveId> {
+        self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The drives that leave and still hold something; none if not all partitions say so. Blocks.
+    pub(super) fn held_on_leaving(&self) -> Option<BTreeSet<DriveId>> {
+        let reports = self.switch.runtime.block_on(self.partitions());
+        let serving: Vec<_> = reports.iter().filter(|report| report.term != Term(0)).collect();
+        (serving.len() == usize::from(self.config.partitions))
+            .then(|| serving.iter().flat_map(|report| report.data.leaving.keys().copied()).collect())
+    }
+
+    /// Starts a drive of this host that was not there before.
+    pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
+        let running = start_drive(&self.config, spec)?;
+        self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
+        self.threads().drives.push(running.thread);
+        Ok(())
     }
 
     /// Bytes of file data that all partitions together may hold from now on.
@@ -345,12 +387,18 @@ fn start_drive(config: &HostConfig, spec: &DriveSpec) -> Result<Running> {
 
 type SeatThread = (SeatDoor, JoinHandle<()>);
 
-fn start_seat(config: &HostConfig, id: PartitionId, kv: &Arc<dyn Kv>, switch: &Arc<Switch>) -> Result<SeatThread> {
+fn start_seat(
+    config: &HostConfig,
+    id: PartitionId,
+    (kv, capacity): (&Arc<dyn Kv>, &AtomicU64),
+    switch: &Arc<Switch>,
+) -> Result<SeatThread> {
     let dir = log_dir(&config.dir, id);
     let me = match &switch.company {
         None => outside::identify(&dir, switch.coordinator.as_ref(), config.cluster, id, config.host)?,
         Some(_) => outside::found_there(&dir, config.cluster, id, config.host)?,
     };
+    let capacity_bytes = capacity.load(Ordering::Relaxed);
     let partition = Config {
         partition: id,
         partitions: config.partitions,
@@ -359,8 +407,8 @@ fn start_seat(config: &HostConfig, id: PartitionId, kv: &Arc<dyn Kv>, switch: &A
         data: config.data,
         parity: config.parity,
         shard_bytes: config.shard_bytes,
-        drives: switch.all_drive_ids(),
-        capacity_bytes: config.capacity_bytes,
+        drives: switch.drive_set().clone(),
+        capacity_bytes,
     };
     let seat = SeatConfig {
         partition,

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use braid_base::ids::{HostId, PartitionId};
+use braid_base::ids::{DriveId, HostId, PartitionId};
 use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::controller;
 use braid_cluster::coordinator::{Coordinator, Revision, SessionId, Txn, Watch};
-use braid_cluster::facts::{Live, Store as StoreRecord};
+use braid_cluster::facts::{Drive, DriveState, Live, Partition, Store as StoreRecord};
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::{controller, setup};
 use braid_io::clock;
 
 use super::outside::{Store, store};
@@ -31,13 +31,26 @@ const ALIVE_MS: u64 = 1_500;
 const WAIT_MS: u64 = 200;
 /// Without news everything is looked at this often, milliseconds.
 const LOOK_MS: u64 = 5_000;
+/// How long a drive may be away until what lies on it is made anew elsewhere, milliseconds (design O3).
+const FAILED_MS: u64 = 60_000;
+/// How often the drives are judged, milliseconds.
+const DRIVES_MS: u64 = 2_000;
+/// How long its end is waited for, milliseconds.
+const STOP_MS: u64 = 500;
 /// A replica that could not be started is tried again after this, milliseconds.
 const AGAIN_MS: u64 = 5_000;
 
-/// The thread that does it.
+/// The threads that do it.
 pub struct Steward {
     stop: Sender<()>,
     thread: JoinHandle<()>,
+    alive: Alive,
+}
+
+/// Says that the host lives, whatever else is being waited for.
+struct Alive {
+    stop: Sender<()>,
+    session: Arc<Mutex<Option<SessionId>>>,
 }
 
 /// What the coordinator said last, and whether it answers.
@@ -58,33 +71,80 @@ pub struct Duties {
 }
 
 impl Steward {
-    /// Starts the replicas of the host, and the thread.
+    /// Starts the replicas of the host, and the threads.
     pub fn start(duties: Duties, coordinator: Arc<dyn Coordinator>) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let me = duties.host.config().host;
+        let alive = Alive::start(me, Arc::clone(&coordinator))?;
         let mut work = Work {
             me,
             coordinator,
             told: BTreeMap::new(),
             again_ms: BTreeMap::new(),
-            session: None,
-            alive_ms: 0,
+            session: Arc::clone(&alive.session),
             looked_ms: 0,
             watch: None,
             silent: false,
+            absent_ms: BTreeMap::new(),
+            drives_ms: 0,
             duties,
         };
-        work.look()?;
+        work.look();
         let thread = std::thread::Builder::new().name("steward".into()).spawn(move || work.run(&stopped));
         let thread = thread.map_err(|e| Error::os("start the steward's thread", &e))?;
-        Ok(Self { stop, thread })
+        Ok(Self { stop, thread, alive })
     }
 
-    /// Ends it, and says that the host does not live any more.
+    /// Ends it, and says that the host does not live any more, if the coordinator takes it in time.
     pub fn stop(self) {
-        drop(self.stop);
-        let _ = self.thread.join();
+        drop((self.stop, self.alive.stop));
+        let until_ms = clock::mono_ms() + STOP_MS;
+        while !self.thread.is_finished() && clock::mono_ms() < until_ms {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
     }
+}
+
+impl Alive {
+    fn start(me: HostId, coordinator: Arc<dyn Coordinator>) -> Result<Self> {
+        let (stop, stopped) = mpsc::channel::<()>();
+        let session = Arc::<Mutex<Option<SessionId>>>::default();
+        let mine = Arc::clone(&session);
+        let work = move || {
+            loop {
+                if let Err(error) = live(me, coordinator.as_ref(), &mine) {
+                    tracing::debug!("the coordinator was not told that this host lives: {error}");
+                }
+                if let Err(RecvTimeoutError::Disconnected) = stopped.recv_timeout(Duration::from_millis(ALIVE_MS)) {
+                    break;
+                }
+            }
+            let session = mine.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(session) = session {
+                // Who cannot say it is missed soon enough.
+                let _ = coordinator.end_session(session);
+            }
+        };
+        let thread = std::thread::Builder::new().name("alive".into()).spawn(work);
+        thread.map_err(|e| Error::os("start a thread", &e))?;
+        Ok(Self { stop, session })
+    }
+}
+
+/// Says that this host lives.
+fn live(me: HostId, coordinator: &dyn Coordinator, mine: &Mutex<Option<SessionId>>) -> Result<()> {
+    let known = *mine.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(session) = known {
+        match coordinator.keep_alive(session) {
+            Err(error) if error.kind() == ErrorKind::Stale => {}
+            other => return other,
+        }
+    }
+    let session = coordinator.session(TTL_MS)?;
+    let live = Live { host: me, since_s: u64::try_from(clock::now().wall.sec).unwrap_or(0) };
+    coordinator.txn(&Txn::new().put_live(&live.key(), records::encode(&live)?, session))?;
+    *mine.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
+    Ok(())
 }
 
 struct Work {
@@ -95,12 +155,15 @@ struct Work {
     told: BTreeMap<PartitionId, Revision>,
     /// When to try again what could not be started.
     again_ms: BTreeMap<PartitionId, u64>,
-    session: Option<SessionId>,
-    alive_ms: u64,
+    session: Arc<Mutex<Option<SessionId>>>,
     looked_ms: u64,
     watch: Option<Box<dyn Watch>>,
     /// The coordinator is away, which was told.
     silent: bool,
+    /// Since when drives do not answer.
+    absent_ms: BTreeMap<DriveId, u64>,
+    /// When to look at the drives next.
+    drives_ms: u64,
 }
 
 impl Work {
@@ -124,10 +187,6 @@ impl Work {
                 }
             }
         }
-        if let Some(session) = self.session {
-            // Who cannot say it is missed soon enough.
-            let _ = self.coordinator.end_session(session);
-        }
     }
 
     fn seen(&self) -> MutexGuard<'_, (Arc<Snapshot>, Option<Error>)> {
@@ -136,10 +195,6 @@ impl Work {
 
     fn round(&mut self) -> Result<()> {
         let now_ms = clock::mono_ms();
-        if now_ms >= self.alive_ms {
-            self.live()?;
-            self.alive_ms = now_ms + ALIVE_MS;
-        }
         let news = self.news()?;
         let forsaken: BTreeSet<PartitionId> = self.duties.forsaken.try_iter().collect();
         if news || !forsaken.is_empty() || now_ms >= self.looked_ms + LOOK_MS {
@@ -147,7 +202,7 @@ impl Work {
             for p in forsaken {
                 self.begin_anew(p)?;
             }
-            self.look()?;
+            self.look();
             self.looked_ms = now_ms;
         }
         self.govern()
@@ -169,23 +224,8 @@ impl Work {
         }
     }
 
-    /// Says that this host lives.
-    fn live(&mut self) -> Result<()> {
-        if let Some(session) = self.session {
-            match self.coordinator.keep_alive(session) {
-                Err(error) if error.kind() == ErrorKind::Stale => self.session = None,
-                other => return other,
-            }
-        }
-        let session = self.coordinator.session(TTL_MS)?;
-        let live = Live { host: self.me, since_s: u64::try_from(clock::now().wall.sec).unwrap_or(0) };
-        self.coordinator.txn(&Txn::new().put_live(&live.key(), records::encode(&live)?, session))?;
-        self.session = Some(session);
-        Ok(())
-    }
-
-    /// Brings the host in line with what is known.
-    fn look(&mut self) -> Result<()> {
+    /// Brings the host in line with what is known. What does not work out is told, and tried again.
+    fn look(&mut self) {
         let host = Arc::clone(&self.duties.host);
         let now = &self.duties.now;
         if let Some(company) = host.company() {
@@ -193,6 +233,9 @@ impl Work {
             company.routes.follow(now.map());
         }
         host.set_capacity(now.net_bytes(&self.duties.raw_of));
+        let leaves = |drive: &&Drive| matches!(drive.state, DriveState::Failed | DriveState::Draining);
+        let leaving = now.drives.iter().filter(leaves).map(|drive| drive.id).collect();
+        host.set_drive_facts(now.drives.iter().map(|drive| (drive.id, drive.domain)).collect(), leaving);
         for fs in &now.filesystems {
             host.set_limit(fs.id, fs.total_bytes);
         }
@@ -204,11 +247,30 @@ impl Work {
         self.seen().0 = Arc::new(now.clone());
         let mine: Vec<PartitionId> =
             now.seats.iter().filter(|(_, hosts)| hosts.contains(&self.me)).map(|(p, _)| *p).collect();
-        for p in &mine {
-            self.have_store(*p)?;
+        let now_ms = clock::mono_ms();
+        for (p, runs) in host.replicas() {
+            if !runs {
+                tracing::error!("the replica of {p} has died; it is started again");
+                host.stop_replica(p);
+                self.again_ms.insert(p, now_ms + AGAIN_MS);
+            }
         }
-        self.start_replicas(&mine);
-        Ok(())
+        let running = host.replicas();
+        let due = |p: &&PartitionId| {
+            !running.contains_key(p) && self.again_ms.get(p).is_none_or(|again_ms| now_ms >= *again_ms)
+        };
+        let idle: Vec<PartitionId> = mine.iter().filter(due).copied().collect();
+        let mut start = Vec::new();
+        for p in idle {
+            match self.have_store(p) {
+                Ok(()) => start.push(p),
+                Err(error) => {
+                    tracing::error!("the store of {p} cannot be used: {error}");
+                    self.again_ms.insert(p, now_ms + AGAIN_MS);
+                }
+            }
+        }
+        self.start_replicas(&start);
     }
 
     /// The store of `p` is here and known.
@@ -237,13 +299,11 @@ impl Work {
     }
 
     /// Replicas that have a store and a configuration run.
-    fn start_replicas(&mut self, mine: &[PartitionId]) {
+    fn start_replicas(&mut self, idle: &[PartitionId]) {
         let (host, now_ms) = (&self.duties.host, clock::mono_ms());
-        let (running, records) = (host.replicas(), &self.duties.now.partitions);
-        let begun = |p: &PartitionId| records.iter().any(|r| r.value.id == *p && !r.value.members.is_empty());
-        let due = |p: &PartitionId| self.again_ms.get(p).is_none_or(|again_ms| now_ms >= *again_ms);
-        let start: Vec<PartitionId> =
-            mine.iter().filter(|p| !running.contains(p) && begun(p) && due(p)).copied().collect();
+        let records = &self.duties.now.partitions;
+        let begun = |p: &&PartitionId| records.iter().any(|r| r.value.id == **p && !r.value.members.is_empty());
+        let start: Vec<PartitionId> = idle.iter().filter(begun).copied().collect();
         let failed: Vec<(PartitionId, Error)> = std::thread::scope(|scope| {
             let starting: Vec<_> = start
                 .iter()
@@ -259,26 +319,62 @@ impl Work {
 
     /// The store of `p` is worth nothing, unless a configuration names it.
     fn begin_anew(&mut self, p: PartitionId) -> Result<()> {
-        let (host, now) = (&self.duties.host, &self.duties.now);
-        let Some(known) = now.store(p, self.me) else { return Ok(()) };
-        let record = now.partitions.iter().find(|record| record.value.id == p);
-        if record.is_none_or(|r| r.value.members.iter().any(|member| member.store == known.store)) {
-            return Ok(());
+        let host = &self.duties.host;
+        let Some(known) = self.duties.now.store(p, self.me).map(|known| known.store) else { return Ok(()) };
+        // It says nothing any more, so nobody can make it a member once the record was read.
+        host.stop_replica(p);
+        let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?.value;
+        if record.members.iter().any(|member| member.store == known) {
+            return Ok(()); // it is started as it was
         }
         tracing::warn!("{p}: the logs of the others begin after the end of the one here; it begins anew");
-        host.stop_replica(p);
-        store(&log_dir(&host.config().dir, p), host.config().cluster, p, Store::Replaced)?;
-        Ok(())
+        store(&log_dir(&host.config().dir, p), host.config().cluster, p, Store::Replaced).map(drop)
     }
 
     /// Decides for all, if this host is the one that does.
     fn govern(&mut self) -> Result<()> {
-        let Some(session) = self.session else { return Ok(()) };
+        let session = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(session) = session else { return Ok(()) };
+        let drives = self.judge_drives();
         let changes = controller::plan(&self.duties.now);
-        if changes.is_empty() {
+        if changes.is_empty() && drives.is_empty() {
             return Ok(());
         }
         let Some(office) = controller::stand(self.coordinator.as_ref(), self.me, session)? else { return Ok(()) };
+        for (drive, from, to) in drives {
+            tracing::warn!("drive {drive} was {} and is {} from now on", from.word(), to.word());
+            setup::set_drive_state(self.coordinator.as_ref(), drive, from, to)?;
+        }
         controller::carry_out(self.coordinator.as_ref(), office, &changes).map(|_| ())
+    }
+
+    /// Drives whose state is to change: one that has not answered for long has failed, unless more have than the data
+    /// survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
+    /// emptied goes when nothing lies on it any more.
+    fn judge_drives(&mut self) -> Vec<(DriveId, DriveState, DriveState)> {
+        let now_ms = clock::mono_ms();
+        if now_ms < self.drives_ms {
+            return Vec::new();
+        }
+        self.drives_ms = now_ms + DRIVES_MS;
+        let absent = self.duties.host.absent();
+        self.absent_ms.retain(|drive, _| absent.contains(drive));
+        absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));
+        let now = &self.duties.now;
+        let Some(cluster) = &now.cluster else { return Vec::new() };
+        let is_absent = |drive: &Drive| absent.contains(&drive.id);
+        let gone: BTreeSet<u16> = now.drives.iter().filter(|d| is_absent(d)).map(|d| d.domain.0).collect();
+        let survives = gone.len() <= usize::from(cluster.protection.parity);
+        let long = |drive: &Drive| self.absent_ms.get(&drive.id).is_some_and(|since| now_ms >= since + FAILED_MS);
+        let draining = now.drives.iter().any(|drive| drive.state == DriveState::Draining);
+        let held = if draining { self.duties.host.held_on_leaving() } else { None };
+        let empty = |drive: &Drive| held.as_ref().is_some_and(|held| !held.contains(&drive.id));
+        let change = |drive: &Drive| match drive.state {
+            DriveState::Active if long(drive) && survives => Some(DriveState::Failed),
+            DriveState::Failed if !is_absent(drive) => Some(DriveState::Active),
+            DriveState::Draining if empty(drive) => Some(DriveState::Removed),
+            _ => None,
+        };
+        now.drives.iter().filter_map(|drive| Some((drive.id, drive.state, change(drive)?))).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! Watches the drives of a host: once a second each is asked how it is, and partitions hear which to use.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, PoisonError, mpsc};
 use std::time::Duration;
 
 use braid_base::ids::DriveId;
@@ -8,8 +8,6 @@ use braid_base::msg::drive::{DriveOp, DriveReply, Trouble};
 use braid_cluster::health::{self, Watched};
 use braid_io::clock;
 
-use super::seat_actor::SeatMsg;
-use super::shared_seat::SeatDoor;
 use super::wire::Switch;
 
 /// All drives together have so long to say how they are, milliseconds; they do no I/O for it.
@@ -21,18 +19,15 @@ pub(super) struct Watch {
     /// Shards of a pack that may be missing.
     parity: u8,
     seen: Vec<Watched>,
-    used: Vec<DriveId>,
 }
 
 impl Watch {
     pub(super) fn new(switch: Arc<Switch>, parity: u8) -> Self {
-        // Partitions start with all drives that run.
-        let used = switch.all_drive_ids();
-        Self { switch, parity, seen: Vec::new(), used }
+        Self { switch, parity, seen: Vec::new() }
     }
 
-    /// Looks once; tells `seats` if other drives are to be used from now on.
-    pub(super) fn round(&mut self, seats: &[SeatDoor]) {
+    /// Looks once; partitions hear of it if other drives are to be used from now on.
+    pub(super) fn round(&mut self) {
         let found = self.look();
         for now in &found {
             let before = self.seen.iter().find(|before| before.drive == now.drive).and_then(|before| before.trouble);
@@ -45,15 +40,12 @@ impl Watch {
             }
         }
         let usable = health::usable(self.parity, &found);
-        if usable != self.used {
-            for seat in seats {
-                let usable = usable.clone();
-                let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-                    seat.set_drives(usable);
-                })));
-            }
-            self.used = usable;
-        }
+        self.switch.change_drives(|set| {
+            set.usable = usable.into_iter().filter(|drive| !set.leaving.contains(drive)).collect();
+        });
+        let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
+        let absent = self.switch.all_drive_ids().into_iter().filter(|drive| !answers(drive)).collect();
+        *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = absent;
         self.seen = found;
     }
 

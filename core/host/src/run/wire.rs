@@ -20,6 +20,7 @@ use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::Drive;
+use braid_meta::DriveSet;
 use braid_replica::Kv;
 use braid_replica::config::{Config as Members, Member};
 use braid_replica::replica::event::Msg;
@@ -48,6 +49,10 @@ pub(super) struct Switch {
     pub(super) coordinator: Arc<dyn Coordinator>,
     /// Partitions whose configuration is being asked for, and that are to be replaced: one question of each kind at a time.
     pub(super) asking: Mutex<BTreeSet<(PartitionId, bool)>>,
+    /// The drives, as partitions were told last.
+    pub(super) drive_set: Mutex<DriveSet>,
+    /// Drives of the cluster that do not answer.
+    pub(super) absent: Mutex<BTreeSet<DriveId>>,
     /// The other hosts, if this one is not alone.
     pub(super) company: Option<Company>,
 }
@@ -210,6 +215,25 @@ impl Switch {
             ids.sort_unstable();
         }
         ids
+    }
+
+    /// The drives, as partitions were told last.
+    pub(super) fn drive_set(&self) -> MutexGuard<'_, DriveSet> {
+        self.drive_set.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on partitions go by the set that `change` makes of the one they know.
+    pub(super) fn change_drives(&self, change: impl FnOnce(&mut DriveSet)) {
+        let mut set = self.drive_set();
+        let before = set.clone();
+        change(&mut set);
+        if *set == before {
+            return;
+        }
+        for seat in self.all_seats() {
+            let set = set.clone();
+            let _ = seat.send(SeatMsg::With(Box::new(move |seat| seat.set_drives(set))));
+        }
     }
 
     /// The way to a drive of this host.

@@ -125,7 +125,7 @@ impl Journal {
                 before = Some((record.header.term, record.header.index));
                 return true;
             }
-            bytes += record.payload.len();
+            bytes += record.payload.len() + record.batch.encoded_len();
             records.push(Arc::new(record.to_record()));
             bytes < MESSAGE_BYTES
         })?;

@@ -112,12 +112,22 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<bool> {
             erase(t, s, id)?;
             return Ok(true);
         }
+        // One that is lost cannot say so; if it comes back, its report tells that nobody has the shard.
+        Life::Dead { missing, asked_ms } if *asked_ms > 0 && gone(&s.data.packs.drives, &pack.rec.place, missing) => {
+            missing.clear();
+        }
         Life::Dead { asked_ms, .. } if t.now.mono_ms >= *asked_ms + DROP_AGAIN_MS || *asked_ms == 0 => {
             ask_drop(t, s, id)?;
         }
         Life::Dead { .. } => {}
     }
     Ok(false)
+}
+
+/// True if all that is missing lies on drives that leave.
+fn gone(drives: &crate::data::drives::Drives, place: &Placement, missing: &BTreeSet<u8>) -> bool {
+    let leaves = |shard: &u8| place.drives.get(usize::from(*shard)).is_some_and(|drive| drives.leaves(*drive));
+    missing.iter().all(leaves)
 }
 
 /// Goes on with the scan for references to a pack whose count says there are none (counters choose, scans decide).
@@ -340,16 +350,19 @@ fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
 
 /// Drops shards that no pack has: a request for a slot may overtake the drop that followed it.
 ///
-/// A pack is in the table before any drive is asked for it, and until all its drops are confirmed; so a shard
-/// that is not in the table never comes back into use (ids are never reused).
+/// A pack is in the table before any drive is asked for it, and until all its drops are confirmed; so a shard of one
+/// that is not in the table never comes back into use (ids are never reused). One that is made anew is never put on a
+/// drive that was told to drop it in this term; drops of earlier terms are refused there.
 fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(ShardId, Term)]) {
     for (id, term) in shards.iter().copied().take(CLEANUP_KEYS_MAX) {
         let pack = s.data.packs.table.get(&id.pack);
         let placed = pack.is_some_and(|pack| pack.rec.place.drives.get(usize::from(id.shard)) == Some(&drive));
         // A higher term: somebody else is primary by now, and decides.
+        let placed = placed || s.data.rebuilds.makes(id, drive);
         if placed || term > s.config.term || id.pack.partition() != t.partition {
             continue;
         }
+        s.data.rebuilds.dropped(id, drive);
         let call = s.data.packs.drives.ask(Call::DropOrphan);
         t.at_once(Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term }));
     }

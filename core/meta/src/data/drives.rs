@@ -6,7 +6,7 @@ use braid_base::ids::{DriveId, PackId};
 use braid_base::msg::drive::DriveStat;
 use braid_base::record::PackClass;
 
-use crate::config::Config;
+use crate::config::{Config, DriveSet};
 
 /// A drive that failed a request is not chosen for so long, milliseconds.
 const SUSPECT_MS: u64 = 10_000;
@@ -47,7 +47,10 @@ pub(crate) enum Call {
 
 /// What is known of the drives.
 pub(crate) struct Drives {
-    usable: Vec<DriveId>,
+    set: DriveSet,
+    /// So few failure domains that not even the narrowest pack has one for each shard: then it has as few of them in one
+    /// as can be.
+    forced: bool,
     partitions: u32,
     suspect_until: BTreeMap<DriveId, u64>,
     stats: BTreeMap<DriveId, DriveStat>,
@@ -65,7 +68,8 @@ impl Drives {
     /// The drives of the configuration.
     pub fn new(config: &Config) -> Self {
         Self {
-            usable: config.drives.clone(),
+            set: config.drives.clone(),
+            forced: is_forced(&config.drives, config.parity),
             partitions: u32::from(config.partitions),
             suspect_until: BTreeMap::new(),
             stats: BTreeMap::new(),
@@ -79,21 +83,48 @@ impl Drives {
     }
 
     /// Other drives may be used from now on.
-    pub fn set_usable(&mut self, usable: Vec<DriveId>) {
-        self.stats.retain(|drive, _| usable.contains(drive));
-        self.suspect_until.retain(|drive, _| usable.contains(drive));
-        self.full.retain(|drive| usable.contains(drive));
-        self.usable = usable;
+    pub fn set(&mut self, set: DriveSet, parity: u8) {
+        self.stats.retain(|drive, _| set.usable.contains(drive));
+        self.suspect_until.retain(|drive, _| set.usable.contains(drive));
+        self.full.retain(|drive| set.usable.contains(drive));
+        self.forced = is_forced(&set, parity);
+        self.set = set;
+    }
+
+    /// True if its shards are to be made anew elsewhere.
+    pub fn leaves(&self, drive: DriveId) -> bool {
+        self.set.leaving.contains(&drive)
+    }
+
+    /// True if none does.
+    pub fn all_stay(&self) -> bool {
+        self.set.leaving.is_empty()
+    }
+
+    /// True if packs have more shards in one failure domain than one.
+    pub fn is_forced(&self) -> bool {
+        self.forced
+    }
+
+    /// What fails together with it.
+    fn domain(&self, drive: DriveId) -> u64 {
+        // Those that are not named come after all that are.
+        self.set.domains.get(&drive).map_or(u64::from(drive.0) + 0x1_0000, |domain| u64::from(domain.0))
+    }
+
+    /// How many shards of one pack these drives may take.
+    fn spread(&self, drives: impl Iterator<Item = DriveId>) -> usize {
+        if self.forced { drives.count() } else { drives.map(|drive| self.domain(drive)).collect::<BTreeSet<_>>().len() }
     }
 
     /// True if new packs may lie on it.
     pub fn is_usable(&self, drive: DriveId) -> bool {
-        self.usable.contains(&drive)
+        self.set.usable.contains(&drive)
     }
 
     /// All that may be used.
     pub fn usable(&self) -> &[DriveId] {
-        &self.usable
+        &self.set.usable
     }
 
     /// It failed a request: others are chosen for a while.
@@ -115,7 +146,7 @@ impl Drives {
 
     /// True if every drive said how much is free.
     pub fn are_known(&self) -> bool {
-        self.usable.iter().all(|drive| self.stats.contains_key(drive))
+        self.set.usable.iter().all(|drive| self.stats.contains_key(drive))
     }
 
     /// A slot of it was taken or given back, as far as this partition did it.
@@ -145,14 +176,15 @@ impl Drives {
 
     /// True if enough drives have slots for the narrowest pack of `class`, whether they answer at the moment or not.
     pub fn have_room(&self, class: PackClass, parity: u8) -> bool {
-        let roomy = self.usable.iter().filter(|drive| !self.is_full(**drive, class));
-        roomy.count() > usize::from(parity)
+        let roomy = self.set.usable.iter().copied().filter(|drive| !self.is_full(*drive, class));
+        self.spread(roomy) > usize::from(parity)
     }
 
     /// True if garbage collection of every partition can have another pack, and one after that.
     pub fn can_spare(&self, parity: u8) -> bool {
-        let enough = |drive| self.stats.get(drive).is_none_or(|stat: &DriveStat| stat.free > self.partitions);
-        self.usable.iter().filter(|drive| !self.full.contains(drive) && enough(drive)).count() > usize::from(parity)
+        let enough = |drive: &DriveId| self.stats.get(drive).is_none_or(|stat| stat.free > self.partitions);
+        let roomy = self.set.usable.iter().copied().filter(|drive| !self.full.contains(drive) && enough(drive));
+        self.spread(roomy) > usize::from(parity)
     }
 
     /// True if it has no slots left but those that are kept from `class`.
@@ -165,8 +197,8 @@ impl Drives {
         self.full.contains(&drive) || self.stats.get(&drive).is_some_and(|stat| stat.free <= kept(stat.slots))
     }
 
-    /// Distinct drives for pack number `seq` of at most `data` + `parity` shards and how many of them hold data;
-    /// narrower if there are fewer drives; `None` if there are not even `1 + parity`.
+    /// Drives of distinct failure domains for pack number `seq` of at most `data` + `parity` shards and how many of them
+    /// hold data; narrower if there are fewer; `None` if there are not even `1 + parity`.
     ///
     /// Emptier drives first (in steps of an eighth), then in turns, so that packs spread evenly. Which of them hold
     /// data and which parity is drawn from `seq`: with just as many drives as shards, the same two would else hold
@@ -188,9 +220,9 @@ impl Drives {
                 && !self.is_full(*drive, class)
                 && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
         };
-        let mut drives: Vec<DriveId> = self.usable.iter().copied().filter(able).collect();
+        let mut drives: Vec<DriveId> = self.set.usable.iter().copied().filter(able).collect();
         let count = drives.len();
-        let narrow = count.checked_sub(usize::from(parity)).filter(|data| *data > 0)?;
+        let narrow = self.spread(drives.iter().copied()).checked_sub(usize::from(parity)).filter(|data| *data > 0)?;
         let data = usize::from(data.max(1)).min(narrow);
         let turn = (seq.wrapping_mul((data + usize::from(parity)) as u64) % count as u64) as usize;
         drives.sort_unstable();
@@ -199,10 +231,54 @@ impl Drives {
             Some(stat) if stat.slots > 0 => 8 - u64::from(stat.free.min(stat.slots)) * 8 / u64::from(stat.slots),
             _ => 0,
         });
-        drives.truncate(data + usize::from(parity));
+        let mut drives = self.apart(drives, data + usize::from(parity));
         let width = drives.len() as u64;
         drives.rotate_left(((seq.wrapping_mul(ODD_GOLDEN) >> 32) % width) as usize);
         Some((data as u8, drives))
+    }
+
+    /// The first `width` of `drives` of which each is in another domain; if placement is forced, as few in one as can be.
+    fn apart(&self, mut drives: Vec<DriveId>, width: usize) -> Vec<DriveId> {
+        let (mut taken, mut of): (Vec<DriveId>, BTreeMap<u64, usize>) = Default::default();
+        for most in 1.. {
+            drives.retain(|drive| {
+                let held = of.entry(self.domain(*drive)).or_default();
+                let takes = taken.len() < width && *held < most;
+                if takes {
+                    *held += 1;
+                    taken.push(*drive);
+                }
+                !takes
+            });
+            if !self.forced || taken.len() >= width || drives.is_empty() {
+                break;
+            }
+        }
+        taken
+    }
+
+    /// A drive for one more shard of a pack that has its others on `others`: of a domain that it shares with none of
+    /// them if there is one, and never with so many that the loss of that domain could not be made up for.
+    pub fn replacement(
+        &self,
+        others: &[DriveId],
+        parity: u8,
+        now_ms: u64,
+        refused: impl Fn(DriveId) -> bool,
+    ) -> Option<DriveId> {
+        let shared = |drive: DriveId| others.iter().filter(|other| self.domain(**other) == self.domain(drive)).count();
+        let able = |drive: &DriveId| {
+            !others.contains(drive)
+                && !self.leaves(*drive)
+                && !refused(*drive)
+                && !self.full.contains(drive)
+                && self.stats.get(drive).is_some_and(|stat| stat.free > 0)
+                && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
+                && (self.forced || shared(*drive) < usize::from(parity).max(1))
+        };
+        let used =
+            |drive: DriveId| self.stats.get(&drive).map_or(0, |stat| u64::from(stat.slots - stat.free.min(stat.slots)));
+        self.set.usable.iter().copied().filter(able).min_by_key(|drive| (shared(*drive), used(*drive), *drive))
     }
 
     /// A number for a question.
@@ -221,10 +297,16 @@ impl Drives {
     }
 }
 
+/// True if the domains that are known do not suffice for one data shard and the parity.
+fn is_forced(set: &DriveSet, parity: u8) -> bool {
+    let domains: BTreeSet<_> = set.domains.values().collect();
+    !domains.is_empty() && domains.len() <= usize::from(parity)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use braid_base::ids::{PartitionId, Term};
+    use braid_base::ids::{DomainId, PartitionId, Term};
 
     const USER: PackClass = PackClass::User;
 
@@ -305,5 +387,72 @@ mod tests {
         assert_eq!(three.choose((1, USER), 4, 2, 0), None);
         three.learned(DriveId(1), stat);
         assert_eq!(three.choose((1, USER), 4, 2, 0).map(|(data, _)| data), Some(1));
+    }
+
+    /// Drives 0.., in turns on so many hosts.
+    fn hosts(drives: u32, hosts: u16) -> DriveSet {
+        let domains = (0..drives).map(|drive| (DriveId(drive), DomainId(drive as u16 % hosts))).collect();
+        DriveSet { domains, ..(0..drives).map(DriveId).collect() }
+    }
+
+    fn on_hosts(count: u32, of: u16) -> Drives {
+        let mut found = drives(count);
+        found.set(hosts(count, of), 2);
+        found
+    }
+
+    fn per_host(on: &[DriveId], hosts: u32) -> Vec<usize> {
+        let count = |host| on.iter().filter(|drive| drive.0 % hosts == host).count();
+        (0..hosts).map(count).collect()
+    }
+
+    #[test]
+    fn a_pack_has_one_shard_on_each_host() {
+        let mut packs = BTreeMap::new();
+        for seq in 0..60 {
+            let (data, on) = on_hosts(18, 6).choose((seq, USER), 4, 2, 0).expect("six hosts are enough");
+            assert_eq!((data, per_host(&on, 6)), (4, vec![1; 6]));
+            on.into_iter().for_each(|drive| *packs.entry(drive).or_insert(0) += 1);
+        }
+        assert!(packs.len() == 18 && packs.values().all(|count| (10..=30).contains(count)), "{packs:?}");
+        let mut five = hosts(18, 6);
+        five.usable.retain(|drive| drive.0 % 6 != 2);
+        let mut short = drives(18);
+        short.set(five, 2);
+        let (data, on) = short.choose((7, USER), 4, 2, 0).expect("narrower");
+        assert_eq!((data, per_host(&on, 6)), (3, vec![1, 1, 0, 1, 1, 1]), "a host is away: narrower, not closer");
+        assert!(!short.is_forced());
+        let two = |drive: &DriveId| drive.0 % 6 < 2;
+        short.set(DriveSet { usable: (0..18).map(DriveId).filter(two).collect(), ..hosts(18, 6) }, 2);
+        assert_eq!(short.choose((7, USER), 4, 2, 0), None, "there are six hosts, so it waits for them");
+        assert!(!short.have_room(USER, 2));
+    }
+
+    #[test]
+    fn too_few_hosts_share_the_shards_evenly() {
+        let two = on_hosts(6, 2);
+        let (data, on) = two.choose((3, USER), 4, 2, 0).expect("six drives");
+        assert_eq!((data, per_host(&on, 2)), (4, vec![3, 3]));
+        assert!(two.is_forced() && two.have_room(USER, 2));
+    }
+
+    #[test]
+    fn a_shard_goes_where_none_of_its_pack_is_or_fewest() {
+        let mut set = hosts(14, 7);
+        set.leaving = [DriveId(0)].into();
+        set.usable.retain(|drive| *drive != DriveId(0));
+        let mut found = drives(14);
+        found.set(set.clone(), 2);
+        let others: Vec<DriveId> = (1..6).map(DriveId).collect();
+        let never = |_| false;
+        assert_eq!(found.replacement(&others, 2, 0, never), Some(DriveId(6)));
+        assert_eq!(found.replacement(&others, 2, 0, |drive| drive == DriveId(6)), Some(DriveId(7)), "same host as d0");
+        set.usable = vec![DriveId(8), DriveId(9)];
+        found.set(set.clone(), 2);
+        assert_eq!(found.replacement(&others, 2, 0, never), Some(DriveId(8)), "two of the pack on one host");
+        assert_eq!(found.replacement(&others, 1, 0, never), None, "more than may be lost on one host");
+        set.usable = others.clone();
+        found.set(set, 2);
+        assert_eq!(found.replacement(&others, 2, 0, never), None);
     }
 }

@@ -11,14 +11,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{DriveId, PackId, PartitionId};
+use braid_base::ids::{PackId, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::limits::BLOCK;
 use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement, Record, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
-use crate::config::Config;
+use crate::config::{Config, DriveSet};
 use crate::data::drives::Drives;
 use crate::txn::Txn;
 
@@ -232,8 +232,8 @@ impl Packs {
     }
 
     /// The drives that may be used changed: packs that still change and lie on others are closed.
-    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
-        self.drives.set_usable(usable);
+    pub fn set_drives(&mut self, set: DriveSet, parity: u8) {
+        self.drives.set(set, parity);
         let lost = |pack: &Pack| pack.rec.place.drives.iter().any(|drive| !self.drives.is_usable(*drive));
         let open: Vec<PackId> =
             self.table.iter().filter(|(_, p)| is_open(&p.life) && lost(p)).map(|(id, _)| *id).collect();

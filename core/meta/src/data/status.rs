@@ -6,6 +6,7 @@ use braid_base::ids::{DriveId, FsId, Index};
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::config::DriveSet;
 #[cfg(feature = "broken")]
 use crate::data::Mutation;
 use crate::data::gc;
@@ -44,6 +45,10 @@ pub struct DataStatus {
     pub gc_urgent: bool,
     /// No slots are left but those that only garbage collection takes.
     pub only_reserve: bool,
+    /// Shards by drive, on those that failed or are to be emptied: they are to be made anew elsewhere.
+    pub leaving: BTreeMap<DriveId, u64>,
+    /// Packs have several shards in one failure domain: there are too few domains.
+    pub forced: bool,
 }
 
 impl State {
@@ -58,6 +63,7 @@ impl State {
             moves: data.jobs.len(),
             held: data.held.len(),
             gc_urgent: gc::urgent(self),
+            forced: data.packs.drives.is_forced(),
             only_reserve: !data.packs.drives.have_room(PackClass::User, self.config.parity),
             ..DataStatus::default()
         };
@@ -69,6 +75,11 @@ impl State {
                 Life::Dead { .. } => &mut status.dead,
             } += 1;
             status.live_bytes += pack.rec.live_upper;
+            if !matches!(pack.life, Life::Dead { .. }) {
+                for drive in pack.rec.place.drives.iter().filter(|drive| data.packs.drives.leaves(**drive)) {
+                    *status.leaving.entry(*drive).or_default() += 1;
+                }
+            }
             for drive in &pack.rec.place.drives {
                 *status.shards.entry(*drive).or_default() += 1;
             }
@@ -76,10 +87,12 @@ impl State {
         status
     }
 
-    /// Drives that may take new packs from now on; open packs on others are closed.
-    pub fn set_drives(&mut self, usable: Vec<DriveId>) {
-        self.config.drives.clone_from(&usable);
-        self.data.packs.set_drives(usable);
+    /// The drives from now on: open packs on others than the usable ones are closed, shards on those that leave are made
+    /// anew elsewhere.
+    pub fn set_drives(&mut self, set: impl Into<DriveSet>) {
+        let set = set.into();
+        self.config.drives.clone_from(&set);
+        self.data.packs.set_drives(set, self.config.parity);
     }
 
     /// Flash bytes that users may fill in this partition from now on.

@@ -518,7 +518,7 @@ fn full_narrow_packs_are_put_together_in_wider_ones() -> Outcome {
         world.part.state_mut().set_drives(pair.map(DriveId).to_vec());
         fill(&mut world, 17)?;
     }
-    world.part.state_mut().set_drives((1..=4).map(DriveId).collect());
+    world.part.state_mut().set_drives((1..=4).map(DriveId).collect::<Vec<_>>());
     // Packs of three drives hold 48 pieces in the same slots.
     fill(&mut world, 9)?;
     for _ in 0..60 {

@@ -16,13 +16,13 @@ type ChunkKey = (FsId, Ino, Chunk);
 
 /// The tables of the view, decoded.
 #[derive(Default)]
-struct Tables {
+pub struct Tables {
     inodes: BTreeMap<Ino, InodeRec>,
     orphans: BTreeSet<Ino>,
     bases: BTreeMap<ChunkKey, BaseRec>,
     slices: BTreeMap<ChunkKey, Vec<(Index, Extent)>>,
     cuts: BTreeMap<Ino, Vec<(Index, PunchRec)>>,
-    packs: BTreeMap<PackId, PackRec>,
+    pub packs: BTreeMap<PackId, PackRec>,
     stripes: BTreeMap<(PackId, u16), StripeRec>,
     hints: BTreeSet<(PackId, u16, ChunkKey)>,
     usage: UsageRec,
@@ -152,6 +152,7 @@ impl World {
         let tables = Tables::read(self.kv.as_ref())?;
         self.check_pointers(&tables)?;
         self.check_counts(&tables)?;
+        self.check_shards(&tables)?;
         self.check_usage(&tables)
     }
 

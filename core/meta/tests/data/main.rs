@@ -3,6 +3,7 @@
 mod cases;
 mod check;
 mod model;
+mod rebuild;
 mod world;
 
 use std::collections::BTreeSet;
@@ -46,6 +47,7 @@ fn short_runs_with_failures_and_restarts() {
         "a pack closed by a lost drive",
         "a cut too wide to count",
         "a stripe of a client",
+        "a shard made anew",
     ] {
         assert!(met.contains(what), "{what} never happened");
     }

@@ -11,7 +11,7 @@ use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
-use braid_base::msg::job::{Job, MoveJob, Source};
+use braid_base::msg::job::{Job, MoveJob, RebuildJob, Source};
 use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
@@ -23,7 +23,7 @@ pub const P: PartitionId = PartitionId(0);
 pub const FS: FsId = FsId(1);
 const CLIENT: ClientId = ClientId(7);
 const SHARD_BYTES: u64 = 64 << 10;
-const DRIVES: u32 = 4;
+pub const DRIVES: u32 = 4;
 
 /// What kind of run is wanted.
 #[derive(Clone, Copy, Debug)]
@@ -68,7 +68,7 @@ pub struct World {
     pub flash: HashMap<(PackId, u16), (u16, Vec<u8>)>,
     pub drives: BTreeMap<DriveId, BTreeSet<ShardId>>,
     pub wish: Wish,
-    chance: Chance,
+    pub chance: Chance,
     pub now_ms: u64,
     term: u64,
     pub pending: VecDeque<Entry>,
@@ -82,7 +82,12 @@ pub struct World {
     pub replies: HashMap<Token, FsResult>,
     calls: Vec<(u64, DriveId, DriveOp)>,
     pub jobs: Vec<MoveJob>,
-    done: Vec<(u64, bool)>,
+    pub rebuilds: Vec<RebuildJob>,
+    /// Drives that are to be emptied.
+    pub leaving: BTreeSet<DriveId>,
+    /// The highest term that each drive has heard of: it refuses lower ones.
+    pub told: BTreeMap<DriveId, Term>,
+    pub done: Vec<(u64, bool)>,
     /// What is left of the ranges that were lent to the client.
     space: Vec<(StripeAt, Placement)>,
     /// Stripes that it wrote and may commit.
@@ -105,7 +110,7 @@ fn config(term: u64, drives: Vec<DriveId>) -> Config {
         data: 2,
         parity: 1,
         shard_bytes: SHARD_BYTES,
-        drives,
+        drives: drives.into(),
         capacity_bytes: 1 << 40,
     }
 }
@@ -139,6 +144,9 @@ impl World {
             replies: HashMap::new(),
             calls: Vec::new(),
             jobs: Vec::new(),
+            rebuilds: Vec::new(),
+            leaving: BTreeSet::new(),
+            told: BTreeMap::new(),
             done: Vec::new(),
             space: Vec::new(),
             laid: Vec::new(),
@@ -175,11 +183,14 @@ impl World {
             45..=52 => self.commit_some()?,
             53..=64 => self.tick()?,
             65..=76 => self.answer_drives()?,
-            77..=86 => self.run_job()?,
+            77..=86 => {
+                self.run_job()?;
+                self.run_rebuild();
+            }
             87..=92 => self.finish_job()?,
             93..=94 => self.trim()?,
             95 if self.wish.chaos => self.restart()?,
-            96 if self.wish.chaos => self.change_drives()?,
+            96 if self.wish.chaos => self.change_drives(),
             _ => self.read_one()?,
         }
         Ok(())
@@ -188,8 +199,10 @@ impl World {
     /// Everything comes to rest without failures; then nothing may be left to do.
     pub fn calm(&mut self) -> Result<(), String> {
         self.wish.chaos = false;
-        let all = self.drives.keys().copied().collect();
-        self.part.state_mut().set_drives(all);
+        // Perhaps one leaves for good.
+        let gone = DriveId(1 + self.chance.below(u64::from(DRIVES)) as u32);
+        let leaving = if self.chance.percent(50) { BTreeSet::from([gone]) } else { BTreeSet::new() };
+        self.use_all_but(if leaving.is_empty() { DriveId(0) } else { gone }, leaving);
         for ino in self.opens.keys().copied().collect::<Vec<_>>() {
             while self.opens.contains_key(&ino) {
                 self.close(ino)?;
@@ -198,16 +211,22 @@ impl World {
         for round in 0.. {
             self.now_ms += if round < 50 { 2_000 } else { 20_000 };
             self.tick()?;
-            while !self.jobs.is_empty() || !self.done.is_empty() || !self.calls.is_empty() || !self.pending.is_empty() {
+            while !self.jobs.is_empty()
+                || !self.rebuilds.is_empty()
+                || !self.done.is_empty()
+                || !self.calls.is_empty()
+                || !self.pending.is_empty()
+            {
                 self.commit(usize::MAX)?;
                 self.run_job()?;
+                self.run_rebuild();
                 self.finish_job()?;
                 self.answer_drive()?;
             }
             self.trim()?;
             let status = self.part.state().data_status();
             let busy = status.staged_bytes > 0 || status.orphans > 0 || status.creating + status.dead > 0;
-            if !busy && status.held == 0 && status.moves == 0 && self.tidy() {
+            if !busy && status.held == 0 && status.moves == 0 && self.is_left() && self.tidy() {
                 break;
             }
             if round == 300 {
@@ -231,7 +250,7 @@ impl World {
                 Effect::Propose(entry) => self.proposed(entry)?,
                 Effect::Drive(id, drive, op) => self.calls.push((id, drive, op)),
                 Effect::Job(Job::Move(job)) => self.asked(job)?,
-                Effect::Job(Job::Rebuild(job)) => return Err(format!("no drive is lost, and {job:?} is asked for")),
+                Effect::Job(Job::Rebuild(job)) => self.asked_anew(job)?,
                 Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
             }
@@ -356,7 +375,7 @@ impl World {
     }
 
     /// True if every drive of a pack has its shard.
-    fn is_there(&self, pack: PackId, place: &Placement) -> bool {
+    pub fn is_there(&self, pack: PackId, place: &Placement) -> bool {
         let has = |(shard, drive): (u8, &DriveId)| self.drives[drive].contains(&ShardId { pack, shard });
         (0u8..).zip(&place.drives).all(has)
     }
@@ -416,13 +435,20 @@ impl World {
         let free = self.wish.slots.saturating_sub(shards.len() as u32);
         let answer: DriveResult = match op {
             _ if fails => Err(Error::new(ErrorKind::Io, "the drive failed")),
-            DriveOp::Create { id, .. } if free > 0 || shards.contains(&id) => {
+            DriveOp::Create { term, .. } | DriveOp::Drop { term, .. }
+                if self.told.get(&drive).is_some_and(|t| *t > term) =>
+            {
+                Err(ErrorKind::Stale.into())
+            }
+            DriveOp::Create { id, term, .. } if free > 0 || shards.contains(&id) => {
                 shards.insert(id);
+                self.told.insert(drive, term);
                 Ok(DriveReply::Done)
             }
             DriveOp::Create { .. } => Err(ErrorKind::NoSpace.into()),
-            DriveOp::Drop { id, .. } => {
+            DriveOp::Drop { id, term } => {
                 shards.remove(&id);
+                self.told.insert(drive, term);
                 Ok(DriveReply::Done)
             }
             DriveOp::Report { .. } => {
@@ -517,19 +543,14 @@ impl World {
         self.done.clear();
         if self.chance.percent(50) {
             self.jobs.clear();
+            self.rebuilds.clear();
         }
+        self.leaving.clear();
         self.term += 1;
         let drives = self.drives.keys().copied().collect();
         let opened = Partition::open(config(self.term, drives), self.kv.clone(), self.committed);
         self.part = opened.map_err(|e| format!("restart: {e}"))?;
         self.settings();
         self.check_all()
-    }
-
-    fn change_drives(&mut self) -> Result<(), String> {
-        let gone = DriveId(1 + self.chance.below(u64::from(DRIVES) + 2) as u32);
-        let usable = self.drives.keys().copied().filter(|drive| *drive != gone).collect();
-        self.part.state_mut().set_drives(usable);
-        Ok(())
     }
 }

@@ -122,7 +122,7 @@ impl World {
             data: 4,
             parity: 2,
             shard_bytes: 1 << 20,
-            drives: Vec::new(),
+            drives: Default::default(),
             capacity_bytes: 1 << 40,
         };
         let mut opened = Partition::open(config, kv, applied).expect("the view can be read");

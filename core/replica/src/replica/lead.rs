@@ -208,7 +208,7 @@ impl Replica {
             && records.len() < MESSAGE_RECORDS
             && bytes < MESSAGE_BYTES
         {
-            bytes += record.entry.payload().len();
+            bytes += record.entry.payload().len() + record.entry.batch().encoded_len();
             records.push(Arc::clone(record));
             index = index.next();
         }
