@@ -60,7 +60,8 @@ etcd_start() { # e1
   local at all
   at=http://$(address "$1")
   all=$(for e in e1 e2 e3; do echo "$e=http://$(address $e):2380"; done | paste -sd ,)
-  in_ns "$1" "$BRAID_TOOLS/etcd/usr/bin/etcd" --name "$1" --data-dir "$STATE/$1" --log-level error \
+  # Not by in_ns: the process is to be etcd itself, and no shell that waits for it.
+  ip netns exec "$(ns "$1")" "$BRAID_TOOLS/etcd/usr/bin/etcd" --name "$1" --data-dir "$STATE/$1" --log-level error \
     --listen-client-urls "$at:2379" --advertise-client-urls "$at:2379" \
     --listen-peer-urls "$at:2380" --initial-advertise-peer-urls "$at:2380" --initial-cluster "$all" \
     >>"$STATE/$1.log" 2>&1 &

@@ -30,7 +30,10 @@ pub enum Command {
     /// Stop the cluster in DIR cleanly, or this host's part of one
     Down(cmd::down::Down),
     /// Show the cluster at a glance
-    Status,
+    Status {
+        #[command(subcommand)]
+        noun: Option<StatusNoun>,
+    },
     /// Make a cluster of several hosts; show hosts, drives and partitions
     Cluster {
         #[command(subcommand)]
@@ -61,12 +64,31 @@ pub enum ClusterNoun {
     /// List the hosts
     #[command(visible_aliases = ["hosts", "container", "containers"])]
     Host,
-    /// List the drives
+    /// List the drives; add and remove them
     #[command(visible_alias = "drives")]
-    Drive,
+    Drive {
+        #[command(subcommand)]
+        verb: Option<DriveVerb>,
+    },
     /// List the partitions of the namespace
     #[command(visible_alias = "partitions")]
     Partition,
+}
+
+#[derive(Subcommand)]
+pub enum StatusNoun {
+    /// Show what is being made anew after drives failed or are to be emptied
+    Rebuild,
+}
+
+#[derive(Subcommand)]
+pub enum DriveVerb {
+    /// Add a drive to the host that is asked
+    #[command(visible_alias = "create")]
+    Add(cmd::cluster_drive_add::Add),
+    /// Empty a drive and take it out of the cluster
+    #[command(visible_aliases = ["delete", "deactivate"])]
+    Remove(cmd::cluster_drive_remove::Remove),
 }
 
 #[derive(Subcommand)]
@@ -136,11 +158,16 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Up(command) => cmd::up::run(whole, &command),
         Command::Backend(command) => cmd::backend::run(whole, &command),
         Command::Down(command) => cmd::down::run(whole, &command),
-        Command::Status => cmd::status::run(whole),
+        Command::Status { noun: None } => cmd::status::run(whole),
+        Command::Status { noun: Some(StatusNoun::Rebuild) } => cmd::status_rebuild::run(whole),
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::JoinSecret } => cmd::cluster_join_secret::run(whole),
         Command::Cluster { noun: ClusterNoun::Host } => cmd::cluster_host::run(whole),
-        Command::Cluster { noun: ClusterNoun::Drive } => cmd::cluster_drive::run(whole),
+        Command::Cluster { noun: ClusterNoun::Drive { verb } } => match verb {
+            None => cmd::cluster_drive::run(whole),
+            Some(DriveVerb::Add(command)) => cmd::cluster_drive_add::run(whole, &command),
+            Some(DriveVerb::Remove(command)) => cmd::cluster_drive_remove::run(whole, &command),
+        },
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),
         Command::Fs { verb: Some(FsVerb::Add(command)) } => cmd::fs_add::run(whole, &command),

@@ -3,6 +3,8 @@
 pub mod backend;
 pub mod cluster_create;
 pub mod cluster_drive;
+pub mod cluster_drive_add;
+pub mod cluster_drive_remove;
 pub mod cluster_host;
 pub mod cluster_join_secret;
 pub mod cluster_partition;
@@ -19,5 +21,6 @@ pub mod fs_update;
 pub mod man;
 pub mod mount;
 pub mod status;
+pub mod status_rebuild;
 pub mod umount;
 pub mod up;

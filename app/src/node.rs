@@ -7,6 +7,7 @@
 
 pub mod backend;
 pub mod control;
+mod drive_changes;
 mod drives;
 mod filesystems;
 mod views;

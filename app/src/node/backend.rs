@@ -246,7 +246,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
     let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
-    let way = Way::Network(Network { reach: as_client, addresses: vec![options.listen.clone()], tls });
+    let way = Way::Network(Network { host: record.id, reach: as_client, addresses: vec![options.listen.clone()], tls });
     let node = Node::new(options.dir, coordinator, host, cluster, plan.lost, way);
     node.follow(now, hears)?;
     Ok(Arc::new(node))

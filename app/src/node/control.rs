@@ -7,22 +7,23 @@ use std::time::Duration;
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
-use braid_base::ids::{ClientId, Ino, PartitionId};
+use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
+use braid_base::msg::drive::DriveStat;
 use braid_base::msg::host::{Attached, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
-    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
-    MountSpec, MountView, PartitionView, State, Status,
+    Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
+    HostView, MountSpec, MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
-use super::{drives, views};
+use super::{drive_changes, drives, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -174,10 +175,13 @@ impl Node {
         }
     }
 
-    async fn drive_views(&self) -> Result<Vec<DriveView>> {
+    async fn drive_views(&self, reports: &[SeatReport]) -> Result<Vec<DriveView>> {
+        let leaving = |id: u32| reports.iter().filter_map(|report| report.data.leaving.get(&DriveId(id))).sum();
         let stats = self.host()?.drives().await;
         let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
-        Ok(self.recorded()?.0.drives.iter().map(|drive| views::drive(drive, &stats, why(drive.id))).collect())
+        let view = |drive: &Drive| views::drive(drive, &stats, why(drive.id));
+        let views = self.recorded()?.0.drives.iter().map(view).collect::<Vec<_>>().into_iter();
+        Ok(views.map(|view| DriveView { leaving_shards: leaving(view.id), ..view }).collect())
     }
 
     fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
@@ -188,7 +192,7 @@ impl Node {
 
     async fn summary(&self) -> Result<Status> {
         let reports = self.host()?.partitions().await;
-        let (drives, partitions) = (self.drive_views().await?, self.partition_views(&reports)?);
+        let (drives, partitions) = (self.drive_views(&reports).await?, self.partition_views(&reports)?);
         let cluster = &self.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         let (recorded, silent) = self.recorded()?;
@@ -196,6 +200,16 @@ impl Node {
         for host in hosts.iter().filter(|host| host.state == "down") {
             state = state.max(State::Degraded);
             problems.insert(0, format!("host {} (h{}) is down: start its `braid backend` again", host.name, host.id));
+        }
+        let left: u64 = drives.iter().map(|drive| drive.leaving_shards).sum();
+        if left > 0 {
+            state = state.max(State::Degraded);
+            problems.push(format!("{left} shards are to be made anew on other drives: see `braid status rebuild`"));
+        }
+        if reports.iter().any(|report| report.data.forced) {
+            state = state.max(State::Degraded);
+            let words = "does not fit over so few failure domains: the loss of one may lose data";
+            problems.push(format!("protection {} {words}", cluster.protection));
         }
         if let Some(error) = silent {
             state = state.max(State::Degraded);
@@ -234,19 +248,19 @@ impl Node {
     }
 
     async fn remove(&self, name: &str) -> Result<()> {
-        let record = records_of::find(self.coordinator.as_ref(), name)?.value;
+        let record = self.asked(|c| records_of::find(c, name))?.value;
         if self.filesystems.is_mounted(record.id)
             || self.remote().iter().any(|who| who.fs == record.id && !who.point.is_empty())
         {
             let words = format!("file system {name} is mounted: unmount it first (`braid umount PATH`)");
             return Err(Error::new(ErrorKind::Refused, words));
         }
-        let record = records_of::start_remove(self.coordinator.as_ref(), name)?;
+        let record = self.asked(|c| records_of::start_remove(c, name))?;
         let open = self.open(&record).await?;
         filesystems::empty(&open.fs).await?;
         open.fs.end_session().await?;
         self.filesystems.forget(record.id);
-        records_of::forget(self.coordinator.as_ref(), &record)
+        self.asked(|c| records_of::forget(c, &record))
     }
 
     async fn stop(&self) -> Result<()> {
@@ -268,13 +282,14 @@ impl Node {
         let mut gauge = |name, help, labels, value: u64| {
             samples.push(Sample { name, help, kind: SampleKind::Gauge, labels, value: value as f64 });
         };
-        for drive in self.drive_views().await? {
+        let reports = self.host()?.partitions().await;
+        for drive in self.drive_views(&reports).await? {
             let label = || vec![("drive", drive.id.to_string())];
             gauge("drive_size_bytes", "Size of the drive.", label(), drive.size_bytes);
             gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
             gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
         }
-        let partitions = self.partition_views(&self.host()?.partitions().await)?;
+        let partitions = self.partition_views(&reports)?;
         for partition in &partitions {
             let label = || vec![("partition", partition.id.to_string())];
             gauge("partition_staged_bytes", "Bytes that wait in the log for a pack.", label(), partition.staged_bytes);
@@ -303,7 +318,25 @@ impl Control for Node {
     }
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {
-        Box::pin(self.drive_views())
+        Box::pin(async { self.drive_views(&self.host()?.partitions().await).await })
+    }
+
+    fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView> {
+        Box::pin(async move {
+            let (host, me) = (self.host()?, self.among_others()?);
+            let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
+            let adding = move || drive_changes::add(coordinator.as_ref(), &cluster, (&host, me), &spec);
+            let drive = blocking(adding).await?;
+            Ok(views::drive(&drive, &[(drive.id, Ok(DriveStat::default()))], None))
+        })
+    }
+
+    fn drive_remove(&self, id: u32) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.among_others()?;
+            let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
+            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, DriveId(id))).await
+        })
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
@@ -313,7 +346,7 @@ impl Control for Node {
     fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {
         Box::pin(async {
             let mut views = Vec::new();
-            for record in records_of::list(self.coordinator.as_ref())? {
+            for record in self.asked(records_of::list)? {
                 views.push(self.view(&record).await?);
             }
             Ok(views)
@@ -323,16 +356,16 @@ impl Control for Node {
     fn fs_add(&self, spec: FsSpec) -> Answer<'_, FilesystemView> {
         Box::pin(async move {
             let uuid = braid_io::chance::guid()?;
-            let record = records_of::add(self.coordinator.as_ref(), &spec, uuid, views::now_s())?;
+            let record = self.asked(|c| records_of::add(c, &spec, uuid, views::now_s()))?;
             self.view(&record).await
         })
     }
 
     fn fs_update(&self, name: String, change: FsChange) -> Answer<'_, FilesystemView> {
         Box::pin(async move {
-            let record = records_of::find(self.coordinator.as_ref(), &name)?.value;
+            let record = self.asked(|c| records_of::find(c, &name))?.value;
             let used = self.view(&record).await?.used_bytes;
-            let record = records_of::update(self.coordinator.as_ref(), &name, &change, used)?;
+            let record = self.asked(|c| records_of::update(c, &name, &change, used))?;
             self.view(&record).await
         })
     }
@@ -342,25 +375,25 @@ impl Control for Node {
     }
 
     fn groups(&self) -> Answer<'_, Vec<GroupView>> {
-        Box::pin(async { groups::list(self.coordinator.as_ref()) })
+        Box::pin(async { self.asked(groups::list) })
     }
 
     fn group_add(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
         Box::pin(async move {
-            let group = groups::add(self.coordinator.as_ref(), &spec)?;
+            let group = self.asked(|c| groups::add(c, &spec))?;
             self.group(&group.name)
         })
     }
 
     fn group_update(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
         Box::pin(async move {
-            let group = groups::update(self.coordinator.as_ref(), &spec)?;
+            let group = self.asked(|c| groups::update(c, &spec))?;
             self.group(&group.name)
         })
     }
 
     fn group_remove(&self, name: String) -> Answer<'_, ()> {
-        Box::pin(async move { groups::remove(self.coordinator.as_ref(), &name) })
+        Box::pin(async move { self.asked(|c| groups::remove(c, &name)) })
     }
 
     fn mounts(&self) -> Answer<'_, Vec<MountView>> {
@@ -385,7 +418,7 @@ impl Control for Node {
                 Way::Network(network) => (String::new(), network.addresses.clone(), network.reach.secret.clone()),
             };
             Ok(ClientView {
-                client: self.coordinator.counter("client")?,
+                client: self.asked(|c| c.counter("client"))?,
                 fs: record.id.0,
                 root: Ino::new(record.root_vp, 1).0,
                 total_bytes: record.total_bytes.map_or(capacity, |limit| limit.min(capacity)),
@@ -420,10 +453,32 @@ impl Control for Node {
     }
 }
 
+/// Carries out `work` on a thread that may wait.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, format!("the task died: {error}"))))
+}
+
 impl Node {
+    /// Asks the coordinator, which may take its time: what else this thread has to do goes elsewhere meanwhile.
+    fn asked<T>(&self, work: impl FnOnce(&dyn Coordinator) -> Result<T>) -> Result<T> {
+        tokio::task::block_in_place(|| work(self.coordinator.as_ref()))
+    }
+
+    /// The number of this host, if it is one of several.
+    fn among_others(&self) -> Result<HostId> {
+        match &self.way {
+            Way::Network(network) => Ok(network.host),
+            Way::Here => {
+                let words = "drives of a cluster on one machine are those it was made with";
+                Err(Error::new(ErrorKind::Unsupported, words))
+            }
+        }
+    }
+
     /// A file system that may be mounted.
     async fn open_by_name(&self, name: &str) -> Result<(Filesystem, Arc<Open>)> {
-        let record = filesystems::usable(self.coordinator.as_ref(), name)?;
+        let record = self.asked(|c| filesystems::usable(c, name))?;
         let open = self.open(&record).await?;
         Ok((record, open))
     }
@@ -443,7 +498,7 @@ impl Node {
     }
 
     fn group(&self, name: &str) -> Result<GroupView> {
-        let found = groups::list(self.coordinator.as_ref())?.into_iter().find(|group| group.name == name);
+        let found = self.asked(groups::list)?.into_iter().find(|group| group.name == name);
         found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("group {name} was removed meanwhile")))
     }
 }

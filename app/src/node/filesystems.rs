@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_base::attr::FileType;
-use braid_base::ids::{ClientId, FsId, Ino};
+use braid_base::ids::{ClientId, FsId, HostId, Ino};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::{Fs, Session};
 use braid_cluster::coordinator::Coordinator;
@@ -46,6 +46,8 @@ pub enum Way {
 
 /// A host among others, for clients.
 pub struct Network {
+    /// Its number.
+    pub host: HostId,
     /// What the hosts want to hear.
     pub reach: Arc<Reach>,
     /// Where this one listens.
@@ -110,7 +112,7 @@ impl Filesystems {
             open.fs.set_total_bytes(total);
             return Ok(Arc::clone(open));
         }
-        let client = ClientId(coordinator.counter("client")?);
+        let client = ClientId(tokio::task::block_in_place(|| coordinator.counter("client"))?);
         let (session, root) = (way.session(host, client, record).await?, Ino::new(record.root_vp, 1));
         let fs = Fs::with_write_behind(session, record.id, root, host.background(), WRITE_BEHIND_BYTES);
         fs.set_total_bytes(total);

@@ -8,11 +8,12 @@ use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Candidate, Cluster, Drive, DriveState, FEATURE_LEVEL, Host, Protection, Seats};
+use crate::groups;
 use crate::names::check_name;
+use crate::partitions::{self, founding as unless_founded};
 use crate::records::{self, Record};
-use crate::setup::{World, bounds, clear_leftovers, founding as founding_txn, number};
+use crate::setup::{World, bounds, clear_leftovers, number};
 use crate::snapshot::Snapshot;
-use crate::{groups, partitions};
 
 /// Most hosts named in one command.
 const HOSTS_MAX: usize = 4096;
@@ -209,10 +210,10 @@ pub fn record(coordinator: &dyn Coordinator, founding: &Founding) -> Result<()> 
     for (host, drives) in &founding.hosts {
         let id = HostId(number(coordinator, "host")?);
         let host = Host { id, ..host.clone() };
-        founding_txn(coordinator, Txn::new().put(&host.key(), records::encode(&host)?))?;
+        unless_founded(coordinator, Txn::new().put(&host.key(), records::encode(&host)?))?;
         for drive in drives {
             let drive = Drive { id: DriveId(number(coordinator, "drive")?), host: id, ..drive.clone() };
-            founding_txn(coordinator, Txn::new().put(&drive.key(), records::encode(&drive)?))?;
+            unless_founded(coordinator, Txn::new().put(&drive.key(), records::encode(&drive)?))?;
         }
         ids.push(id.0);
     }
@@ -220,7 +221,7 @@ pub fn record(coordinator: &dyn Coordinator, founding: &Founding) -> Result<()> 
     for (p, hosts) in founding.seats.iter().enumerate() {
         let partition = PartitionId(p as u16);
         let seats = Seats { partition, hosts: hosts.iter().map(|at| ids[*at]).collect() };
-        founding_txn(coordinator, Txn::new().put(&seats.key(), records::encode(&seats)?))?;
+        unless_founded(coordinator, Txn::new().put(&seats.key(), records::encode(&seats)?))?;
     }
     groups::add(coordinator, &groups::default_spec())?;
     records::create(coordinator, &founding.cluster).map(|_| ())

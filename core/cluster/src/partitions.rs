@@ -3,10 +3,9 @@
 use braid_base::ids::{HostId, PartitionId, Term};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::coordinator::{Coordinator, Txn};
-use crate::facts::{Member, Partition};
+use crate::coordinator::{Check, Coordinator, Outcome, Txn};
+use crate::facts::{Cluster, Member, Partition};
 use crate::records::{self, Record, Stored};
-use crate::setup::founding;
 
 /// Partitions written per transaction: well inside the limits of one.
 const BATCH: usize = 100;
@@ -46,6 +45,16 @@ pub fn of_host(coordinator: &dyn Coordinator, host: HostId) -> Result<Vec<Partit
     let mut all = list(coordinator)?;
     all.retain(|partition| partition.members.iter().any(|member| member.host == host));
     Ok(all)
+}
+
+/// Carries out `txn` unless the cluster exists by now: then somebody else was faster, and this must not touch it.
+pub(crate) fn founding(coordinator: &dyn Coordinator, txn: Txn) -> Result<()> {
+    match coordinator.txn(&txn.when(Cluster::KEY, Check::Absent))? {
+        Outcome::Done(_) => Ok(()),
+        Outcome::Conflict => {
+            Err(Error::new(ErrorKind::Exists, "another cluster was made meanwhile: nothing of it was changed"))
+        }
+    }
 }
 
 /// Writes the records of `count` partitions that have no member yet.

@@ -20,10 +20,11 @@ use std::path::{Path, PathBuf};
 use braid_base::ids::{DriveId, Guid};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::coordinator::{Check, Coordinator, Outcome, Txn};
+use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection, Seats};
+use crate::groups;
+use crate::partitions::{self, founding};
 use crate::records::{self, Record};
-use crate::{groups, partitions};
 
 /// What the administrator asked for; none = not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -243,16 +244,6 @@ pub(crate) fn clear_leftovers(coordinator: &dyn Coordinator) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Carries out `txn` unless the cluster exists by now: then somebody else was faster, and this must not touch it.
-pub(crate) fn founding(coordinator: &dyn Coordinator, txn: Txn) -> Result<()> {
-    match coordinator.txn(&txn.when(Cluster::KEY, Check::Absent))? {
-        Outcome::Done(_) => Ok(()),
-        Outcome::Conflict => {
-            Err(Error::new(ErrorKind::Exists, "another cluster was made meanwhile: nothing of it was changed"))
-        }
-    }
 }
 
 pub(crate) fn number(coordinator: &dyn Coordinator, name: &str) -> Result<u32> {

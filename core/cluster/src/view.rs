@@ -104,6 +104,18 @@ views! {
         pub problem: Option<String>,
         /// Errors met on it since the process started.
         pub errors: u64,
+        /// Shards that lie on it and are to be made anew elsewhere, because it failed or is to be emptied.
+        #[serde(default)]
+        pub leaving_shards: u64,
+    }
+
+    /// A drive to add to the host that is asked.
+    #[serde(deny_unknown_fields)]
+    pub struct DriveSpec {
+        /// File or device, absolute; blank, unless a file is to be made.
+        pub path: String,
+        /// Size of the file to make there, bytes; none: what is there is used.
+        pub size_bytes: Option<u64>,
     }
 
     /// A partition of the namespace.

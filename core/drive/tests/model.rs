@@ -344,20 +344,19 @@ impl Run {
     /// All that was acknowledged is among what is written, and nothing that nobody tried to write.
     fn told_written(&mut self, id: ShardId, acked: &[u16], live: bool, result: DriveResult) {
         let still_live = live && self.shards[&id].life == Life::Live;
-        match result {
-            Ok(DriveReply::Written(runs)) => {
-                let of = |run: &(u16, u16, bool)| run.0..run.0 + run.1;
-                let sure: Vec<u16> = runs.iter().filter(|run| run.2).flat_map(of).collect();
-                let maybe: Vec<u16> = runs.iter().flat_map(of).collect();
-                let has_all = acked.iter().all(|block| maybe.contains(block));
-                assert!(maybe.is_sorted_by(|a, b| a < b) && (!still_live || has_all), "{id:?}: {acked:?} in {runs:?}");
-                let ever = &self.shards[&id].ever;
-                assert!(sure.iter().all(|block| ever.contains_key(block)), "{id:?}: {runs:?}");
-                self.count("told what is written");
-            }
-            Ok(_) => panic!("told something else than what is written"),
-            Err(error) => assert!(!still_live || self.world == World::Errors || self.flipped, "{id:?}: {error}"),
-        }
+        let Ok(DriveReply::Written(runs)) = result else {
+            return assert!(!still_live || self.world == World::Errors || self.flipped, "{id:?}: {result:?}");
+        };
+        let of = |run: &(u16, u16, bool)| run.0..run.0 + run.1;
+        let maybe: Vec<u16> = runs.iter().flat_map(of).collect();
+        let has_all = acked.iter().all(|block| maybe.contains(block));
+        assert!(maybe.is_sorted_by(|a, b| a < b) && (!still_live || has_all), "{id:?}: {acked:?} in {runs:?}");
+        let ever = &self.shards[&id].ever;
+        assert!(
+            runs.iter().filter(|run| run.2).flat_map(of).all(|block| ever.contains_key(&block)),
+            "{id:?}: {runs:?}"
+        );
+        self.count("told what is written");
     }
 
     fn answered(&mut self, token: OpToken, result: DriveResult) {

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use braid_base::Result;
 use braid_cluster::view::{
-    ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView, MountSpec,
-    MountView, PartitionView, Status,
+    ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
+    MountSpec, MountView, PartitionView, Status,
 };
 
 /// The future of one answer.
@@ -22,6 +22,12 @@ pub trait Control: Send + Sync {
 
     /// The drives, ordered by number, lost ones included.
     fn drives(&self) -> Answer<'_, Vec<DriveView>>;
+
+    /// Adds a drive to the host that is asked; it takes data when this returns.
+    fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView>;
+
+    /// Begins to empty drive `id`; it is removed when nothing lies on it any more. `Refused` where that cannot be.
+    fn drive_remove(&self, id: u32) -> Answer<'_, ()>;
 
     /// The partitions, ordered by number.
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>>;

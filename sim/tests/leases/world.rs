@@ -562,7 +562,7 @@ fn open(p: PartitionId, partitions: u16, term: Term, kv: Arc<MapKv>, applied: In
         data: 2,
         parity: 1,
         shard_bytes: 1 << 20,
-        drives: Vec::new(),
+        drives: Default::default(),
         capacity_bytes: 1 << 40,
     };
     let mut opened = Partition::open(config, kv, applied).expect("the view can be read");

@@ -79,7 +79,7 @@ pub(crate) fn drive_count(drives: usize) -> Result<()> {
 }
 
 /// Refuses a drive that is too small to be of use.
-pub(crate) fn drive_bytes(path: &Path, size_bytes: u64) -> Result<()> {
+pub fn drive_bytes(path: &Path, size_bytes: u64) -> Result<()> {
     if size_bytes >= DRIVE_BYTES_MIN {
         return Ok(());
     }

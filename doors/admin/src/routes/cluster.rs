@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
-use braid_cluster::view::{DriveView, HostView, PartitionView, Status};
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use braid_cluster::view::{DriveSpec, DriveView, HostView, PartitionView, Status};
 
+use super::Body;
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
@@ -28,6 +30,25 @@ pub(super) async fn hosts(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<Host
     responses((status = 200, body = Vec<DriveView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn drives(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<DriveView>>, Failure> {
     Ok(Json(desk.control.drives().await?))
+}
+
+/// Adds a drive to the host that is asked.
+#[utoipa::path(post, operation_id = "addDrive", path = "/drives", tag = "cluster", request_body = DriveSpec,
+    responses((status = 201, body = DriveView), (status = "default", body = ErrorBody)))]
+pub(super) async fn add_drive(
+    State(desk): State<Arc<Desk>>,
+    Body(spec): Body<DriveSpec>,
+) -> Result<(StatusCode, Json<DriveView>), Failure> {
+    Ok((StatusCode::CREATED, Json(desk.control.drive_add(spec).await?)))
+}
+
+/// Begins to empty a drive; it is removed when nothing lies on it any more.
+#[utoipa::path(delete, operation_id = "removeDrive", path = "/drives/{id}", tag = "cluster",
+    params(("id" = u32, Path, description = "Its number")),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn remove_drive(State(desk): State<Arc<Desk>>, Path(id): Path<u32>) -> Result<StatusCode, Failure> {
+    desk.control.drive_remove(id).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The partitions of the namespace.

@@ -10,8 +10,8 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
-    Capacity, ClientSpec, ClientView, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
-    MountSpec, MountView, PartitionView, Status,
+    Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
+    HostView, MountSpec, MountView, PartitionView, Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups};
 
@@ -37,6 +37,7 @@ impl Fake {
         let state_2 = self.drive_2.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let drive = |id: u32| DriveView {
             host: 1,
+            leaving_shards: 0,
             id,
             uuid: Guid([id as u8; 16]).to_string(),
             path: format!("/srv/drive-{id}"),
@@ -143,6 +144,15 @@ impl Control for Fake {
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {
         now(Ok(self.drive_views()))
+    }
+
+    fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView> {
+        now(Ok(DriveView { id: 7, path: spec.path, ..self.drive_views().swap_remove(0) }))
+    }
+
+    fn drive_remove(&self, id: u32) -> Answer<'_, ()> {
+        let missing = Error::new(ErrorKind::NotFound, format!("no drive d{id}"));
+        now(if (1..=6).contains(&id) { Ok(()) } else { Err(missing) })
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {

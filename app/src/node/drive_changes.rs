@@ -1,0 +1,81 @@
+//! Drives that are added to a host among others, or leave it.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use braid_base::ids::{DomainId, DriveId, HostId};
+use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::coordinator::{Coordinator, Txn};
+use braid_cluster::facts::{Cluster, Drive, DriveState};
+use braid_cluster::records::{self, Record};
+use braid_cluster::setup::{self, Label, bounds};
+use braid_cluster::snapshot::Snapshot;
+use braid_cluster::view::DriveSpec;
+use braid_drive::FormatParams;
+use braid_host::run::{DriveSpec as Place, Host};
+
+use super::drives;
+
+/// Records, formats and starts a drive at `spec` of host `me`. Blocks. `Refused` if what lies there is not blank.
+pub fn add(
+    coordinator: &dyn Coordinator,
+    cluster: &Cluster,
+    (host, me): (&Host, HostId),
+    spec: &DriveSpec,
+) -> Result<Drive> {
+    let path = PathBuf::from(&spec.path);
+    let now = Snapshot::read(coordinator)?;
+    if let Some(known) = now.drives.iter().find(|drive| drive.host == me && drive.path == path) {
+        let words = format!("{} is drive {} already", path.display(), known.id);
+        return Err(Error::new(ErrorKind::Exists, words));
+    }
+    let refuse = |words: String| Err(Error::new(ErrorKind::Refused, format!("drive {}: {words}", path.display())));
+    let size_bytes = match (drives::look(&path)?.label, spec.size_bytes) {
+        (Label::Blank(size_bytes), None) => size_bytes,
+        (Label::Missing, Some(size_bytes)) => size_bytes,
+        (Label::Missing, None) => return refuse("nothing is there: say --drive-size to make a file".to_owned()),
+        (Label::Blank(_), Some(_)) => return refuse("something is there: leave --drive-size out to use it".to_owned()),
+        (Label::Braid { cluster, .. }, _) => {
+            return refuse(format!("a blank one expected, found a drive of cluster {cluster}"));
+        }
+        (Label::Foreign(what), _) => return refuse(format!("a blank one expected, found {what}")),
+        (Label::Broken(why), _) => return refuse(why),
+    };
+    bounds::drive_bytes(&path, size_bytes)?;
+    let own = now.drives.iter().find(|drive| drive.host == me).map(|drive| drive.domain);
+    let next = now.drives.iter().map(|drive| drive.domain.0 + 1).max().unwrap_or_default();
+    let number = coordinator.counter("drive")?;
+    let id = u32::try_from(number).map_err(|_| Error::new(ErrorKind::Refused, "all drive numbers were given"))?;
+    let (id, uuid, domain) = (DriveId(id), braid_io::chance::guid()?, own.unwrap_or(DomainId(next)));
+    let drive = Drive { id, uuid, host: me, path, size_bytes, domain, state: DriveState::Adding };
+    coordinator.txn(&Txn::new().put(&drive.key(), records::encode(&drive)?))?;
+    let shard_bytes = cluster.shard_bytes;
+    let params = FormatParams { cluster: cluster.guid, drive: uuid, id, domain, shard_bytes, force: false };
+    braid_drive::format_file(&drive.path, size_bytes, &params)?;
+    host.add_drive(&Place { id, path: drive.path.clone(), uuid })?;
+    setup::activate(coordinator, &[id])?;
+    Ok(Drive { state: DriveState::Active, ..drive })
+}
+
+/// Begins to empty drive `id`. Blocks. `Refused` if what lies on it would have no other place.
+pub fn remove(coordinator: &dyn Coordinator, cluster: &Cluster, id: DriveId) -> Result<()> {
+    let now = Snapshot::read(coordinator)?;
+    let missing = || Error::new(ErrorKind::NotFound, format!("no drive {id}: `braid cluster drive` lists them"));
+    let drive = now.drives.iter().find(|drive| drive.id == id).ok_or_else(missing)?;
+    let stays = |other: &&Drive| other.id != id && other.state == DriveState::Active;
+    let domains: BTreeSet<u16> = now.drives.iter().filter(stays).map(|drive| drive.domain.0).collect();
+    let (width, left) = (cluster.protection.width(), domains.len());
+    let all: BTreeSet<u16> = now.drives.iter().map(|drive| drive.domain.0).collect();
+    if left < width.min(all.len()) {
+        let words = format!(
+            "without drive {id} there are {left} failure domains, {} wants {width}: add a drive to the same host first",
+            cluster.protection
+        );
+        return Err(Error::new(ErrorKind::Refused, words));
+    }
+    match drive.state {
+        DriveState::Draining => Ok(()),
+        DriveState::Failed => setup::set_drive_state(coordinator, id, DriveState::Failed, DriveState::Draining),
+        from => setup::set_drive_state(coordinator, id, from, DriveState::Draining),
+    }
+}
