@@ -13,14 +13,14 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
-.PHONY: help setup build install test test-long demo bench bench-quick soak fix clean
+.PHONY: help setup build install test test-long demo cluster cluster-down cluster-demo bench bench-quick soak fix clean
 
 # Where `make install` puts things; DESTDIR stands before all of it. mount(8) looks for helpers in /sbin only.
 PREFIX ?= /usr/local
 SBIN ?= /sbin
 
 help: ## this page
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## install what is missing (Debian packages; asks for nothing when all is there)
 	@.ci/setup
@@ -51,6 +51,15 @@ test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 k
 
 demo: build ## a cluster, a real tree, a kill, two lost drives; leaves the mount up
 	tests-outside/demo.sh
+
+cluster: build ## six hosts and three members of etcd in network namespaces, mounted; left running (cluster-down stops it)
+	tests-outside/cluster.sh up
+
+cluster-down: ## stop what `make cluster` started, and take it away
+	tests-outside/cluster.sh down
+
+cluster-demo: build ## such a cluster: two hosts killed under load, one cut off, a drive replaced; nothing lost
+	tests-outside/cluster.sh demo
 
 bench: build ## figures beside ext4 of the same disk, into bench/results/ (half an hour; bench/README.md)
 	bench/run.sh

@@ -9,12 +9,6 @@ demo=${BRAID_DEMO_DIR:-/var/tmp/braid-demo}
 SCRATCH=$demo
 . "$here/lib.sh"
 
-rows=()
-row() { # what was shown, result, seconds
-  rows+=("$(printf '%-46s  %-44s %8s s' "$1" "$2" "$3")")
-  printf '   %s (%s s)\n' "$2" "$3"
-}
-step() { printf '== %s\n' "$1"; }
 ended() {
   local code=$?
   ((code == 0)) || printf '\ndemo: failed (exit code %d); the cluster is in %s, its log in %s\n' "$code" "$demo/cluster" "$demo/cluster/braid.log" >&2
@@ -38,14 +32,7 @@ cluster_new cluster --drive-size 2GiB
 row "start of a 4+2 cluster on six drives" "state $(status_field state), mounted" "$(since "$begin")"
 
 step "Copy a real tree into it"
-# 5,000 files of any size, then large ones up to 500 MB, from the system's own folders.
-places=(/usr/share /usr/lib /usr/include "${RUSTUP_HOME:-$HOME/.rustup}")
-find "${places[@]}" -xdev -type f -readable -size -32768k -printf '%s %p\n' 2>/dev/null | LC_ALL=C awk '
-  BEGIN { files_min = 5000; bytes_min = 500 * 1000 * 1000 }
-  { file = substr($0, index($0, " ") + 1) }
-  files < files_min || ($1 > 500000 && bytes < bytes_min) { files++; bytes += $1; print file }
-  END { if (files < files_min || bytes < bytes_min) exit 1 }' >"$demo/list" ||
-  die "demo: this machine has no 5,000 files and 500 MB under ${places[*]}"
+tree_list "$demo/list"
 files=$(wc -l <"$demo/list")
 begin=$(now)
 rsync -aHAX --files-from="$demo/list" / "$MOUNT/tree/"
@@ -100,8 +87,7 @@ begin=$(now)
 cluster_up
 row "start with all six drives again" "state $(status_field state)" "$(since "$begin")"
 
-printf '\n%-46s  %-44s %8s\n' "what was shown" "result" "time"
-printf '%s\n' "${rows[@]}"
+table
 cat <<END
 
 The mount is up. Look around:   ls $MOUNT/tree; $BRAID status --dir $STATE

@@ -153,6 +153,30 @@ stop_others() {
   net_down
 }
 
+# --- demos --------------------------------------------------------------------------------------
+
+rows=()
+row() { # what was shown, result, seconds
+  rows+=("$(printf '%-46s  %-44s %8s s' "$1" "$2" "$3")")
+  printf '   %s (%s s)\n' "$2" "$3"
+}
+step() { printf '== %s\n' "$1"; }
+table() {
+  printf '\n%-46s  %-44s %8s\n' "what was shown" "result" "time"
+  printf '%s\n' "${rows[@]}"
+}
+
+# The files of a real tree of this machine, into $1: 5,000 of any size, then large ones up to 500 MB.
+tree_list() {
+  local places=(/usr/share /usr/lib /usr/include "${RUSTUP_HOME:-$HOME/.rustup}")
+  find "${places[@]}" -xdev -type f -readable -size -32768k -printf '%s %p\n' 2>/dev/null | LC_ALL=C awk '
+    BEGIN { files_min = 5000; bytes_min = 500 * 1000 * 1000 }
+    { file = substr($0, index($0, " ") + 1) }
+    files < files_min || ($1 > 500000 && bytes < bytes_min) { files++; bytes += $1; print file }
+    END { if (files < files_min || bytes < bytes_min) exit 1 }' >"$1" ||
+    die "demo: this machine has no 5,000 files and 500 MB under ${places[*]}"
+}
+
 # --- trees --------------------------------------------------------------------------------------
 
 # Everything a copy must keep, as text: type, mode, owner, size, time, links, target, then contents, then

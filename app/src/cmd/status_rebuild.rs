@@ -11,28 +11,33 @@ use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
     let status: Status = Client::find(whole.dir.as_deref())?.get("/status")?;
-    let leaving: Vec<&DriveView> = status.drives.iter().filter(|drive| drive.leaving_shards > 0).collect();
+    let leaves = |drive: &&DriveView| matches!(drive.state.as_str(), "failed" | "draining");
+    let leaving: Vec<&DriveView> = status.drives.iter().filter(leaves).collect();
     if whole.json {
         let rows = leaving.iter().map(|drive| {
             json!({
                 "drive": drive.id,
                 "state": drive.state,
                 "shards_left": drive.leaving_shards,
-                "bytes_left": drive.leaving_shards * status.shard_bytes,
+                "bytes_left": drive.leaving_shards.map(|shards| shards * status.shard_bytes),
             })
         });
         return out::json(&rows.collect::<Vec<_>>());
     }
-    if leaving.is_empty() {
+    if leaving.iter().all(|drive| drive.leaving_shards == Some(0)) {
         return out::lines(&["nothing is to be made anew: all data has its full protection".to_owned()]);
     }
     let rows = leaving.into_iter().map(|drive| {
+        let (shards, bytes) = match drive.leaving_shards {
+            Some(shards) => (shards.to_string(), size(shards * status.shard_bytes)),
+            None => ("not known yet".to_owned(), String::new()),
+        };
         vec![
             format!("d{}", drive.id).into(),
             format!("h{}", drive.host).into(),
             drive.state.clone().into(),
-            drive.leaving_shards.to_string().into(),
-            size(drive.leaving_shards * status.shard_bytes).into(),
+            shards.into(),
+            bytes.into(),
         ]
     });
     out::table(&["DRIVE", "HOST", "STATE", "SHARDS LEFT>", "LEFT>"], rows.collect())

@@ -176,7 +176,7 @@ impl Node {
     }
 
     async fn drive_views(&self, reports: &[SeatReport]) -> Result<Vec<DriveView>> {
-        let leaving = |id: u32| reports.iter().filter_map(|report| report.data.leaving.get(&DriveId(id))).sum();
+        let leaving = |id: u32| Host::shards_left(reports, self.cluster.partitions, DriveId(id));
         let stats = self.host()?.drives().await;
         let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
         let view = |drive: &Drive| views::drive(drive, &stats, why(drive.id));
@@ -201,7 +201,7 @@ impl Node {
             state = state.max(State::Degraded);
             problems.insert(0, format!("host {} (h{}) is down: start its `braid backend` again", host.name, host.id));
         }
-        let left: u64 = drives.iter().map(|drive| drive.leaving_shards).sum();
+        let left: u64 = drives.iter().filter_map(|drive| drive.leaving_shards).sum();
         if left > 0 {
             state = state.max(State::Degraded);
             problems.push(format!("{left} shards are to be made anew on other drives: see `braid status rebuild`"));

@@ -77,7 +77,7 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
         state: state.to_owned(),
         problem,
         errors: known.errors + known.corrupt,
-        leaving_shards: 0,
+        leaving_shards: None,
     }
 }
 

@@ -5,8 +5,8 @@
 //! 2. every block is checked against its CRC32C here, whatever the drive said;
 //! 3. for each shard that failed, lied or is avoided, the same blocks are read from as many other shards as it
 //!    takes to have D of them, and the missing ones are computed;
-//! 4. if that many cannot be had, the answer is `Stale` when a drive did not know the shard (the layout may have
-//!    moved on: fetch it anew), else `Io`.
+//! 4. if that many cannot be had, the answer is `Stale`: the layout may have moved on, shards may have been made anew
+//!    elsewhere. Whoever asks with a fresh layout takes it for `Io`.
 
 use std::sync::Arc;
 
@@ -65,8 +65,8 @@ impl Reader {
         self.health.failed(drive, self.wire.now_ms());
     }
 
-    /// Bytes `[off, off+len)` of a file, cut at its size. Errors: `Stale` (fetch the layout anew, then ask once
-    /// more), `Io` (too many shards are missing or wrong), `Corrupt` (the layout contradicts itself).
+    /// Bytes `[off, off+len)` of a file, cut at its size. Errors: `Stale` (too many shards are missing or
+    /// wrong: fetch the layout anew, then ask once more), `Corrupt` (the layout contradicts itself).
     pub async fn read(&self, layout: &Layout, stage: &dyn StageSource, off: u64, len: u64) -> Result<Bytes> {
         self.read_range(layout, stage, off, off.saturating_add(len).min(layout.size).max(off)).await
     }
@@ -415,9 +415,10 @@ fn checked(data: Bytes, crcs: &[u32], count: u16) -> Result<Bytes> {
 }
 
 fn too_few(stripe: StripeAt, code: Code, found: usize, errors: &[Error]) -> Error {
-    let moved = errors.iter().any(|e| matches!(e.kind(), ErrorKind::NotFound | ErrorKind::Invalid | ErrorKind::Stale));
-    let kind = if moved { ErrorKind::Stale } else { ErrorKind::Io };
     let all: Vec<&str> = errors.iter().map(Error::message).collect();
     let (pack, need) = (stripe.pack, code.data());
-    Error::new(kind, format!("{pack}: {need} shards are needed to read it, {found} are at hand ({})", all.join("; ")))
+    Error::new(
+        ErrorKind::Stale,
+        format!("{pack}: {need} shards are needed to read it, {found} are at hand ({})", all.join("; ")),
+    )
 }

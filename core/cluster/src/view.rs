@@ -104,9 +104,10 @@ views! {
         pub problem: Option<String>,
         /// Errors met on it since the process started.
         pub errors: u64,
-        /// Shards that lie on it and are to be made anew elsewhere, because it failed or is to be emptied.
+        /// Shards that lie on it and are to be made anew elsewhere, because it failed or is to be emptied; none: it is
+        /// neither, or not all partitions know that yet.
         #[serde(default)]
-        pub leaving_shards: u64,
+        pub leaving_shards: Option<u64>,
     }
 
     /// A drive to add to the host that is asked.

@@ -157,7 +157,7 @@ fn drive(id: u32, state: &str) -> DriveView {
         state: state.to_owned(),
         problem: None,
         errors: 0,
-        leaving_shards: 0,
+        leaving_shards: None,
     }
 }
 

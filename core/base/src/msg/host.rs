@@ -125,7 +125,7 @@ pub struct SeatData {
     pub used_by_fs: BTreeMap<FsId, u64>,
     /// Bytes of small writes that wait in the log to be moved to packs.
     pub staged_bytes: u64,
-    /// Shards by drive, on those that failed or are to be emptied: they are to be made anew elsewhere.
+    /// Shards by drive, on all that it knows to have failed or to be emptied: they are to be made anew elsewhere.
     pub leaving: BTreeMap<DriveId, u64>,
     /// Packs have several shards in one failure domain, because there are too few domains.
     pub forced: bool,

@@ -260,17 +260,24 @@ impl Host {
         });
     }
 
-    /// Drives of the cluster that do not answer.
-    pub(super) fn absent(&self) -> BTreeSet<DriveId> {
+    /// Drives of the cluster that do not answer; none before they were asked.
+    pub(super) fn absent(&self) -> Option<BTreeSet<DriveId>> {
         self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The drives that leave and still hold something; none if not all partitions say so. Blocks.
-    pub(super) fn held_on_leaving(&self) -> Option<BTreeSet<DriveId>> {
-        let reports = self.switch.runtime.block_on(self.partitions());
+    /// The shards on `drive`, which leaves; none until all partitions know that it does.
+    pub fn shards_left(reports: &[SeatReport], partitions: u16, drive: DriveId) -> Option<u64> {
         let serving: Vec<_> = reports.iter().filter(|report| report.term != Term(0)).collect();
-        (serving.len() == usize::from(self.config.partitions))
-            .then(|| serving.iter().flat_map(|report| report.data.leaving.keys().copied()).collect())
+        if serving.len() < usize::from(partitions) {
+            return None;
+        }
+        serving.iter().map(|report| report.data.leaving.get(&drive).copied()).sum()
+    }
+
+    /// Whether nothing lies on `drive`, which leaves, any more. Blocks.
+    pub(super) fn is_empty_of(&self, drive: DriveId) -> bool {
+        let reports = self.switch.runtime.block_on(self.partitions());
+        Self::shards_left(&reports, self.config.partitions, drive) == Some(0)
     }
 
     /// Starts a drive of this host that was not there before.

@@ -357,7 +357,7 @@ impl Work {
             return Vec::new();
         }
         self.drives_ms = now_ms + DRIVES_MS;
-        let absent = self.duties.host.absent();
+        let Some(absent) = self.duties.host.absent() else { return Vec::new() };
         self.absent_ms.retain(|drive, _| absent.contains(drive));
         absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));
         let now = &self.duties.now;
@@ -366,13 +366,10 @@ impl Work {
         let gone: BTreeSet<u16> = now.drives.iter().filter(|d| is_absent(d)).map(|d| d.domain.0).collect();
         let survives = gone.len() <= usize::from(cluster.protection.parity);
         let long = |drive: &Drive| self.absent_ms.get(&drive.id).is_some_and(|since| now_ms >= since + FAILED_MS);
-        let draining = now.drives.iter().any(|drive| drive.state == DriveState::Draining);
-        let held = if draining { self.duties.host.held_on_leaving() } else { None };
-        let empty = |drive: &Drive| held.as_ref().is_some_and(|held| !held.contains(&drive.id));
         let change = |drive: &Drive| match drive.state {
             DriveState::Active if long(drive) && survives => Some(DriveState::Failed),
             DriveState::Failed if !is_absent(drive) => Some(DriveState::Active),
-            DriveState::Draining if empty(drive) => Some(DriveState::Removed),
+            DriveState::Draining if self.duties.host.is_empty_of(drive.id) => Some(DriveState::Removed),
             _ => None,
         };
         now.drives.iter().filter_map(|drive| Some((drive.id, drive.state, change(drive)?))).collect()

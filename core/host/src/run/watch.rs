@@ -45,7 +45,7 @@ impl Watch {
         });
         let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
         let absent = self.switch.all_drive_ids().into_iter().filter(|drive| !answers(drive)).collect();
-        *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = absent;
+        *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(absent);
         self.seen = found;
     }
 

@@ -51,8 +51,8 @@ pub(super) struct Switch {
     pub(super) asking: Mutex<BTreeSet<(PartitionId, bool)>>,
     /// The drives, as partitions were told last.
     pub(super) drive_set: Mutex<DriveSet>,
-    /// Drives of the cluster that do not answer.
-    pub(super) absent: Mutex<BTreeSet<DriveId>>,
+    /// Drives of the cluster that do not answer, once they were asked.
+    pub(super) absent: Mutex<Option<BTreeSet<DriveId>>>,
     /// The other hosts, if this one is not alone.
     pub(super) company: Option<Company>,
 }

@@ -96,6 +96,11 @@ impl Drives {
         self.set.leaving.contains(&drive)
     }
 
+    /// All of them.
+    pub fn leaving(&self) -> impl Iterator<Item = DriveId> {
+        self.set.leaving.iter().copied()
+    }
+
     /// True if none does.
     pub fn all_stay(&self) -> bool {
         self.set.leaving.is_empty()

@@ -45,7 +45,7 @@ pub struct DataStatus {
     pub gc_urgent: bool,
     /// No slots are left but those that only garbage collection takes.
     pub only_reserve: bool,
-    /// Shards by drive, on those that failed or are to be emptied: they are to be made anew elsewhere.
+    /// Shards by drive, on all that failed or are to be emptied: they are to be made anew elsewhere.
     pub leaving: BTreeMap<DriveId, u64>,
     /// Packs have several shards in one failure domain: there are too few domains.
     pub forced: bool,
@@ -67,6 +67,7 @@ impl State {
             only_reserve: !data.packs.drives.have_room(PackClass::User, self.config.parity),
             ..DataStatus::default()
         };
+        status.leaving = data.packs.drives.leaving().map(|drive| (drive, 0)).collect();
         for pack in data.packs.table.values() {
             *match pack.life {
                 Life::Creating { .. } => &mut status.creating,

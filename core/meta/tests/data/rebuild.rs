@@ -71,6 +71,6 @@ impl World {
 
     /// No pack has a shard on a drive that leaves.
     pub fn is_left(&self) -> bool {
-        self.part.state().data_status().leaving.is_empty()
+        self.part.state().data_status().leaving.values().all(|left| *left == 0)
     }
 }

@@ -37,7 +37,7 @@ impl Fake {
         let state_2 = self.drive_2.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let drive = |id: u32| DriveView {
             host: 1,
-            leaving_shards: 0,
+            leaving_shards: None,
             id,
             uuid: Guid([id as u8; 16]).to_string(),
             path: format!("/srv/drive-{id}"),

@@ -1,0 +1,113 @@
+#!/usr/bin/env bash
+# A cluster of several hosts on this machine: three members of etcd and six hosts in network namespaces, 4+2, mounted
+# through the network.
+#   tests-outside/cluster.sh up     start it, or say that it runs (BRAID_CLUSTER_DIR: where; default /var/tmp/braid-cluster; about 15 GB)
+#   tests-outside/cluster.sh demo   start a new one, break it in every way, show that nothing was lost, and stop it
+#   tests-outside/cluster.sh down   stop it and take it away
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(dirname "$here")
+export BRAID=$root/bin/braid BENCH=$root/bin/braid-bench LONG=0
+export BRAID_TOOLS=${BRAID_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/tools}
+SCRATCH=${BRAID_CLUSTER_DIR:-/var/tmp/braid-cluster} NET=${BRAID_CLUSTER_NET:-213}
+. "$here/lib.sh"
+. "$here/net.sh"
+((EUID == 0)) || die "cluster: network namespaces want root"
+
+down() {
+  if [[ -d $SCRATCH ]]; then
+    [[ -f $SCRATCH/.braid-cluster ]] || die "cluster: $SCRATCH is there and not of a cluster of this script: set BRAID_CLUSTER_DIR"
+    stop_all
+    rm -rf "$SCRATCH"
+  fi
+}
+up() {
+  mkdir -p "$SCRATCH"
+  touch "$SCRATCH/.braid-cluster"
+  DRIVE_SIZE=2GiB hosts_new hosts 6 --protection 4+2 --partitions 6
+}
+
+case ${1:-up} in
+  down) down ;;
+  up)
+    if [[ -f $SCRATCH/.braid-cluster ]] && mountpoint -q "$SCRATCH/hosts.m"; then
+      echo "it runs already: $SCRATCH/hosts.m"
+    else
+      down
+      up
+    fi
+    cat <<END
+
+The mount is up: $SCRATCH/hosts.m
+On a host:       ip netns exec $(ns h1) $BRAID --dir $SCRATCH/hosts/h1 status
+Kill one:        kill -9 \$(cat $SCRATCH/hosts/h2.pid)
+Start it again:  ip netns exec $(ns h2) $BRAID backend $SCRATCH/hosts/h2 --detach
+Stop all:        tests-outside/cluster.sh down
+END
+    ;;
+  demo)
+    down
+    step "Three members of etcd, six hosts, 4+2 over the hosts, metadata in three copies, TLS between all"
+    begin=$(now)
+    up
+    row "start of the cluster, file system mounted" "$(on h1 status --json | field state), $(on h1 cluster host --json | field '*.state' | sort | uniq -c | xargs)" "$(since "$begin")"
+
+    step "Copy a real tree into it"
+    tree_list "$SCRATCH/list"
+    files=$(wc -l <"$SCRATCH/list")
+    begin=$(now)
+    rsync -aHAX --files-from="$SCRATCH/list" / "$MOUNT/tree/"
+    sync -f "$MOUNT/tree"
+    row "rsync -aHAX of a real tree" "$files files, $(($(du -sb "$MOUNT/tree" | cut -f 1) / 1000000)) MB" "$(since "$begin")"
+    tr '\n' '\0' <"$SCRATCH/list" | (cd / && xargs -0 sha256sum) | sed 's| /| ./|' >"$SCRATCH/sums"
+    compare() {
+      echo 3 >/proc/sys/vm/drop_caches
+      (cd "$MOUNT/tree" && sha256sum --quiet --check "$SCRATCH/sums")
+    }
+
+    step "Programs write, rename and sync for two minutes; meanwhile hosts fall"
+    mkdir "$MOUNT/load"
+    "$BENCH" oracle write --dir "$MOUNT/load" --log "$SCRATCH/load-log" --seed 1 --seconds 120 >"$SCRATCH/writer" 2>&1 &
+    writer=$!
+    going() { kill -0 "$writer" 2>/dev/null || die "demo: the load met an error: $(cat "$SCRATCH/writer")"; }
+    sleep 3
+    begin=$(now)
+    host_kill h1
+    host_kill h2
+    until_serving 30
+    row "two of six hosts killed" "all partitions served by others" "$(since "$begin")"
+    compare
+    row "sha256 of every file without them" "$files files the same" "$(since "$begin")"
+    going
+    begin=$(now)
+    host_start h1
+    host_start h2
+    until_serving 60 3
+    row "both started again" "three copies of all metadata" "$(since "$begin")"
+    going
+    begin=$(now)
+    host_cut h4 both
+    sleep 10
+    until_serving 30
+    host_join h4
+    until_serving 60 3
+    row "one host cut off by nftables for 10 s" "taken over, and back as a copy" "$(since "$begin")"
+    going
+    begin=$(now)
+    on h3 cluster drive add "$STATE/h3/drive-new" --drive-size 2GiB >/dev/null
+    on h3 cluster drive remove d3 >/dev/null
+    until ! on h3 cluster drive --json | field '*.id' | grep -x 3 >/dev/null; do sleep 0.5; done
+    rm "$STATE/h3/drive-0"
+    row "a drive of h3 replaced" "emptied onto the new one, and gone" "$(since "$begin")"
+    going
+    begin=$(now)
+    wait "$writer" || die "demo: the load did not end in order"
+    row "every fsynced byte, every acknowledged name" "$("$BENCH" oracle check --dir "$MOUNT/load" --log "$SCRATCH/load-log")" "$(since "$begin")"
+    begin=$(now)
+    compare
+    row "sha256 of every file" "$files files the same" "$(since "$begin")"
+    table
+    down
+    ;;
+  *) die "cluster: up, down or demo expected, found '$1'" ;;
+esac
