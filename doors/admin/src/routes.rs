@@ -9,8 +9,9 @@ mod process;
 
 use std::sync::Arc;
 
-use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::rejection::{JsonRejection, PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
 use axum::routing::get;
 use axum::{Json, Router};
 use braid_base::{Error, ErrorKind};
@@ -64,16 +65,42 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
     router.route("/api/v1/openapi.json", get(async move || Json(document)))
 }
 
-/// A JSON body whose mistakes are told in Braid's words.
+/// A JSON body whose mistakes are told as every error is.
 pub(crate) struct Body<T>(pub T);
+
+/// A part of the path, likewise.
+pub(crate) struct Segment<T>(pub T);
+
+/// The parameters behind the question mark, likewise.
+pub(crate) struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        let Json(value) = Json::<T>::from_request(request, state)
-            .await
-            .map_err(|error: JsonRejection| Failure(Error::new(ErrorKind::Invalid, error.body_text())))?;
-        Ok(Self(value))
+        let read = Json::<T>::from_request(request, state).await;
+        read.map(|Json(value)| Self(value)).map_err(|error: JsonRejection| mistake(error.body_text()))
     }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Segment<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let read = Path::<T>::from_request_parts(parts, state).await;
+        read.map(|Path(value)| Self(value)).map_err(|error: PathRejection| mistake(error.body_text()))
+    }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Asked<T> {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        let read = Query::<T>::from_request_parts(parts, state).await;
+        read.map(|Query(value)| Self(value)).map_err(|error: QueryRejection| mistake(error.body_text()))
+    }
+}
+
+fn mistake(text: String) -> Failure {
+    Failure(Error::new(ErrorKind::Invalid, text))
 }

@@ -103,6 +103,19 @@ fn status_drives_partitions() {
 }
 
 #[test]
+fn hosts_and_drives_come_and_go() {
+    let running = Running::start();
+    let (status, hosts) = running.json("GET", "/api/v1/hosts", None);
+    assert_eq!((status, &hosts[0]["failure_domain"], &hosts[0]["state"]), (200, &json!("box"), &json!("up")));
+    let spec = json!({"path": "/srv/drive-7", "size_bytes": 4_u64 << 30});
+    let (status, drive) = running.json("POST", "/api/v1/drives", Some(spec));
+    assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
+    assert_eq!(running.ask("DELETE", "/api/v1/drives/6", None).0, 204);
+    let (status, body) = running.json("DELETE", "/api/v1/drives/9", None);
+    assert_eq!((status, &body["kind"]), (404, &json!("not_found")), "{body}");
+}
+
+#[test]
 fn file_systems_groups_and_mounts() {
     let running = Running::start();
     let add = json!({"name": "one", "total_bytes": 1 << 30});
@@ -138,6 +151,9 @@ fn mistakes_get_one_json_error() {
         ("POST", "/api/v1/filesystems", Some(json!("text")), 400),
         ("POST", "/api/v1/filesystems", None, 400),
         ("POST", "/api/v1/filesystems", Some(json!({"name": "x", "total_byte": 1})), 400),
+        ("DELETE", "/api/v1/drives/six", None, 400),
+        ("DELETE", "/api/v1/filesystems/%FF", None, 400),
+        ("DELETE", "/api/v1/mounts", None, 400),
         ("PUT", "/api/v1/filesystems", None, 405),
         ("GET", "/api/v1/nothing", None, 404),
     ] {
@@ -163,10 +179,12 @@ fn the_document_describes_every_route() {
     let expected = [
         "/api/v1/clients",
         "/api/v1/drives",
+        "/api/v1/drives/{id}",
         "/api/v1/filesystems",
         "/api/v1/filesystems/{name}",
         "/api/v1/groups",
         "/api/v1/groups/{name}",
+        "/api/v1/hosts",
         "/api/v1/mounts",
         "/api/v1/partitions",
         "/api/v1/shutdown",

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::view::{DriveSpec, DriveView, HostView, PartitionView, Status};
 
-use super::Body;
+use super::{Body, Segment};
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
@@ -46,7 +46,10 @@ pub(super) async fn add_drive(
 #[utoipa::path(delete, operation_id = "removeDrive", path = "/drives/{id}", tag = "cluster",
     params(("id" = u32, Path, description = "Its number")),
     responses((status = 204), (status = "default", body = ErrorBody)))]
-pub(super) async fn remove_drive(State(desk): State<Arc<Desk>>, Path(id): Path<u32>) -> Result<StatusCode, Failure> {
+pub(super) async fn remove_drive(
+    State(desk): State<Arc<Desk>>,
+    Segment(id): Segment<u32>,
+) -> Result<StatusCode, Failure> {
     desk.control.drive_remove(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::view::{GroupSpec, GroupView};
 
-use super::Body;
+use super::{Body, Segment};
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
@@ -34,7 +34,7 @@ pub(super) async fn add(
     responses((status = 200, body = GroupView), (status = "default", body = ErrorBody)))]
 pub(super) async fn update(
     State(desk): State<Arc<Desk>>,
-    Path(name): Path<String>,
+    Segment(name): Segment<String>,
     Body(spec): Body<GroupSpec>,
 ) -> Result<Json<GroupView>, Failure> {
     Ok(Json(desk.control.group_update(GroupSpec { name, ..spec }).await?))
@@ -44,7 +44,10 @@ pub(super) async fn update(
 #[utoipa::path(delete, operation_id = "removeGroup", path = "/groups/{name}", tag = "groups",
     params(("name" = String, Path, description = "Its name")),
     responses((status = 204), (status = "default", body = ErrorBody)))]
-pub(super) async fn remove(State(desk): State<Arc<Desk>>, Path(name): Path<String>) -> Result<StatusCode, Failure> {
+pub(super) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+) -> Result<StatusCode, Failure> {
     desk.control.group_remove(name).await?;
     Ok(StatusCode::NO_CONTENT)
 }

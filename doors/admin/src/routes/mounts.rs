@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::view::{MountSpec, MountView};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::Body;
+use super::{Asked, Body};
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
@@ -40,7 +40,7 @@ pub(super) async fn add(
 /// Takes a mount away; 409, naming who holds it, while it is in use.
 #[utoipa::path(delete, operation_id = "removeMount", path = "/mounts", tag = "mounts", params(Which),
     responses((status = 204), (status = "default", body = ErrorBody)))]
-pub(super) async fn remove(State(desk): State<Arc<Desk>>, Query(which): Query<Which>) -> Result<StatusCode, Failure> {
+pub(super) async fn remove(State(desk): State<Arc<Desk>>, Asked(which): Asked<Which>) -> Result<StatusCode, Failure> {
     desk.control.umount(which.path).await?;
     Ok(StatusCode::NO_CONTENT)
 }
