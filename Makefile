@@ -18,6 +18,7 @@ export BRAID_TOOLS ?= $(CACHE)/tools
 # Where `make install` puts things; DESTDIR stands before all of it. mount(8) looks for helpers in /sbin only.
 PREFIX ?= /usr/local
 SBIN ?= /sbin
+UNITS ?= /lib/systemd/system
 
 help: ## this page
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,11 +33,14 @@ build: setup ## compile; the binary is ./bin/braid
 	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid" bin/braid
 	@cp --remove-destination "$(CARGO_TARGET_DIR)/release/braid-bench" bin/braid-bench
 
-install: build ## the binary, manual pages, and the helper of mount -t braid (PREFIX, SBIN, DESTDIR)
+install: build ## the binary, manual pages, units of systemd, the helper of mount -t braid (PREFIX, SBIN, UNITS, DESTDIR)
 	install -D -m 755 bin/braid "$(DESTDIR)$(PREFIX)/bin/braid"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1" "$(DESTDIR)$(SBIN)"
 	bin/braid man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	ln -sfn "$(PREFIX)/bin/braid" "$(DESTDIR)$(SBIN)/mount.braid"
+	mkdir -p "$(DESTDIR)$(UNITS)"
+	for unit in app/systemd/*.service; do \
+	  sed 's|@PREFIX@|$(PREFIX)|g' "$$unit" >"$(DESTDIR)$(UNITS)/$$(basename "$$unit")"; done
 
 test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, then real programs on a real mount
 	cargo xtask ci

@@ -34,7 +34,7 @@ pub enum Command {
         #[command(subcommand)]
         noun: Option<StatusNoun>,
     },
-    /// Make a cluster of several hosts; show hosts, drives and partitions
+    /// Make a cluster of several hosts; add, empty and remove hosts and drives; show them
     Cluster {
         #[command(subcommand)]
         noun: ClusterNoun,
@@ -59,6 +59,11 @@ pub enum Command {
 pub enum ClusterNoun {
     /// Make a cluster of hosts whose `braid backend` waits for it
     Create(cmd::cluster_create::Create),
+    /// Take more hosts in, whose `braid backend` waits for it
+    Add(cmd::cluster_add::Add),
+    /// Empty a host and take it out of the cluster
+    #[command(visible_alias = "delete")]
+    Remove(cmd::cluster_remove::Remove),
     /// Print a new join secret, for a cluster whose hosts and clients talk over TLS
     JoinSecret,
     /// List the hosts
@@ -70,6 +75,9 @@ pub enum ClusterNoun {
         #[command(subcommand)]
         verb: Option<DriveVerb>,
     },
+    /// List what fails together
+    #[command(visible_alias = "failure-domains")]
+    FailureDomain,
     /// List the partitions of the namespace
     #[command(visible_alias = "partitions")]
     Partition,
@@ -161,6 +169,9 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Status { noun: None } => cmd::status::run(whole),
         Command::Status { noun: Some(StatusNoun::Rebuild) } => cmd::status_rebuild::run(whole),
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::Add(command) } => cmd::cluster_add::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::Remove(command) } => cmd::cluster_remove::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::FailureDomain } => cmd::cluster_failure_domain::run(whole),
         Command::Cluster { noun: ClusterNoun::JoinSecret } => cmd::cluster_join_secret::run(whole),
         Command::Cluster { noun: ClusterNoun::Host } => cmd::cluster_host::run(whole),
         Command::Cluster { noun: ClusterNoun::Drive { verb } } => match verb {

@@ -1,13 +1,16 @@
 //! One file per command.
 
 pub mod backend;
+pub mod cluster_add;
 pub mod cluster_create;
 pub mod cluster_drive;
 pub mod cluster_drive_add;
 pub mod cluster_drive_remove;
+pub mod cluster_failure_domain;
 pub mod cluster_host;
 pub mod cluster_join_secret;
 pub mod cluster_partition;
+pub mod cluster_remove;
 pub mod completion;
 pub mod down;
 pub mod fs_add;

@@ -21,6 +21,7 @@ mod out;
 mod progress;
 mod reach;
 mod serve;
+mod systemd;
 mod whole;
 
 /// The requests of a busy server are made on one thread and freed on another, which the allocator of the C library

@@ -10,6 +10,7 @@ pub mod control;
 mod drive_changes;
 mod drives;
 mod filesystems;
+mod host_changes;
 mod views;
 
 use std::path::{Path, PathBuf};

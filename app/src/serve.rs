@@ -28,6 +28,7 @@ use crate::mountpoint;
 use crate::node::backend::{self, Enlisted};
 use crate::node::control::{Node, socket};
 use crate::node::{self, Options, Say};
+use crate::systemd;
 
 /// The coordinator's file; a directory that has it holds a cluster.
 const COORDINATOR: &str = "cluster.redb";
@@ -102,6 +103,11 @@ fn await_end(dir: &Path) {
 pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
+    let ready = move |words| {
+        ready(words)?;
+        systemd::ready();
+        Ok(())
+    };
     let done = runtime.block_on(serve(order, say, ready));
     // Blocking tasks that hang must not keep the process: what was synced is durable.
     runtime.shutdown_timeout(Duration::from_millis(200));

@@ -24,7 +24,10 @@ pub fn run(whole: &Whole) -> Outcome {
         });
         return out::json(&rows.collect::<Vec<_>>());
     }
-    if leaving.iter().all(|drive| drive.leaving_shards == Some(0)) {
+    if status.close_packs > 0 {
+        let words = "packs lie closer together than they should, and are moved apart";
+        out::lines(&[format!("{} {words}", status.close_packs)])?;
+    } else if leaving.iter().all(|drive| drive.leaving_shards == Some(0)) {
         return out::lines(&["nothing is to be made anew: all data has its full protection".to_owned()]);
     }
     let rows = leaving.into_iter().map(|drive| {

@@ -16,14 +16,14 @@ use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostView, MountSpec, MountView, PartitionView, State, Status,
+    HostSpec, HostView, MountSpec, MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
-use super::{drive_changes, drives, views};
+use super::{drive_changes, drives, host_changes, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -157,14 +157,16 @@ impl Node {
         host.clone().ok_or_else(|| Error::new(ErrorKind::Stopped, "the cluster is stopping"))
     }
 
-    async fn open(&self, record: &Filesystem) -> Result<Arc<Open>> {
+    async fn open(&self, record: &Filesystem, stay: bool) -> Result<Arc<Open>> {
         let host = self.host()?;
-        self.filesystems.open(self.coordinator.as_ref(), &host, record, &self.way).await
+        self.filesystems.open(self.coordinator.as_ref(), &host, record, (&self.way, stay)).await
     }
 
     async fn view(&self, record: &Filesystem) -> Result<FilesystemView> {
-        let space = self.open(record).await?.fs.statfs().await?;
-        Ok(views::filesystem(record, space))
+        let open = self.open(record, false).await?;
+        let space = open.fs.statfs().await;
+        Filesystems::leave(&open).await;
+        Ok(views::filesystem(record, space?))
     }
 
     /// What the coordinator said last, and why it says nothing, if so. Does not wait for one that is away.
@@ -197,14 +199,28 @@ impl Node {
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         let (recorded, silent) = self.recorded()?;
         let hosts = views::hosts(&recorded, &partitions);
-        for host in hosts.iter().filter(|host| host.state == "down") {
+        for host in hosts.iter().filter(|host| matches!(host.state.as_str(), "down" | "failed")) {
             state = state.max(State::Degraded);
-            problems.insert(0, format!("host {} (h{}) is down: start its `braid backend` again", host.name, host.id));
+            let (name, id) = (&host.name, host.id);
+            let end = if host.state == "failed" {
+                format!("others take over what it held; if it does not come back, `braid cluster remove {name}`")
+            } else {
+                "start its `braid backend` again".to_owned()
+            };
+            problems.insert(0, format!("host {name} (h{id}) is {}: {end}", host.state));
+        }
+        for host in hosts.iter().filter(|host| host.state == "draining") {
+            problems.push(format!("host {} (h{}) is being emptied, and is removed then", host.name, host.id));
         }
         let left: u64 = drives.iter().filter_map(|drive| drive.leaving_shards).sum();
         if left > 0 {
             state = state.max(State::Degraded);
             problems.push(format!("{left} shards are to be made anew on other drives: see `braid status rebuild`"));
+        }
+        let close: u64 = reports.iter().map(|report| report.data.close).sum();
+        if close > 0 {
+            state = state.max(State::Degraded);
+            problems.push(format!("{close} packs lie closer together than they should: they are moved apart"));
         }
         if reports.iter().any(|report| report.data.forced) {
             state = state.max(State::Degraded);
@@ -231,6 +247,7 @@ impl Node {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             uptime_s: (braid_io::clock::mono_ms() - self.started_ms) / 1000,
+            close_packs: close,
             protection: cluster.protection.to_string(),
             shard_bytes: cluster.shard_bytes,
             capacity: Capacity {
@@ -256,7 +273,7 @@ impl Node {
             return Err(Error::new(ErrorKind::Refused, words));
         }
         let record = self.asked(|c| records_of::start_remove(c, name))?;
-        let open = self.open(&record).await?;
+        let open = self.open(&record, false).await?;
         filesystems::empty(&open.fs).await?;
         open.fs.end_session().await?;
         self.filesystems.forget(record.id);
@@ -269,10 +286,12 @@ impl Node {
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
         let stopping = tokio::task::spawn_blocking(move || {
-            let steward = steward.map(|steward| std::thread::spawn(move || steward.stop()));
+            // First it says that it does not live any more, or it would be asked to join again.
+            if let Some(steward) = steward {
+                steward.stop();
+                host.leave();
+            }
             host.stop();
-            // It ends by itself; one that waits for a silent coordinator is not waited for.
-            drop(steward);
         });
         stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))
     }
@@ -314,6 +333,27 @@ impl Control for Node {
         Box::pin(async {
             let partitions = self.partition_views(&self.host()?.partitions().await)?;
             Ok(views::hosts(&self.recorded()?.0, &partitions))
+        })
+    }
+
+    fn host_add(&self, spec: HostSpec) -> Answer<'_, Vec<HostView>> {
+        Box::pin(async move {
+            self.among_others()?;
+            let coordinator = Arc::clone(&self.coordinator);
+            let joined = blocking(move || host_changes::add(coordinator.as_ref(), &spec.names)).await?;
+            let now = self.asked(Snapshot::read)?;
+            let new = |view: &HostView| joined.iter().any(|host| host.id.0 == view.id);
+            Ok(views::hosts(&now, &[]).into_iter().filter(new).collect())
+        })
+    }
+
+    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
+        Box::pin(async move {
+            self.among_others()?;
+            let reports = self.host()?.partitions().await;
+            let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
+            let coordinator = Arc::clone(&self.coordinator);
+            blocking(move || host_changes::remove(coordinator.as_ref(), &name, used_bytes, force)).await.map(|_| ())
         })
     }
 
@@ -402,7 +442,8 @@ impl Control for Node {
 
     fn mount(&self, spec: MountSpec) -> Answer<'_, MountView> {
         Box::pin(async move {
-            let (record, open) = self.open_by_name(&spec.filesystem).await?;
+            let record = self.asked(|c| filesystems::usable(c, &spec.filesystem))?;
+            let open = self.open(&record, true).await?;
             // Noted first: after a crash the next start takes a dead mount away.
             mountpoint::remember(&self.dir, Path::new(&spec.path))?;
             self.filesystems.mount(open, &record, spec.path, spec.io_uring).await
@@ -411,7 +452,8 @@ impl Control for Node {
 
     fn client(&self, spec: ClientSpec) -> Answer<'_, ClientView> {
         Box::pin(async move {
-            let (record, _) = self.open_by_name(&spec.filesystem).await?;
+            let record = self.asked(|c| filesystems::usable(c, &spec.filesystem))?;
+            Filesystems::leave(&*self.open(&record, false).await?).await;
             let capacity = self.host()?.capacity();
             let (socket, addresses, secret) = match &self.way {
                 Way::Here => (socket(&self.dir).to_string_lossy().into_owned(), Vec::new(), String::new()),
@@ -470,17 +512,10 @@ impl Node {
         match &self.way {
             Way::Network(network) => Ok(network.host),
             Way::Here => {
-                let words = "drives of a cluster on one machine are those it was made with";
+                let words = "a cluster on one machine has the host and the drives that it was made with";
                 Err(Error::new(ErrorKind::Unsupported, words))
             }
         }
-    }
-
-    /// A file system that may be mounted.
-    async fn open_by_name(&self, name: &str) -> Result<(Filesystem, Arc<Open>)> {
-        let record = self.asked(|c| filesystems::usable(c, name))?;
-        let open = self.open(&record).await?;
-        Ok((record, open))
     }
 
     /// Waits until a client whose mount is gone has written back what it holds, and has left.

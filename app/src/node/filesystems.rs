@@ -27,6 +27,8 @@ pub struct Open {
     pub fs: Fs,
     pub mounts: Mounts,
     pub client: ClientId,
+    /// For one thing only.
+    passing: bool,
 }
 
 /// A mount and what is said about it.
@@ -97,13 +99,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Filesystems {
-    /// The client of a file system; its root is made if it is new.
+    /// The client of a file system; its root is made if it is new. On a host among others it is there for one thing and
+    /// then to be [left](Self::leave), unless it is to `stay` for a mount: whoever takes over a partition waits for the
+    /// clients that it had, and this one goes with its host.
     pub async fn open(
         &self,
         coordinator: &dyn Coordinator,
         host: &Host,
         record: &Filesystem,
-        way: &Way,
+        (way, stay): (&Way, bool),
     ) -> Result<Arc<Open>> {
         let capacity_bytes = host.capacity();
         let total = record.total_bytes.map_or(capacity_bytes, |limit| limit.min(capacity_bytes));
@@ -118,8 +122,21 @@ impl Filesystems {
         fs.set_total_bytes(total);
         fs.make_root(0o755).await?;
         let mounts = Mounts::new(fs.clone(), tokio::runtime::Handle::current());
-        let open = Arc::new(Open { fs, mounts, client });
+        let passing = !stay && matches!(way, Way::Network(_));
+        let open = Arc::new(Open { fs, mounts, client, passing });
+        if passing {
+            return Ok(open);
+        }
         Ok(Arc::clone(lock(&self.open).entry(record.id).or_insert(open)))
+    }
+
+    /// What was opened for one thing is not needed any more.
+    pub async fn leave(open: &Open) {
+        if open.passing
+            && let Err(error) = open.fs.end_session().await
+        {
+            tracing::debug!("a client of this host did not leave: {error}");
+        }
     }
 
     /// Mounts an open file system.
@@ -186,6 +203,11 @@ impl Filesystems {
             tracing::warn!("taking mounts away: {error}");
         }
         self.write_back().await;
+        // Nobody waits for a client then that is gone.
+        let open: Vec<Arc<Open>> = std::mem::take(&mut *lock(&self.open)).into_values().collect();
+        for open in open {
+            let _ = open.fs.end_session().await;
+        }
     }
 
     /// Waits until what programs wrote has reached the cluster. What could not be written was logged.

@@ -5,7 +5,7 @@ use braid_base::ids::{DriveId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
 use braid_base::msg::host::SeatReport;
 use braid_client::fs::Space;
-use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, Partition};
+use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, HostState, Partition};
 use braid_cluster::health;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{DriveView, FilesystemView, HostView, MountView, PartitionView};
@@ -31,7 +31,12 @@ pub fn hosts(now: &Snapshot, partitions: &[PartitionView]) -> Vec<HostView> {
         name: host.name.clone(),
         addresses: host.addresses.clone(),
         failure_domain: if host.domain.is_empty() { host.name.clone() } else { host.domain.clone() },
-        state: if alone || now.live.contains(&host.id) { "up" } else { "down" }.to_owned(),
+        state: match host.state {
+            HostState::Active if alone || now.live.contains(&host.id) => "up",
+            HostState::Active => "down",
+            other => other.word(),
+        }
+        .to_owned(),
         drives: now.drives.iter().filter(|drive| drive.host == host.id).count() as u64,
         leads: count(&|p| p.primary == Some(host.id.0)),
         copies: count(&|p| p.members.contains(&host.id.0)),

@@ -249,8 +249,9 @@ impl Session {
                     }
                     None => {}
                 }
-            } else {
-                rest.await;
+            } else if until(rest, self.wire.moved(p)).await.is_some() {
+                pause = BACKOFF_FIRST_MS;
+                continue;
             }
             pause = (pause * 2).min(longest);
         }

@@ -40,6 +40,13 @@ pub trait Wire: Send + Sync + 'static {
     /// Asks drive `d`. An unknown drive is an error, not a panic.
     fn drive(&self, d: DriveId, op: DriveOp) -> BoxFuture<DriveResult>;
 
+    /// Ready when another host serves `p` than at the time of this call, as far as is known: what was asked in vain may be
+    /// asked again at once.
+    fn moved(&self, p: PartitionId) -> BoxFuture<()> {
+        let _ = p;
+        Box::pin(std::future::pending())
+    }
+
     /// Ready after `ms` milliseconds.
     fn sleep_ms(&self, ms: u64) -> BoxFuture<()>;
 

@@ -7,7 +7,7 @@ use braid_base::Result;
 use braid_base::ids::{HostId, Term};
 
 use crate::coordinator::{Check, Coordinator, Outcome, Revision, SessionId, Txn};
-use crate::facts::{Member, Partition};
+use crate::facts::{Member, Partition, Seats};
 use crate::records::{self, Record, Stored};
 use crate::snapshot::Snapshot;
 
@@ -58,6 +58,17 @@ pub fn plan(now: &Snapshot) -> Vec<Stored<Partition>> {
         }
     }
     changes
+}
+
+/// Writes where replicas should be. False: somebody else is the controller.
+pub fn put_seats(coordinator: &dyn Coordinator, office: Office, changes: &[Seats]) -> Result<bool> {
+    for seats in changes {
+        let txn = Txn::new().when(KEY, Check::Created(office.0)).put(&seats.key(), records::encode(seats)?);
+        if coordinator.txn(&txn)? == Outcome::Conflict {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Writes what was planned, as far as nobody changed it meanwhile. False: somebody else is the controller.

@@ -7,7 +7,7 @@ use braid_base::ids::{DomainId, DriveId, Guid, HostId, PartitionId};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Coordinator, Txn};
-use crate::facts::{Candidate, Cluster, Drive, DriveState, FEATURE_LEVEL, Host, Protection, Seats};
+use crate::facts::{Candidate, Cluster, Drive, DriveState, FEATURE_LEVEL, Host, HostState, Protection, Seats};
 use crate::groups;
 use crate::names::check_name;
 use crate::partitions::{self, founding as unless_founded};
@@ -60,7 +60,7 @@ pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World
     }
     let name = wish.name.clone().unwrap_or("braid".to_owned());
     check_name("cluster", &name)?;
-    let chosen = chosen(now, wish)?;
+    let chosen = chosen(now, &wish.hosts)?;
     let numbers = domains(&chosen);
     let drives: usize = chosen.iter().map(|host| host.drives.len()).sum();
     let protection = wish.protection.unwrap_or(bounds::default_protection(numbers.len()));
@@ -111,14 +111,14 @@ pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World
 }
 
 /// The candidates that were named.
-fn chosen<'a>(now: &'a Snapshot, wish: &Wish) -> Result<Vec<&'a Candidate>> {
-    if !(1..=HOSTS_MAX).contains(&wish.hosts.len()) {
-        let words = format!("1 to {HOSTS_MAX} hosts expected, found {}", wish.hosts.len());
+pub(crate) fn chosen<'a>(now: &'a Snapshot, hosts: &[String]) -> Result<Vec<&'a Candidate>> {
+    if !(1..=HOSTS_MAX).contains(&hosts.len()) {
+        let words = format!("1 to {HOSTS_MAX} hosts expected, found {}", hosts.len());
         return Err(Error::new(ErrorKind::Invalid, words));
     }
     let mut chosen = Vec::new();
-    for (at, name) in wish.hosts.iter().enumerate() {
-        if wish.hosts[..at].contains(name) {
+    for (at, name) in hosts.iter().enumerate() {
+        if hosts[..at].contains(name) {
             return Err(Error::new(ErrorKind::Invalid, format!("host {name} is named twice: name each once")));
         }
         let Some(candidate) = now.candidates.iter().find(|candidate| candidate.name == *name) else {
@@ -156,7 +156,7 @@ fn domains(chosen: &[&Candidate]) -> BTreeMap<String, u16> {
     numbers
 }
 
-fn host(
+pub(crate) fn host(
     candidate: &Candidate,
     numbers: &BTreeMap<String, u16>,
     identity: &mut dyn FnMut() -> Guid,
@@ -174,7 +174,8 @@ fn host(
         state: DriveState::Adding,
     });
     let drives = drives.collect();
-    Ok((Host { id: HostId(0), name, joined_s: now_s, addresses, domain }, drives))
+    let state = HostState::Active;
+    Ok((Host { id: HostId(0), name, joined_s: now_s, addresses, domain, state }, drives))
 }
 
 /// The hosts in an order in which neighbours are of different failure domains, as far as that can be.

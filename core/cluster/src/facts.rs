@@ -89,6 +89,36 @@ pub struct Host {
     /// What fails together with it; its own name if nothing was said.
     #[serde(default)]
     pub domain: String,
+    /// Where it stands.
+    #[serde(default)]
+    pub state: HostState,
+}
+
+/// Where a host stands. Whether its process runs is another matter: see [`Live`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostState {
+    /// Takes part.
+    #[default]
+    Active,
+    /// What it holds moves away, for good.
+    Draining,
+    /// Has been away for long: others hold what it should hold.
+    Failed,
+    /// No part of the cluster any more.
+    Removed,
+}
+
+impl HostState {
+    /// The word for tables and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Failed => "failed",
+            Self::Removed => "removed",
+        }
+    }
 }
 
 /// A host that offers itself to a cluster, or waits to be taken into one; there as long as its process.

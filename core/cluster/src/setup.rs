@@ -17,11 +17,11 @@ mod resume;
 
 use std::path::{Path, PathBuf};
 
-use braid_base::ids::{DriveId, Guid};
+use braid_base::ids::{DriveId, Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Coordinator, Txn};
-use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, Partition, Protection, Seats};
+use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, HostState, Partition, Protection, Seats};
 use crate::groups;
 use crate::partitions::{self, founding};
 use crate::records::{self, Record};
@@ -231,6 +231,19 @@ pub fn set_drive_state(coordinator: &dyn Coordinator, id: DriveId, from: DriveSt
             return Err(Error::new(ErrorKind::Stale, message));
         }
         drive.state = to;
+        Ok(())
+    })
+    .map(|_| ())
+}
+
+/// The same for a host.
+pub fn set_host_state(coordinator: &dyn Coordinator, id: HostId, from: HostState, to: HostState) -> Result<()> {
+    records::modify::<Host>(coordinator, &Host::key_of(id), |host| {
+        if host.state != from && host.state != to {
+            let message = format!("host {id}: state {} expected, found {}", from.word(), host.state.word());
+            return Err(Error::new(ErrorKind::Stale, message));
+        }
+        host.state = to;
         Ok(())
     })
     .map(|_| ())

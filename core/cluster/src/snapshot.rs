@@ -8,7 +8,7 @@ use braid_base::msg::host::Map;
 
 use crate::capacity;
 use crate::coordinator::{Coordinator, Item, Revision};
-use crate::facts::{Candidate, Cluster, Drive, DriveState, Filesystem, Host, Live, Partition, Seats, Store};
+use crate::facts::{Candidate, Cluster, Drive, DriveState, Filesystem, Host, HostState, Live, Partition, Seats, Store};
 use crate::records::{self, Record, Stored};
 
 /// What the coordinator holds.
@@ -20,7 +20,7 @@ pub struct Snapshot {
     pub cluster: Option<Cluster>,
     /// Hosts that would like to be in it, or wait for it to begin.
     pub candidates: Vec<Candidate>,
-    /// Its hosts, ordered by number.
+    /// Its hosts, ordered by number, without the removed ones.
     pub hosts: Vec<Host>,
     /// Those whose processes run.
     pub live: Vec<HostId>,
@@ -45,6 +45,7 @@ impl Snapshot {
             all.take(item)?;
         }
         all.drives.retain(|drive| drive.state != DriveState::Removed);
+        all.hosts.retain(|host| host.state != HostState::Removed);
         Ok(all)
     }
 
@@ -79,6 +80,31 @@ impl Snapshot {
     /// The host called `name`.
     pub fn host(&self, name: &str) -> Option<&Host> {
         self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// Everything that keeps a host which is to be emptied in the cluster: what is still there of it.
+    pub fn holds(&self, host: HostId) -> usize {
+        let seats = self.seats.values().filter(|hosts| hosts.contains(&host)).count();
+        let drives = self.drives.iter().filter(|drive| drive.host == host).count();
+        let stores = self.stores.iter().filter(|store| store.host == host && self.is_member(store)).count();
+        seats + drives + stores
+    }
+
+    /// Whether a configuration names this store.
+    pub fn is_member(&self, store: &Store) -> bool {
+        let names = |partition: &Partition| {
+            partition.id == store.partition && partition.members.iter().any(|member| member.store == store.store)
+        };
+        self.partitions.iter().any(|record| names(&record.value))
+    }
+
+    /// Whether `p` has a member on each of its seats, and as many as it should have: then it needs no other.
+    pub fn is_staffed(&self, p: PartitionId) -> bool {
+        let active = self.hosts.iter().filter(|host| host.state == HostState::Active).count();
+        let copies = self.cluster.as_ref().map_or(0, |cluster| usize::from(cluster.copies)).min(active);
+        let Some(seats) = self.seats.get(&p).filter(|seats| seats.len() >= copies) else { return false };
+        let member = |host: &HostId| self.store(p, *host).is_some_and(|store| self.is_member(store));
+        seats.iter().all(member)
     }
 
     /// The store that `host` has made for `p`.

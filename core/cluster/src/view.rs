@@ -31,6 +31,9 @@ views! {
         pub uptime_s: u64,
         /// Default coding, such as `4+2`.
         pub protection: String,
+        /// Packs of which several shards fail together, although there are failure domains enough: they are moved apart.
+        #[serde(default)]
+        pub close_packs: u64,
         /// Data part of one shard, bytes.
         pub shard_bytes: u64,
         /// The hosts.
@@ -70,7 +73,8 @@ views! {
         pub addresses: Vec<String>,
         /// What fails together with it.
         pub failure_domain: String,
-        /// `up`, or `down`: its process does not say that it lives.
+        /// `up`, `down` (its process does not say that it lives), `failed` (it has been down for so long that others
+        /// hold what it held), or `draining`.
         pub state: String,
         /// Number of its drives.
         pub drives: u64,
@@ -108,6 +112,13 @@ views! {
         /// neither, or not all partitions know that yet.
         #[serde(default)]
         pub leaving_shards: Option<u64>,
+    }
+
+    /// Hosts to take into the cluster.
+    #[serde(deny_unknown_fields)]
+    pub struct HostSpec {
+        /// Their names.
+        pub names: Vec<String>,
     }
 
     /// A drive to add to the host that is asked.

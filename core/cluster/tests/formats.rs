@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
 use braid_cluster::facts::{
-    Candidate, Cluster, Drive, DriveState, Filesystem, Group, Host, Live, Member, Offer, Partition, Protection, Seats,
-    Store,
+    Candidate, Cluster, Drive, DriveState, Filesystem, Group, Host, HostState, Live, Member, Offer, Partition,
+    Protection, Seats, Store,
 };
 use braid_cluster::records::{Record, encode};
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn records_are_as_drawn() {
         removing: false,
     };
     let (addresses, domain) = (vec!["10.0.0.1:14001".to_owned()], "rack".to_owned());
-    let host = Host { id: HostId(1), name: "h".to_owned(), joined_s: 2, addresses, domain };
+    let host = Host { id: HostId(1), name: "h".to_owned(), joined_s: 2, addresses, domain, state: HostState::Active };
     let candidate = Candidate {
         name: "h2".to_owned(),
         addresses: vec!["10.0.0.2:14001".to_owned()],

@@ -38,6 +38,7 @@ use bytes::Bytes;
 
 pub use event::{SeatEffect, SeatEvent};
 use import::Import;
+pub(crate) use import::wipe;
 use journal::Journal;
 use stage::StageCache;
 
@@ -253,6 +254,8 @@ impl Seat {
             SeatEvent::Replica(message) => self.hear(now, message, out),
             SeatEvent::CasResult(found) => self.replicate(now, ReplicaEvent::CasResult { now: found }, out),
             SeatEvent::ConfigSeen(found) => self.replicate(now, ReplicaEvent::ConfigSeen(found), out),
+            SeatEvent::Seats(hosts) => self.replicate(now, ReplicaEvent::Seats(hosts), out),
+            SeatEvent::Leave => self.replicate(now, ReplicaEvent::Leave, out),
             SeatEvent::Tick => {
                 if self.full.take().is_some() {
                     self.apply(now, out);

@@ -17,6 +17,7 @@ pub mod campaign;
 pub mod event;
 pub mod follow;
 pub mod lead;
+pub mod leave;
 pub mod tail;
 pub mod variant;
 
@@ -27,7 +28,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use braid_base::Error;
-use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::ids::{HostId, Index, PartitionId, Term};
 
 use self::campaign::Campaign;
 use self::event::{Body, Effect, Event, Msg};
@@ -52,12 +53,15 @@ pub struct Timing {
     pub drop_ms: u64,
     /// How long a campaigner waits for answers of the other members.
     pub probe_ms: u64,
+    /// How long a configuration has to last before the lead goes to where it should be: what has just begun is not
+    /// disturbed, and hosts that come and go do not drag it about.
+    pub settled_ms: u64,
 }
 
 impl Timing {
     /// What the design says.
     pub const DESIGN: Timing =
-        Timing { heartbeat_ms: 250, lease_ms: 2000, grace_ms: 2500, drop_ms: 3000, probe_ms: 300 };
+        Timing { heartbeat_ms: 250, lease_ms: 2000, grace_ms: 2500, drop_ms: 3000, probe_ms: 300, settled_ms: 20_000 };
 }
 
 impl Default for Timing {
@@ -112,6 +116,10 @@ pub struct Replica {
     /// The register may still take this change at any time, whatever was answered so far.
     cas: Option<Proposal>,
     role: Role,
+    /// Where replicas should be, the one that should lead first; empty: nobody said.
+    seats: Vec<HostId>,
+    /// It is about to stop.
+    leaves: bool,
     quarantined: bool,
     effects: Vec<Effect>,
     #[cfg(any(test, feature = "broken"))]
@@ -155,6 +163,8 @@ impl Replica {
             campaign_after: now_ms,
             cas: None,
             role: Role::Follower(Follow::default()),
+            seats: Vec::new(),
+            leaves: false,
             quarantined: false,
             effects: Vec::new(),
             #[cfg(any(test, feature = "broken"))]
@@ -186,6 +196,11 @@ impl Replica {
     pub fn may_read(&self, now_ms: u64) -> bool {
         let Role::Lead(lead) = &self.role else { return false };
         lead.active && (self.is_broken(Variant::NoLease) || lead.leased(now_ms, self.timing.lease_ms))
+    }
+
+    /// True if others would have to wait for it if it stopped now, or if it is about to be nobody's.
+    pub fn is_needed(&self) -> bool {
+        self.leads() || self.is_member()
     }
 
     /// False if what it says as the primary depends on nobody else's promise.
@@ -290,6 +305,12 @@ impl Replica {
             Event::Tick => self.tick(now),
             Event::CasResult { now: found } => self.cas_result(now, found),
             Event::ConfigSeen(config) => self.see_config(now, config),
+            Event::Seats(seats) => self.seats = seats,
+            Event::Leave => {
+                self.leaves = true;
+                self.campaign_after = now;
+                self.tick(now);
+            }
             Event::StorageFailed { error } => self.quarantine(error),
         }
     }
@@ -302,6 +323,7 @@ impl Replica {
             self.effects.push(Effect::Cas { expect: cas.expect.clone(), new: cas.new.clone() });
         }
         match &self.role {
+            Role::Follower(_) if self.leaves => self.ask_leave(now),
             Role::Follower(_) => self.consider_campaign(now),
             Role::Campaign(_) => self.tick_campaign(now),
             Role::Lead(_) => self.tick_lead(now),
@@ -324,6 +346,8 @@ impl Replica {
                     self.effects.push(Effect::ReadConfig);
                 }
             }
+            Body::Leaving => self.on_leaving(msg.from, msg.term),
+            Body::Released => self.on_released(now, msg.term),
             Body::Probe => self.send(msg.from, Body::ProbeReply { last: self.tail.last() }),
             Body::ProbeReply { last } => self.on_probe_reply(now, msg.from, last),
             Body::Pull { from } => self.on_pull(msg.from, from),
@@ -422,6 +446,9 @@ impl Replica {
 
     fn won(&mut self, now: u64, config: Config) {
         self.known = config.clone();
+        if !self.same(config.primary, self.me) {
+            return self.hand_over(now);
+        }
         self.adopt(config.term);
         self.take_lead(now, config);
     }

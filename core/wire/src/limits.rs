@@ -44,6 +44,10 @@ pub const BACKOFF_MAX_MS: u64 = 1_000;
 pub const MAP_MS: u64 = 1_000;
 /// And not more often than this, however many hear that somebody moved.
 pub const MAP_MS_MIN: u64 = 50;
+/// This often it is asked for when somebody was asked in vain,
+pub const MAP_MS_OFTEN: u64 = 100;
+/// so many times.
+pub const OFTEN: u32 = 40;
 /// When one host has said what it knows, the others have so long.
 pub const STRAGGLERS_MS: u64 = 200;
 /// How long a host may take to say what it knows.

@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::hello::Caller;
-use crate::limits::{MAP_MS, MAP_MS_MIN};
+use crate::limits::{MAP_MS, MAP_MS_MIN, MAP_MS_OFTEN, OFTEN};
 use crate::routes::{Finder, Routes, ask_host};
 use crate::trunk::{Find, Sink, Trunk};
 
@@ -75,10 +75,14 @@ impl Drop for RemoteWire {
     }
 }
 
-/// Keeps the map new: at once when somebody was asked in vain, else now and then.
+/// Keeps the map new: at once when somebody was asked in vain, and often for a while then, because who was asked falls
+/// first and the map follows; else now and then.
 async fn follow(routes: Arc<Routes>) {
+    let mut often = 0;
     loop {
-        let _ = tokio::time::timeout(Duration::from_millis(MAP_MS), routes.astray.notified()).await;
+        let wait_ms = if often > 0 { MAP_MS_OFTEN } else { MAP_MS };
+        let astray = tokio::time::timeout(Duration::from_millis(wait_ms), routes.astray.notified()).await.is_ok();
+        often = if astray { OFTEN } else { often.saturating_sub(1) };
         if let Some(map) = routes.newer().await {
             routes.follow(map);
         }
@@ -90,6 +94,10 @@ impl Wire for RemoteWire {
     fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
         let routes = Arc::clone(&self.routes);
         Box::pin(async move { routes.partition(p, req).await })
+    }
+
+    fn moved(&self, p: PartitionId) -> BoxFuture<()> {
+        Box::pin(self.routes.moved(p))
     }
 
     fn listen(&self, client: ClientId, to: Arc<dyn PushSink>) -> bool {

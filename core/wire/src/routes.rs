@@ -130,7 +130,10 @@ impl Routes {
     pub async fn partition(&self, p: PartitionId, request: Request) -> Answer {
         let mut term = self.term(p);
         loop {
-            let answer = self.partition_in(p, term, &request).await.unwrap_or_else(Answer::from);
+            let Some(asked) = self.partition_in(p, term, &request).await else {
+                continue; // where it is served by now: the same operation, which is carried out once
+            };
+            let answer = asked.unwrap_or_else(Answer::from);
             let known = self.note_term(p, answer.term);
             match &answer.result {
                 // It was not carried out, and it is known now in which term it would be.
@@ -144,24 +147,41 @@ impl Routes {
         }
     }
 
-    async fn partition_in(&self, p: PartitionId, term: Term, request: &Request) -> Result<Answer> {
+    /// The answer of the primary that is known; none if another one is by now.
+    async fn partition_in(&self, p: PartitionId, term: Term, request: &Request) -> Option<Result<Answer>> {
         let primary = self.map().primary(p);
         let nobody = || Error::new(ErrorKind::Stopped, format!("{p} has no primary at the moment"));
-        let trunk = self.trunk(primary.ok_or_else(nobody)?)?;
+        let trunk = match primary.ok_or_else(nobody).and_then(|primary| self.trunk(primary)) {
+            Ok(trunk) => trunk,
+            Err(error) => return Some(Err(error)),
+        };
         let (kind, target, bulk) = (Kind::AskPartition, u32::from(p.0), is_bulk(&request.body));
         let call = Call { kind, target, message: encode_request(term, request), check_data: true, bulk };
         let mut asked = pin!(trunk.ask(call));
         loop {
             let changed = self.changed.notified();
             if self.map().primary(p) != primary {
-                return Err(Error::new(ErrorKind::TimedOut, format!("{p} is served elsewhere by now")));
+                return None;
             }
             tokio::select! {
                 frame = &mut asked => {
-                    let frame = frame?;
-                    return Answer::decode(&frame.meta, frame.data);
+                    return Some(frame.and_then(|frame| Answer::decode(&frame.meta, frame.data)));
                 }
                 () = changed => {}
+            }
+        }
+    }
+
+    /// Ready when another host serves `p` than now, as far as is known.
+    pub fn moved(self: &Arc<Self>, p: PartitionId) -> impl Future<Output = ()> + Send + 'static {
+        let (routes, before) = (Arc::clone(self), self.map().primary(p));
+        async move {
+            loop {
+                let changed = routes.changed.notified();
+                if routes.map().primary(p) != before {
+                    return;
+                }
+                changed.await;
             }
         }
     }

@@ -5,8 +5,8 @@ use std::pin::Pin;
 
 use braid_base::Result;
 use braid_cluster::view::{
-    ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostView,
-    MountSpec, MountView, PartitionView, Status,
+    ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
+    HostView, MountSpec, MountView, PartitionView, Status,
 };
 
 /// The future of one answer.
@@ -19,6 +19,13 @@ pub trait Control: Send + Sync {
 
     /// The hosts, ordered by number.
     fn hosts(&self) -> Answer<'_, Vec<HostView>>;
+
+    /// Takes hosts in that wait for it.
+    fn host_add(&self, spec: HostSpec) -> Answer<'_, Vec<HostView>>;
+
+    /// Begins to empty the host called `name`; it is removed when it holds nothing any more. `Refused` where the data
+    /// would be less protected, unless it is forced, and where it would have no room.
+    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()>;
 
     /// The drives, ordered by number, lost ones included.
     fn drives(&self) -> Answer<'_, Vec<DriveView>>;

@@ -107,6 +107,10 @@ fn hosts_and_drives_come_and_go() {
     let running = Running::start();
     let (status, hosts) = running.json("GET", "/api/v1/hosts", None);
     assert_eq!((status, &hosts[0]["failure_domain"], &hosts[0]["state"]), (200, &json!("box"), &json!("up")));
+    let (status, hosts) = running.json("POST", "/api/v1/hosts", Some(json!({"names": ["two"]})));
+    assert_eq!((status, &hosts[0]["name"]), (201, &json!("two")));
+    assert_eq!(running.ask("DELETE", "/api/v1/hosts/two", None).0, 409);
+    assert_eq!(running.ask("DELETE", "/api/v1/hosts/two?force=true", None).0, 204);
     let spec = json!({"path": "/srv/drive-7", "size_bytes": 4_u64 << 30});
     let (status, drive) = running.json("POST", "/api/v1/drives", Some(spec));
     assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
@@ -154,6 +158,7 @@ fn mistakes_get_one_json_error() {
         ("DELETE", "/api/v1/drives/six", None, 400),
         ("DELETE", "/api/v1/filesystems/%FF", None, 400),
         ("DELETE", "/api/v1/mounts", None, 400),
+        ("DELETE", "/api/v1/hosts/x?force=perhaps", None, 400),
         ("PUT", "/api/v1/filesystems", None, 405),
         ("GET", "/api/v1/nothing", None, 404),
     ] {
@@ -185,6 +190,7 @@ fn the_document_describes_every_route() {
         "/api/v1/groups",
         "/api/v1/groups/{name}",
         "/api/v1/hosts",
+        "/api/v1/hosts/{name}",
         "/api/v1/mounts",
         "/api/v1/partitions",
         "/api/v1/shutdown",

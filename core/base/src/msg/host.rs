@@ -129,6 +129,8 @@ pub struct SeatData {
     pub leaving: BTreeMap<DriveId, u64>,
     /// Packs have several shards in one failure domain, because there are too few domains.
     pub forced: bool,
+    /// Packs that lie closer together than they should: shards that fail together, although there are domains enough.
+    pub close: u64,
 }
 
 #[cfg(test)]

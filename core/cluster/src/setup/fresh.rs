@@ -6,7 +6,7 @@ use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 
 use super::{Found, Label, Plan, ToFormat, Wish, World, bounds};
-use crate::facts::{Cluster, Drive, DriveState, FEATURE_LEVEL, Host};
+use crate::facts::{Cluster, Drive, DriveState, FEATURE_LEVEL, Host, HostState};
 use crate::names::check_name;
 
 /// A plan that creates everything.
@@ -55,7 +55,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
         authority: String::new(),
     };
     let (name, domain) = (wish.host.clone(), String::new());
-    let host = Host { id: HostId(0), name, joined_s: now_s, addresses: Vec::new(), domain };
+    let host = Host { id: HostId(0), name, joined_s: now_s, addresses: Vec::new(), domain, state: HostState::Active };
     Ok(Plan { cluster, host, create: true, to_format, present: Vec::new(), lost: Vec::new() })
 }
 

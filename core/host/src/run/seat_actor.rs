@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use braid_base::ids::{Index, PartitionId, Term};
+use braid_base::ids::{HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::host::{SeatData, SeatReport};
@@ -51,6 +51,10 @@ pub enum SeatMsg {
     Replica(Box<Msg>),
     /// What the coordinator holds; true: after it was asked to replace it.
     Register(Members, bool),
+    /// Where replicas should be.
+    Seats(Vec<HostId>),
+    /// The host is about to stop.
+    Leave,
     /// The view was flushed.
     Flushed(Index),
     /// What do you know?
@@ -204,6 +208,7 @@ impl SeatActor {
                     staged_bytes: data.staged_bytes,
                     leaving: data.leaving,
                     forced: data.forced,
+                    close: data.close,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),
@@ -326,6 +331,8 @@ impl Actor for SeatActor {
             SeatMsg::Replica(message) => self.step(SeatEvent::Replica(*message), turn),
             SeatMsg::Register(found, true) => self.step(SeatEvent::CasResult(found), turn),
             SeatMsg::Register(found, false) => self.step(SeatEvent::ConfigSeen(found), turn),
+            SeatMsg::Seats(hosts) => self.step(SeatEvent::Seats(hosts), turn),
+            SeatMsg::Leave => self.step(SeatEvent::Leave, turn),
             SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
             SeatMsg::Report(answer) => answer(self.report(turn)),
             SeatMsg::With(run) => self.with(turn, |held, _| run(&mut held.core.seat)),

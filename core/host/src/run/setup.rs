@@ -19,6 +19,7 @@ use braid_client::wire::Wire;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::Partition;
 use braid_drive::{Drive, DriveActor, Running};
+use braid_io::clock;
 use braid_io::reactor::{self, Backend};
 use braid_meta::Config;
 use braid_replica::{Kv, RocksKv, RocksOptions};
@@ -80,6 +81,9 @@ const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
 /// How long a drive may take to say how it is; it does no I/O for that.
 const STAT_WAIT: Duration = Duration::from_secs(1);
 /// How long a stopping part may take.
+/// How long a host that stops waits until others do without it, milliseconds: a change of a partition's members takes
+/// a few messages and a write to etcd.
+const LEAVE_WAIT_MS: u64 = 1_200;
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running host.
@@ -211,6 +215,45 @@ impl Host {
         let _ = self.switch.tell(record.id, SeatMsg::Register(found, false));
     }
 
+    /// Tells the replica of `p` which hosts should have one, the one that should lead first.
+    pub fn tell_seats(&self, p: PartitionId, hosts: Vec<HostId>) {
+        let _ = self.switch.tell(p, SeatMsg::Seats(hosts));
+    }
+
+    /// Sees to it that nobody has to wait for the replicas of this host when it stops now, as far as that can be and
+    /// within [`LEAVE_WAIT_MS`]: others lead, and go on without these.
+    pub fn leave(&self) {
+        let until_ms = clock::mono_ms() + LEAVE_WAIT_MS;
+        let mut seats = if self.switch.company.is_some() { self.switch.all_seats() } else { Vec::new() };
+        for seat in &seats {
+            let _ = seat.send(SeatMsg::Leave);
+        }
+        while !seats.is_empty() && clock::mono_ms() < until_ms {
+            std::thread::park_timeout(Duration::from_millis(20));
+            let (tx, needed) = mpsc::channel();
+            for seat in &seats {
+                let (p, tx) = (seat.id, tx.clone());
+                let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+                    if seat.replica().is_needed() {
+                        let _ = tx.send(p);
+                    }
+                })));
+            }
+            drop(tx);
+            let needed: BTreeSet<PartitionId> = needed.iter().collect();
+            seats.retain(|seat| needed.contains(&seat.id));
+        }
+    }
+
+    /// Removes what is left here of a store that no record names any more. Its replica must not run.
+    pub(super) fn forget_store(&self, p: PartitionId) -> Result<()> {
+        let dir = log_dir(&self.config.dir, p);
+        // From here on it is nobody's: whatever is left of it after a crash would be wiped before it is used again.
+        outside::store(&dir, self.config.cluster, p, outside::Store::Replaced)?;
+        crate::seat::wipe(self.kv.as_ref(), p)?;
+        std::fs::remove_dir_all(&dir).map_err(|error| Error::os(dir.display(), &error))
+    }
+
     fn threads(&self) -> MutexGuard<'_, Threads> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -254,10 +297,15 @@ impl Host {
 
     /// What fails together with what, and which drives leave, from now on.
     pub fn set_drive_facts(&self, domains: BTreeMap<DriveId, DomainId>, leaving: BTreeSet<DriveId>) {
+        let mut removed: Vec<DriveId> = Vec::new();
         self.switch.change_drives(|set| {
-            set.usable.retain(|drive| !leaving.contains(drive));
+            // Not those that nobody has heard of yet: they are just being added.
+            removed = set.domains.keys().filter(|drive| !domains.contains_key(drive)).copied().collect();
+            set.usable.retain(|drive| domains.contains_key(drive) && !leaving.contains(drive));
             (set.domains, set.leaving) = (domains, leaving);
         });
+        // The thread of a removed drive ends with the last that asks it.
+        self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).retain(|drive, _| !removed.contains(drive));
     }
 
     /// Drives of the cluster that do not answer; none before they were asked.

@@ -13,11 +13,11 @@ use std::time::Duration;
 
 use braid_base::ids::{DriveId, HostId, PartitionId};
 use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::coordinator::{Coordinator, Revision, SessionId, Txn, Watch};
-use braid_cluster::facts::{Drive, DriveState, Live, Partition, Store as StoreRecord};
+use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, SessionId, Txn, Watch};
+use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState, Live, Partition, Store as StoreRecord};
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::{controller, setup};
+use braid_cluster::{controller, placement, setup};
 use braid_io::clock;
 
 use super::outside::{Store, store};
@@ -31,10 +31,10 @@ const ALIVE_MS: u64 = 1_500;
 const WAIT_MS: u64 = 200;
 /// Without news everything is looked at this often, milliseconds.
 const LOOK_MS: u64 = 5_000;
-/// How long a drive may be away until what lies on it is made anew elsewhere, milliseconds (design O3).
+/// How long a drive or a host may be away until what it holds is made anew elsewhere, milliseconds (design O3).
 const FAILED_MS: u64 = 60_000;
-/// How often the drives are judged, milliseconds.
-const DRIVES_MS: u64 = 2_000;
+/// How often drives and hosts are judged, milliseconds.
+const JUDGE_MS: u64 = 2_000;
 /// How long its end is waited for, milliseconds.
 const STOP_MS: u64 = 500;
 /// A replica that could not be started is tried again after this, milliseconds.
@@ -86,7 +86,9 @@ impl Steward {
             watch: None,
             silent: false,
             absent_ms: BTreeMap::new(),
-            drives_ms: 0,
+            away_ms: BTreeMap::new(),
+            judge_ms: 0,
+            is_out: false,
             duties,
         };
         work.look();
@@ -162,8 +164,12 @@ struct Work {
     silent: bool,
     /// Since when drives do not answer.
     absent_ms: BTreeMap<DriveId, u64>,
-    /// When to look at the drives next.
-    drives_ms: u64,
+    /// Since when hosts do not live.
+    away_ms: BTreeMap<HostId, u64>,
+    /// When to judge next.
+    judge_ms: u64,
+    /// It was told that this host is no part of the cluster any more.
+    is_out: bool,
 }
 
 impl Work {
@@ -245,8 +251,16 @@ impl Work {
             }
         }
         self.seen().0 = Arc::new(now.clone());
-        let mine: Vec<PartitionId> =
+        if !now.hosts.iter().any(|host| host.id == self.me) && !std::mem::replace(&mut self.is_out, true) {
+            tracing::error!("this host was removed from the cluster: stop it, and blank its drives to use them again");
+        }
+        for (p, hosts) in &now.seats {
+            host.tell_seats(*p, hosts.clone());
+        }
+        // Where it should have replicas, and where it has some that others still need.
+        let mut mine: BTreeSet<PartitionId> =
             now.seats.iter().filter(|(_, hosts)| hosts.contains(&self.me)).map(|(p, _)| *p).collect();
+        mine.extend(now.stores.iter().filter(|s| s.host == self.me && now.is_member(s)).map(|s| s.partition));
         let now_ms = clock::mono_ms();
         for (p, runs) in host.replicas() {
             if !runs {
@@ -271,6 +285,38 @@ impl Work {
             }
         }
         self.start_replicas(&start);
+        self.retire(&mine);
+    }
+
+    /// What this host holds of partitions that have all they need elsewhere goes.
+    fn retire(&mut self, mine: &BTreeSet<PartitionId>) {
+        let now = &self.duties.now;
+        let goes = |store: &&StoreRecord| {
+            store.host == self.me && !mine.contains(&store.partition) && now.is_staffed(store.partition)
+        };
+        let leaving: Vec<StoreRecord> = now.stores.iter().filter(goes).cloned().collect();
+        for store in leaving {
+            if let Err(error) = self.give_up(&store) {
+                tracing::warn!("{}: its store here is not needed, but stays: {error}", store.partition);
+            }
+        }
+    }
+
+    /// Its record goes first, unless a configuration names it by now.
+    fn give_up(&mut self, store: &StoreRecord) -> Result<()> {
+        let (p, host) = (store.partition, &self.duties.host);
+        let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?;
+        if record.value.members.iter().any(|member| member.store == store.store) {
+            return Ok(());
+        }
+        let txn = Txn::new().when(&record.value.key(), Check::Modified(record.revision)).delete(&store.key());
+        if self.coordinator.txn(&txn)? == Outcome::Conflict {
+            return Ok(()); // it is looked at again
+        }
+        self.duties.now.stores.retain(|known| known != store);
+        tracing::info!("{p} has its replicas elsewhere now; the one here goes");
+        host.stop_replica(p);
+        host.forget_store(p)
     }
 
     /// The store of `p` is here and known.
@@ -335,28 +381,60 @@ impl Work {
     fn govern(&mut self) -> Result<()> {
         let session = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(session) = session else { return Ok(()) };
-        let drives = self.judge_drives();
         let changes = controller::plan(&self.duties.now);
-        if changes.is_empty() && drives.is_empty() {
+        let (mut drives, mut hosts, mut seats) = (Vec::new(), Vec::new(), Vec::new());
+        let now_ms = clock::mono_ms();
+        if now_ms >= self.judge_ms {
+            self.judge_ms = now_ms + JUDGE_MS;
+            (drives, hosts) = (self.judge_drives(now_ms), self.judge_hosts(now_ms));
+            seats = placement::step(&self.duties.now);
+        }
+        if changes.is_empty() && drives.is_empty() && hosts.is_empty() && seats.is_empty() {
             return Ok(());
         }
-        let Some(office) = controller::stand(self.coordinator.as_ref(), self.me, session)? else { return Ok(()) };
+        let coordinator = self.coordinator.as_ref();
+        let Some(office) = controller::stand(coordinator, self.me, session)? else { return Ok(()) };
         for (drive, from, to) in drives {
             tracing::warn!("drive {drive} was {} and is {} from now on", from.word(), to.word());
-            setup::set_drive_state(self.coordinator.as_ref(), drive, from, to)?;
+            setup::set_drive_state(coordinator, drive, from, to)?;
         }
-        controller::carry_out(self.coordinator.as_ref(), office, &changes).map(|_| ())
+        for (host, from, to) in hosts {
+            tracing::warn!("host {host} was {} and is {} from now on", from.word(), to.word());
+            setup::set_host_state(coordinator, host, from, to)?;
+        }
+        for seats in &seats {
+            let hosts: Vec<String> = seats.hosts.iter().map(|host| format!("h{host}")).collect();
+            tracing::info!("{} should have replicas on {}", seats.partition, hosts.join(", "));
+        }
+        let _ = controller::put_seats(coordinator, office, &seats)?
+            && controller::carry_out(coordinator, office, &changes)?;
+        Ok(())
+    }
+
+    /// Hosts whose state is to change: one that has not lived for long has failed, unless more have than the data
+    /// survives; one that lives again is back; one that is emptied and holds nothing any more goes.
+    fn judge_hosts(&mut self, now_ms: u64) -> Vec<(HostId, HostState, HostState)> {
+        let now = &self.duties.now;
+        let Some(cluster) = &now.cluster else { return Vec::new() };
+        let away: BTreeSet<HostId> =
+            now.hosts.iter().map(|host| host.id).filter(|host| !now.live.contains(host)).collect();
+        self.away_ms.retain(|host, _| away.contains(host));
+        away.iter().for_each(|host| _ = self.away_ms.entry(*host).or_insert(now_ms));
+        let survives = away.len() <= usize::from(cluster.protection.parity);
+        let long = |host: &HostId| self.away_ms.get(host).is_some_and(|since| now_ms >= since + FAILED_MS);
+        let change = |host: &HostRecord| match host.state {
+            HostState::Active if long(&host.id) && survives => Some(HostState::Failed),
+            HostState::Failed if !away.contains(&host.id) => Some(HostState::Active),
+            HostState::Draining if now.holds(host.id) == 0 => Some(HostState::Removed),
+            _ => None,
+        };
+        now.hosts.iter().filter_map(|host| Some((host.id, host.state, change(host)?))).collect()
     }
 
     /// Drives whose state is to change: one that has not answered for long has failed, unless more have than the data
     /// survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
     /// emptied goes when nothing lies on it any more.
-    fn judge_drives(&mut self) -> Vec<(DriveId, DriveState, DriveState)> {
-        let now_ms = clock::mono_ms();
-        if now_ms < self.drives_ms {
-            return Vec::new();
-        }
-        self.drives_ms = now_ms + DRIVES_MS;
+    fn judge_drives(&mut self, now_ms: u64) -> Vec<(DriveId, DriveState, DriveState)> {
         let Some(absent) = self.duties.host.absent() else { return Vec::new() };
         self.absent_ms.retain(|drive, _| absent.contains(drive));
         absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));

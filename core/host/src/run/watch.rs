@@ -41,7 +41,11 @@ impl Watch {
         }
         let usable = health::usable(self.parity, &found);
         self.switch.change_drives(|set| {
-            set.usable = usable.into_iter().filter(|drive| !set.leaving.contains(drive)).collect();
+            // One that was removed may answer as long as its process runs, and is no part of the cluster.
+            let takes = |drive: &DriveId| {
+                !set.leaving.contains(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
+            };
+            set.usable = usable.into_iter().filter(takes).collect();
         });
         let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
         let absent = self.switch.all_drive_ids().into_iter().filter(|drive| !answers(drive)).collect();

@@ -1,6 +1,6 @@
 //! What a seat hears and says.
 
-use braid_base::ids::{DriveId, Index, PartitionId, Term};
+use braid_base::ids::{DriveId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::job::Job;
@@ -37,6 +37,10 @@ pub enum SeatEvent {
     CasResult(Members),
     /// What the coordinator holds or held; a hint.
     ConfigSeen(Members),
+    /// The hosts that should have replicas, the one that should lead first; a hint.
+    Seats(Vec<HostId>),
+    /// This host is about to stop: others should not have to wait for this replica.
+    Leave,
     /// About every 100 ms.
     Tick,
 }

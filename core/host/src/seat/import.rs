@@ -50,7 +50,7 @@ pub(super) fn begin_anew(meta: &mut ReplicaMeta, kv: &dyn Kv, outside: &mut dyn 
 }
 
 /// Deletes all rows of `p`.
-fn wipe(kv: &dyn Kv, p: PartitionId) -> Result<()> {
+pub(crate) fn wipe(kv: &dyn Kv, p: PartitionId) -> Result<()> {
     let first = keys::partition(p);
     loop {
         let (mut batch, mut rows) = (Batch::new(), 0);

@@ -263,27 +263,59 @@ impl Drives {
     }
 
     /// A drive for one more shard of a pack that has its others on `others`: of a domain that it shares with none of
-    /// them if there is one, and never with so many that the loss of that domain could not be made up for.
+    /// them. If there is none for now, it is waited for, unless it is `urgent`; if there is none at all, one of those
+    /// is taken whose domain has so few of them that its loss could be made up for.
     pub fn replacement(
         &self,
         others: &[DriveId],
-        parity: u8,
+        (parity, urgent): (u8, bool),
         now_ms: u64,
         refused: impl Fn(DriveId) -> bool,
     ) -> Option<DriveId> {
-        let shared = |drive: DriveId| others.iter().filter(|other| self.domain(**other) == self.domain(drive)).count();
-        let able = |drive: &DriveId| {
+        let has_room = |drive: &DriveId| {
             !others.contains(drive)
                 && !self.leaves(*drive)
                 && !refused(*drive)
                 && !self.full.contains(drive)
-                && self.stats.get(drive).is_some_and(|stat| stat.free > 0)
+                && self.stats.get(drive).is_none_or(|stat| stat.free > 0)
+        };
+        let able = |drive: &DriveId| {
+            has_room(drive)
+                && self.stats.contains_key(drive)
                 && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
-                && (self.forced || shared(*drive) < usize::from(parity).max(1))
+                && (self.forced || self.shared(*drive, others) < usize::from(parity).max(1))
         };
         let used =
             |drive: DriveId| self.stats.get(&drive).map_or(0, |stat| u64::from(stat.slots - stat.free.min(stat.slots)));
-        self.set.usable.iter().copied().filter(able).min_by_key(|drive| (shared(*drive), used(*drive), *drive))
+        let key = |drive: &DriveId| (self.shared(*drive, others), used(*drive), *drive);
+        let best = self.set.usable.iter().copied().filter(able).min_by_key(key)?;
+        let apart = |drive: &DriveId| has_room(drive) && self.shared(*drive, others) == 0;
+        let waits = !urgent && self.shared(best, others) > 0 && self.set.domains.keys().any(apart);
+        (!waits).then_some(best)
+    }
+
+    /// How many of `others` fail together with `drive`.
+    fn shared(&self, drive: DriveId, others: &[DriveId]) -> usize {
+        others.iter().filter(|other| self.domain(**other) == self.domain(drive)).count()
+    }
+
+    /// The shard of a pack on `drives` that lies in one failure domain with an earlier one, if any.
+    pub fn crowded(&self, drives: &[DriveId]) -> Option<usize> {
+        (1..drives.len()).rev().find(|at| self.shared(drives[*at], &drives[..*at]) > 0)
+    }
+
+    /// A drive for shard `at` of a pack on `drives`, in a domain where no other one lies.
+    pub fn apart_from(
+        &self,
+        drives: &[DriveId],
+        at: usize,
+        now_ms: u64,
+        refused: impl Fn(DriveId) -> bool,
+    ) -> Option<DriveId> {
+        let others: Vec<DriveId> = drives.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, d)| *d).collect();
+        let found =
+            self.replacement(&others, (u8::MAX, true), now_ms, |drive| drive == drives[at] || refused(drive))?;
+        (self.shared(found, &others) == 0).then_some(found)
     }
 
     /// A number for a question.
@@ -450,14 +482,33 @@ mod tests {
         found.set(set.clone(), 2);
         let others: Vec<DriveId> = (1..6).map(DriveId).collect();
         let never = |_| false;
-        assert_eq!(found.replacement(&others, 2, 0, never), Some(DriveId(6)));
-        assert_eq!(found.replacement(&others, 2, 0, |drive| drive == DriveId(6)), Some(DriveId(7)), "same host as d0");
+        let two = (2, false);
+        assert_eq!(found.replacement(&others, two, 0, never), Some(DriveId(6)));
+        assert_eq!(
+            found.replacement(&others, two, 0, |drive| drive == DriveId(6)),
+            Some(DriveId(7)),
+            "same host as d0"
+        );
         set.usable = vec![DriveId(8), DriveId(9)];
         found.set(set.clone(), 2);
-        assert_eq!(found.replacement(&others, 2, 0, never), Some(DriveId(8)), "two of the pack on one host");
-        assert_eq!(found.replacement(&others, 1, 0, never), None, "more than may be lost on one host");
+        for drive in [8, 9] {
+            found.learned(DriveId(drive), DriveStat { slots: 64, free: 64, ..DriveStat::default() });
+        }
+        assert_eq!(found.replacement(&others, two, 0, never), None, "d6 and d13 are only away for now");
+        assert_eq!(found.replacement(&others, (2, true), 0, never), Some(DriveId(8)), "two of the pack on one host");
+        assert_eq!(found.replacement(&others, (1, true), 0, never), None, "more than may be lost on one host");
+        let gone = |drive: DriveId| drive == DriveId(6) || drive == DriveId(13) || drive == DriveId(7);
+        assert_eq!(found.replacement(&others, two, 0, gone), Some(DriveId(8)), "there is nothing to wait for");
         set.usable = others.clone();
+        found.set(set.clone(), 2);
+        assert_eq!(found.replacement(&others, (2, true), 0, never), None);
+        // Two on one host: the later one goes where none is.
+        found.learned(DriveId(3), DriveStat { slots: 64, free: 64, ..DriveStat::default() });
+        let close = [1, 2, 8, 4].map(DriveId);
+        assert_eq!((found.crowded(&close), found.crowded(&others)), (Some(2), None));
+        assert_eq!(found.apart_from(&close, 2, 0, never), Some(DriveId(3)));
+        set.usable = vec![DriveId(9), DriveId(11)];
         found.set(set, 2);
-        assert_eq!(found.replacement(&others, 2, 0, never), None);
+        assert_eq!(found.apart_from(&close, 2, 0, never), None, "others on hosts that have one");
     }
 }

@@ -4,7 +4,9 @@
 //! 2. A drive for the new shard is chosen, and the move that makes it begun (`client/mover`).
 //! 3. When all of it is durable there, one entry says that the shard lies there: the pack gets its next epoch. Readers
 //!    with the old placement go on computing the shard.
-//! 4. What a move leaves behind that fails, or that nobody commits, is an orphan: reports of drives find it.
+//! 4. Packs that had to be put closer together than one shard in a failure domain are moved apart in the same way, when
+//!    there is nothing else to do.
+//! 5. What a move leaves behind that fails, or that nobody commits, is an orphan: reports of drives find it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,12 +27,16 @@ const JOBS_MAX: usize = 2;
 const AGAIN_MS: u64 = 5_000;
 /// When nothing was found, it is looked for again after this, milliseconds.
 const LOOK_MS: u64 = 1_000;
+/// The same for packs that lie too close, while no drive is there that would mend it.
+const APART_MS: u64 = 10_000;
 /// Numbers of these moves begin here: others never come so far.
 const NUMBERS: u64 = 1 << 63;
 
 /// What is being made anew.
 pub(crate) struct Rebuilds {
-    running: BTreeMap<u64, (ShardId, DriveId)>,
+    running: BTreeMap<u64, Made>,
+    /// Packs whose shards lie closer together than one in a failure domain; none: somebody has to count them.
+    close: Option<u64>,
     /// When to try again what failed.
     again_ms: BTreeMap<PackId, u64>,
     /// Shards that drives were told to drop in this term: the word may still be on its way.
@@ -39,16 +45,35 @@ pub(crate) struct Rebuilds {
     look_ms: u64,
 }
 
+/// A shard on its way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Made {
+    id: ShardId,
+    from: DriveId,
+    to: DriveId,
+}
+
 impl Rebuilds {
     /// None yet. Numbers of an earlier primary's moves are not used again.
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
-        Self { running: BTreeMap::new(), again_ms: BTreeMap::new(), dropped: BTreeSet::new(), next, look_ms: 0 }
+        let (running, again_ms, dropped) = Default::default();
+        Self { running, close: None, again_ms, dropped, next, look_ms: 0 }
+    }
+
+    /// Packs whose shards lie closer together than one in a failure domain, as far as was counted.
+    pub fn close(&self) -> u64 {
+        self.close.unwrap_or(0)
+    }
+
+    /// Drives or domains are others than before.
+    pub fn look_anew(&mut self) {
+        (self.close, self.look_ms) = (None, 0);
     }
 
     /// True if the shard is just being made on `drive`.
     pub fn makes(&self, id: ShardId, drive: DriveId) -> bool {
-        self.running.values().any(|made| *made == (id, drive))
+        self.running.values().any(|made| (made.id, made.to) == (id, drive))
     }
 
     /// `drive` is told to drop the shard.
@@ -60,68 +85,94 @@ impl Rebuilds {
 /// Begins what there is reason for.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) {
     let now_ms = t.now.mono_ms;
-    if s.data.packs.drives.all_stay() || now_ms < s.data.rebuilds.look_ms {
+    let stay = s.data.packs.drives.all_stay();
+    if now_ms < s.data.rebuilds.look_ms || (stay && s.data.rebuilds.close == Some(0)) {
         return;
     }
     while s.data.rebuilds.running.len() < JOBS_MAX {
-        let Some((id, to)) = choose(s, now_ms) else {
-            s.data.rebuilds.look_ms = now_ms + LOOK_MS;
+        let Some(made) = choose(s, now_ms).or_else(|| choose_close(s, now_ms)) else {
+            s.data.rebuilds.look_ms = now_ms + if stay { APART_MS } else { LOOK_MS };
             return;
         };
-        let Some(pack) = s.data.packs.table.get(&id.pack) else { return };
-        let (pack, shard, place, class, fs) = (id.pack, id.shard, pack.rec.place.clone(), pack.rec.class, FsId(0));
+        let Some(pack) = s.data.packs.table.get(&made.id.pack) else { return };
+        let Made { id: ShardId { pack: id, shard }, to, .. } = made;
+        let (place, class, fs) = (pack.rec.place.clone(), pack.rec.class, FsId(0));
         let rebuilds = &mut s.data.rebuilds;
         rebuilds.next += 1;
-        rebuilds.running.insert(rebuilds.next, (id, to));
+        rebuilds.running.insert(rebuilds.next, made);
         s.data.packs.drives.took(to, 1);
-        let (id, term) = (s.data.rebuilds.next, s.config.term);
-        t.at_once(Effect::Job(Job::Rebuild(RebuildJob { id, pack, shard, place, to, class, term, fs })));
+        let (number, term) = (s.data.rebuilds.next, s.config.term);
+        let job = RebuildJob { id: number, pack: id, shard, place, to, class, term, fs };
+        t.at_once(Effect::Job(Job::Rebuild(job)));
     }
 }
 
-/// The next shard to make, and where.
-fn choose(s: &State, now_ms: u64) -> Option<(ShardId, DriveId)> {
+/// Packs whose shards may be made anew: they do not change any more, and nothing else is done with them.
+fn quiet(s: &State, now_ms: u64) -> impl Iterator<Item = (&PackId, &Pack)> {
+    let rebuilds = &s.data.rebuilds;
+    let busy = |id: &PackId| rebuilds.running.values().any(|made| made.id.pack == *id);
+    let due = move |id: &PackId| rebuilds.again_ms.get(id).is_none_or(|again_ms| now_ms >= *again_ms);
+    let sealed = s.data.packs.table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. }));
+    sealed.filter(move |(id, _)| !busy(id) && due(id))
+}
+
+/// The next shard to make because its drive leaves, and where.
+fn choose(s: &State, now_ms: u64) -> Option<Made> {
     let (drives, rebuilds) = (&s.data.packs.drives, &s.data.rebuilds);
-    let busy = |id: &PackId| rebuilds.running.values().any(|(made, _)| made.pack == *id);
-    let due = |id: &PackId| rebuilds.again_ms.get(id).is_none_or(|again_ms| now_ms >= *again_ms);
+    if drives.all_stay() {
+        return None;
+    }
     let lacks = |pack: &Pack| pack.rec.place.drives.iter().filter(|drive| drives.leaves(**drive)).count();
-    let mut found: Vec<(usize, PackId)> = s
-        .data
-        .packs
-        .table
-        .iter()
-        .filter(|(id, pack)| matches!(pack.life, Life::Sealed { .. }) && !busy(id) && due(id))
-        .map(|(id, pack)| (lacks(pack), *id))
-        .filter(|(lacks, _)| *lacks > 0)
-        .collect();
+    let lacking = quiet(s, now_ms).map(|(id, pack)| (lacks(pack), *id));
+    let mut found: Vec<(usize, PackId)> = lacking.filter(|(lacks, _)| *lacks > 0).collect();
     // Those that lack most, and of them the oldest.
     found.sort_unstable_by_key(|(lacks, id)| (std::cmp::Reverse(*lacks), *id));
-    found.into_iter().find_map(|(_, pack)| {
+    found.into_iter().find_map(|(lacks, pack)| {
         let place = &s.data.packs.table.get(&pack)?.rec.place;
         let shard = place.drives.iter().position(|drive| drives.leaves(*drive))?;
         let id = ShardId { pack, shard: shard as u8 };
         let stay: Vec<DriveId> = place.drives.iter().copied().filter(|drive| !drives.leaves(*drive)).collect();
         let refused = |drive| rebuilds.dropped.contains(&(id, drive));
-        Some((id, drives.replacement(&stay, place.parity, now_ms, refused)?))
+        let urgent = lacks >= usize::from(place.parity);
+        let to = drives.replacement(&stay, (place.parity, urgent), now_ms, refused)?;
+        Some(Made { id, from: place.drives[shard], to })
     })
+}
+
+/// The next shard to move because it fails together with another one of its pack, and where. Counts them.
+fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
+    let drives = &s.data.packs.drives;
+    let crowded = |pack: &Pack| drives.crowded(&pack.rec.place.drives);
+    let all = s.data.packs.table.values().filter(|pack| !matches!(pack.life, Life::Dead { .. }));
+    let close = all.filter(|pack| crowded(pack).is_some()).count() as u64;
+    let rebuilds = &s.data.rebuilds;
+    let found = quiet(s, now_ms).filter(|_| close > 0).find_map(|(pack, value)| {
+        let shard = crowded(value)?;
+        let id = ShardId { pack: *pack, shard: shard as u8 };
+        let refused = |drive| rebuilds.dropped.contains(&(id, drive));
+        let to = drives.apart_from(&value.rec.place.drives, shard, now_ms, refused)?;
+        Some(Made { id, from: value.rec.place.drives[shard], to })
+    });
+    s.data.rebuilds.close = Some(close);
+    found
 }
 
 /// A move of [`start`] ended; false if `number` is none of them.
 pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<()>) -> bool {
-    let Some((id, to)) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
+    let Some(Made { id, from, to }) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
+    let drives = &s.data.packs.drives;
     let Some(pack) = s.data.packs.table.get_mut(&id.pack) else { return true };
-    let from = pack.rec.place.drives.get(usize::from(id.shard)).copied();
-    match (result, from) {
-        (Ok(()), Some(from)) if !matches!(pack.life, Life::Dead { .. }) && s.data.packs.drives.leaves(from) => {
-            pack.rec.place.drives[usize::from(id.shard)] = to;
-            pack.rec.place.epoch.0 += 1;
-            t.write(keys::pack(t.partition, id.pack), &pack.rec);
-            s.data.rebuilds.again_ms.remove(&id.pack);
-        }
-        _ => {
-            s.data.rebuilds.again_ms.insert(id.pack, t.now.mono_ms + AGAIN_MS);
-        }
+    let at = usize::from(id.shard);
+    let wanted = drives.leaves(from) || drives.crowded(&pack.rec.place.drives).is_some();
+    let same = pack.rec.place.drives.get(at) == Some(&from);
+    if result.is_ok() && same && wanted && !matches!(pack.life, Life::Dead { .. }) {
+        pack.rec.place.drives[at] = to;
+        pack.rec.place.epoch.0 += 1;
+        t.write(keys::pack(t.partition, id.pack), &pack.rec);
+        s.data.rebuilds.again_ms.remove(&id.pack);
+    } else {
+        s.data.rebuilds.again_ms.insert(id.pack, t.now.mono_ms + AGAIN_MS);
     }
-    s.data.rebuilds.look_ms = 0;
+    s.data.rebuilds.look_anew();
     true
 }

@@ -49,6 +49,8 @@ pub struct DataStatus {
     pub leaving: BTreeMap<DriveId, u64>,
     /// Packs have several shards in one failure domain: there are too few domains.
     pub forced: bool,
+    /// Packs that lie closer together than they should: shards that fail together, although there are domains enough.
+    pub close: u64,
 }
 
 impl State {
@@ -64,6 +66,7 @@ impl State {
             held: data.held.len(),
             gc_urgent: gc::urgent(self),
             forced: data.packs.drives.is_forced(),
+            close: if data.packs.drives.is_forced() { 0 } else { data.rebuilds.close() },
             only_reserve: !data.packs.drives.have_room(PackClass::User, self.config.parity),
             ..DataStatus::default()
         };
@@ -94,6 +97,7 @@ impl State {
         let set = set.into();
         self.config.drives.clone_from(&set);
         self.data.packs.set_drives(set, self.config.parity);
+        self.data.rebuilds.look_anew();
     }
 
     /// Flash bytes that users may fill in this partition from now on.

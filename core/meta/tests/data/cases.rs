@@ -18,9 +18,9 @@ use crate::world::{FS, P, Wish, World};
 
 const B: u64 = BLOCK as u64;
 
-type Outcome = Result<(), String>;
+pub type Outcome = Result<(), String>;
 
-fn calm_world(wish: Wish) -> Result<(World, Ino), String> {
+pub fn calm_world(wish: Wish) -> Result<(World, Ino), String> {
     let world = World::new(1, Wish { chaos: false, ..wish })?;
     let ino = world.model.files.keys().next().copied().ok_or("no file")?;
     Ok((world, ino))
@@ -32,7 +32,7 @@ fn write_op(ino: Ino, off: u64, bytes: &[u8]) -> (Op, Act) {
     (op, Act::Write { ino, parts: vec![(off, bytes.to_vec())], append: false })
 }
 
-fn write(world: &mut World, ino: Ino, off: u64, bytes: &[u8]) -> Outcome {
+pub fn write(world: &mut World, ino: Ino, off: u64, bytes: &[u8]) -> Outcome {
     let (op, act) = write_op(ino, off, bytes);
     world.sync(op, act)?.map(drop).map_err(|e| e.to_string())
 }
@@ -46,7 +46,7 @@ fn refused(world: &mut World, op: Op) -> Result<ErrorKind, String> {
 }
 
 /// Time passes, moves and drives do their work, everything is committed.
-fn pass(world: &mut World, ms: u64) -> Outcome {
+pub fn pass(world: &mut World, ms: u64) -> Outcome {
     world.now_ms += ms;
     world.feed(Event::Tick)?;
     for _ in 0..40 {

@@ -2,32 +2,50 @@
 
 use std::collections::BTreeSet;
 
-use braid_base::ids::DriveId;
+use braid_base::ids::{DomainId, DriveId};
 use braid_base::msg::drive::ShardId;
 use braid_base::msg::job::RebuildJob;
-use braid_meta::DriveSet;
+use braid_meta::{DriveSet, Event};
 
+use super::cases::{Outcome, calm_world, pass, write};
 use super::check::Tables;
-use super::world::{DRIVES, World};
+use super::world::{DRIVES, Wish, World};
 
 impl World {
     /// One drive is not to be used for a while, or is to be emptied; or all are well.
     pub fn change_drives(&mut self) {
         let gone = DriveId(1 + self.chance.below(u64::from(DRIVES) + 2) as u32);
         let leaving = if self.chance.percent(50) { BTreeSet::from([gone]) } else { BTreeSet::new() };
+        // Perhaps some fail together; small drives have no room for what that takes.
+        self.domains.clear();
+        if self.wish.slots > 10 && self.chance.percent(40) {
+            let kinds = 2 + self.chance.below(2);
+            let all: Vec<DriveId> = self.drives.keys().copied().collect();
+            self.domains = all.into_iter().map(|drive| (drive, DomainId(self.chance.below(kinds) as u16))).collect();
+        }
         self.use_all_but(gone, leaving);
     }
 
     pub fn use_all_but(&mut self, gone: DriveId, leaving: BTreeSet<DriveId>) {
         let usable = self.drives.keys().copied().filter(|drive| *drive != gone).collect();
         self.leaving.clone_from(&leaving);
-        self.part.state_mut().set_drives(DriveSet { usable, leaving, ..DriveSet::default() });
+        self.part.state_mut().set_drives(DriveSet { usable, leaving, domains: self.domains.clone() });
     }
 
     /// A shard is to be made anew.
     pub fn asked_anew(&mut self, job: RebuildJob) -> Result<(), String> {
         let from = job.place.drives.get(usize::from(job.shard));
-        if !from.is_some_and(|from| self.leaving.contains(from)) || job.place.drives.contains(&job.to) {
+        let leaves = from.is_some_and(|from| self.leaving.contains(from));
+        if leaves && !self.domains.is_empty() {
+            self.met.insert("a shard to be made anew while drives fail together");
+        }
+        let others = job.place.drives.iter().filter(|drive| Some(*drive) != from);
+        let shares = |drive: &DriveId| others.clone().any(|other| self.domains.get(other) == self.domains.get(drive));
+        let parts = !self.domains.is_empty() && from.is_some_and(shares) && !shares(&job.to);
+        if parts && !leaves {
+            self.met.insert("shards moved apart");
+        }
+        if !(leaves || parts) || job.place.drives.contains(&job.to) {
             return Err(format!("{job:?}: nobody needs that"));
         }
         self.rebuilds.push(job);
@@ -73,4 +91,30 @@ impl World {
     pub fn is_left(&self) -> bool {
         self.part.state().data_status().leaving.values().all(|left| *left == 0)
     }
+}
+
+#[test]
+fn packs_that_lie_too_close_are_moved_apart() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    for at in 0..8 {
+        write(&mut world, ino, at << 20, &vec![at as u8; 300_000])?;
+    }
+    for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    // Two of the four drives turn out to be in one host.
+    world.domains = (1..=4).map(|drive| (DriveId(drive), DomainId(drive.max(2) as u16))).collect();
+    world.use_all_but(DriveId(0), Default::default());
+    world.feed(Event::Tick)?;
+    let close = world.part.state().data_status().close;
+    assert!(close > 0, "{:?}", world.part.state().data_status());
+    let mut rounds = 0;
+    while world.part.state().data_status().close > 0 {
+        pass(&mut world, 5_000)?;
+        world.run_rebuild();
+        rounds += 1;
+        assert!(rounds < 200, "{:?}", world.part.state().data_status());
+    }
+    assert!(world.met.contains("shards moved apart"));
+    world.check_all()
 }

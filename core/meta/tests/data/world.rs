@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
+use braid_base::ids::{ClientId, DomainId, DriveId, FsId, HostId, Index, Ino, OpId, PackId, PartitionId, Term, Vp};
 use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
@@ -85,6 +85,8 @@ pub struct World {
     pub rebuilds: Vec<RebuildJob>,
     /// Drives that are to be emptied.
     pub leaving: BTreeSet<DriveId>,
+    /// What fails together.
+    pub domains: BTreeMap<DriveId, DomainId>,
     /// The highest term that each drive has heard of: it refuses lower ones.
     pub told: BTreeMap<DriveId, Term>,
     pub done: Vec<(u64, bool)>,
@@ -146,6 +148,7 @@ impl World {
             jobs: Vec::new(),
             rebuilds: Vec::new(),
             leaving: BTreeSet::new(),
+            domains: BTreeMap::new(),
             told: BTreeMap::new(),
             done: Vec::new(),
             space: Vec::new(),
@@ -202,6 +205,7 @@ impl World {
         // Perhaps one leaves for good.
         let gone = DriveId(1 + self.chance.below(u64::from(DRIVES)) as u32);
         let leaving = if self.chance.percent(50) { BTreeSet::from([gone]) } else { BTreeSet::new() };
+        self.domains.clear();
         self.use_all_but(if leaving.is_empty() { DriveId(0) } else { gone }, leaving);
         for ino in self.opens.keys().copied().collect::<Vec<_>>() {
             while self.opens.contains_key(&ino) {
@@ -546,6 +550,7 @@ impl World {
             self.rebuilds.clear();
         }
         self.leaving.clear();
+        self.domains.clear();
         self.term += 1;
         let drives = self.drives.keys().copied().collect();
         let opened = Partition::open(config(self.term, drives), self.kv.clone(), self.committed);

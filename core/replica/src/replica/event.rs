@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use braid_base::Error;
-use braid_base::ids::{Guid, Index, PartitionId, Term};
+use braid_base::ids::{Guid, HostId, Index, PartitionId, Term};
 
 use crate::config::{Config, Member};
 use crate::entry::{Entry, Record};
@@ -43,6 +43,10 @@ pub enum Event {
     },
     /// What the register holds or held; a hint.
     ConfigSeen(Config),
+    /// The hosts that should have replicas, the one that should lead first; a hint.
+    Seats(Vec<HostId>),
+    /// This store is about to stop, or is not wanted any more: others should not wait for it.
+    Leave,
     /// The log or the view failed, or contradicts itself (R9).
     StorageFailed {
         /// What went wrong.
@@ -168,6 +172,10 @@ pub enum Body {
     },
     /// Your term is old.
     Refuse,
+    /// Member to primary: I am about to stop, go on without me.
+    Leaving,
+    /// Primary of this term to all: another one is to lead, I do not count on your promise any more (R5).
+    Released,
     /// Campaigner to member: how long is your log (R8)?
     Probe,
     /// Member to campaigner.

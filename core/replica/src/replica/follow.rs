@@ -14,7 +14,7 @@ use crate::entry::Record;
 #[derive(Default)]
 pub(super) struct Follow {
     /// `None` until it has spoken.
-    primary: Option<Member>,
+    pub(super) primary: Option<Member>,
     /// The own log equals the primary's up to here; says nothing about durability.
     matched: Index,
     /// What the primary has committed.

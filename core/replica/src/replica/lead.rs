@@ -19,7 +19,7 @@ pub const MESSAGE_BYTES: usize = 4 << 20;
 /// Records sent to a peer ahead of its answers.
 const WINDOW: u64 = 512;
 /// A learner this close to the end of the log starts to count, if all that it lacks is in memory.
-const JOIN_LAG: u64 = 64;
+pub(super) const JOIN_LAG: u64 = 64;
 /// Applied records kept in memory for slow peers; older ones come from the log.
 const KEPT_MAX: u64 = 4096;
 
@@ -31,14 +31,20 @@ pub(super) struct Lead {
     pub(super) active: bool,
     /// Last index when it won.
     recover_upto: Index,
-    peers: Vec<Peer>,
+    /// Own clock when this configuration began.
+    since_ms: u64,
+    /// Since when another one should lead, if so.
+    pub(super) wish_ms: Option<u64>,
+    pub(super) peers: Vec<Peer>,
 }
 
-struct Peer {
-    member: Member,
+pub(super) struct Peer {
+    pub(super) member: Member,
     stand: Stand,
+    /// It said that it is about to stop.
+    pub(super) leaves: bool,
     /// Durable there, said in the present term (R2).
-    acked: Index,
+    pub(super) acked: Index,
     next: Index,
     /// Where it said that its log differs or ends: sending goes on from there.
     floor: Index,
@@ -88,6 +94,20 @@ impl Lead {
         self.peers.iter().filter(|p| p.stand != Stand::Catching)
     }
 
+    /// Of the members that `may` lead, the one that holds most of the log. It answered a message that was sent after it
+    /// was wished for: what answered before may be gone by now, and its store with it.
+    pub(super) fn heir(&mut self, now: u64, may: impl Fn(&Peer) -> bool) -> Option<Member> {
+        let since_ms = *self.wish_ms.get_or_insert(now);
+        let lives = |p: &Peer| p.leased_from.is_some_and(|from| from > since_ms);
+        let able = |p: &&Peer| p.stand == Stand::Voter && !p.leaves && lives(p) && may(p);
+        self.peers.iter().filter(able).max_by_key(|p| p.acked).map(|p| p.member)
+    }
+
+    /// How long this configuration has been.
+    pub(super) fn age_ms(&self, now: u64) -> u64 {
+        now.saturating_sub(self.since_ms)
+    }
+
     pub(super) fn has_peers(&self) -> bool {
         self.must_ack().next().is_some()
     }
@@ -122,7 +142,7 @@ impl Replica {
             Role::Lead(before) => (before.active, before.recover_upto),
             _ => (false, last), // R4: keeps its whole log
         };
-        let mut lead = Lead { config, active, recover_upto, peers };
+        let mut lead = Lead { config, active, recover_upto, since_ms: now, wish_ms: None, peers };
         if let Role::Lead(before) = &self.role {
             // What was acked in the old term does not count in the new one (R2), but tells where to go on.
             for peer in &mut lead.peers {
@@ -141,6 +161,7 @@ impl Replica {
 
     pub(super) fn tick_lead(&mut self, now: u64) {
         self.drop_silent(now);
+        self.make_way(now);
         self.welcome_learners(now);
         self.replicate(now);
         self.advance(now);
@@ -278,11 +299,12 @@ impl Replica {
         Some(peer)
     }
 
-    /// R3: a silent member is dropped by the register first; until then everything still waits for it.
+    /// R3: a silent member, and one that leaves, is dropped by the register first; until then everything still waits
+    /// for it.
     fn drop_silent(&mut self, now: u64) {
         let (drop_ms, drop_early) = (self.timing.drop_ms, self.is_broken(Variant::DropEarly));
         let Role::Lead(lead) = &mut self.role else { return };
-        let silent = |p: &Peer| now >= p.heard_ms + drop_ms;
+        let silent = |p: &Peer| p.leaves || now >= p.heard_ms + drop_ms;
         lead.peers.retain(|p| p.stand != Stand::Catching || !silent(p));
         let gone: Vec<Member> = lead.must_ack().filter(|p| silent(p)).map(|p| p.member).collect();
         if drop_early {
@@ -344,6 +366,7 @@ impl Peer {
         Self {
             member,
             stand,
+            leaves: false,
             acked: Index(0),
             next,
             floor: Index(0),

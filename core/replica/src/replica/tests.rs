@@ -29,7 +29,7 @@ fn invariants_hold_on_every_seed() {
     }
     // A simulation in which nothing happens proves nothing.
     assert!(sum.commits > 50_000 && sum.reads > 100_000, "{sum:?}");
-    assert!(sum.fetches > 500, "{sum:?}");
+    assert!(sum.fetches > 500 && sum.left > 500 && sum.handovers > 500, "{sum:?}");
     assert!(sum.crashes > 2_000 && sum.wipes > 100 && sum.primaries > 1_500 && sum.truncations > 50, "{sum:?}");
 }
 
@@ -76,6 +76,7 @@ fn every_broken_rule_is_caught() {
         Variant::DiscardTail,
         Variant::NoUuid,
         Variant::NoWait,
+        Variant::ReleaseEarly,
     ];
     for variant in variants {
         let (seed, broken) = caught(variant).unwrap_or_else(|| panic!("{variant:?} went unseen"));

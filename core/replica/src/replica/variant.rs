@@ -22,6 +22,8 @@ pub enum Variant {
     MsgNoUuid,
     /// R6: a member campaigns while its promise holds.
     NoWait,
+    /// R5: a primary that wants another one to lead gives the promises back before the register took it.
+    ReleaseEarly,
 }
 
 impl Replica {

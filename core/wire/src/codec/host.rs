@@ -8,7 +8,7 @@ wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced });
+wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close });
 
 wire_enum!(HostOp, "question to a host" {
     1 = Map,

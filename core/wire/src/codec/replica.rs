@@ -32,6 +32,8 @@ wire_enum!(Body, "message of a replica" {
     9 = Behind { first },
     10 = AskView { after },
     11 = View { after, start, applied, rows, last },
+    12 = Leaving,
+    13 = Released,
 });
 
 impl Field for Entry {

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use braid_cluster::view::{DriveSpec, DriveView, HostView, PartitionView, Status};
+use braid_cluster::view::{DriveSpec, DriveView, HostSpec, HostView, PartitionView, Status};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::{Body, Segment};
+use super::{Asked, Body, Segment};
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
@@ -23,6 +25,37 @@ pub(super) async fn status(State(desk): State<Arc<Desk>>) -> Result<Json<Status>
     responses((status = 200, body = Vec<HostView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn hosts(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<HostView>>, Failure> {
     Ok(Json(desk.control.hosts().await?))
+}
+
+/// Takes hosts in that wait for it.
+#[utoipa::path(post, operation_id = "addHosts", path = "/hosts", tag = "cluster", request_body = HostSpec,
+    responses((status = 201, body = Vec<HostView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn add_hosts(
+    State(desk): State<Arc<Desk>>,
+    Body(spec): Body<HostSpec>,
+) -> Result<(StatusCode, Json<Vec<HostView>>), Failure> {
+    Ok((StatusCode::CREATED, Json(desk.control.host_add(spec).await?)))
+}
+
+/// How to remove a host.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct Removal {
+    /// Also if the data is less protected then.
+    #[serde(default)]
+    force: bool,
+}
+
+/// Begins to empty a host; it is removed when it holds nothing any more.
+#[utoipa::path(delete, operation_id = "removeHost", path = "/hosts/{name}", tag = "cluster",
+    params(("name" = String, Path, description = "Its name, or its number, such as h3"), Removal),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn remove_host(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+    Asked(removal): Asked<Removal>,
+) -> Result<StatusCode, Failure> {
+    desk.control.host_remove(name, removal.force).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// The drives, lost ones included.

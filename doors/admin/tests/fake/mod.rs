@@ -11,7 +11,7 @@ use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostView, MountSpec, MountView, PartitionView, Status,
+    HostSpec, HostView, MountSpec, MountView, PartitionView, Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups};
 
@@ -110,6 +110,7 @@ impl Fake {
             pid: std::process::id(),
             uptime_s: 61,
             protection: protection.to_string(),
+            close_packs: 0,
             shard_bytes: 8 << 20,
             hosts: self.host_views(),
             drives,
@@ -140,6 +141,16 @@ impl Control for Fake {
 
     fn hosts(&self) -> Answer<'_, Vec<HostView>> {
         now(Ok(self.host_views()))
+    }
+
+    fn host_add(&self, spec: HostSpec) -> Answer<'_, Vec<HostView>> {
+        let view = |name: String| HostView { id: 2, name, ..self.host_views().swap_remove(0) };
+        now(Ok(spec.names.into_iter().map(view).collect()))
+    }
+
+    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
+        let refused = Error::new(ErrorKind::Refused, format!("without host {name}: no host would be left"));
+        now(if force { Ok(()) } else { Err(refused) })
     }
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {

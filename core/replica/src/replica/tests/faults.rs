@@ -79,6 +79,8 @@ pub struct Tally {
     pub primaries: u64,
     pub truncations: u64,
     pub fetches: u64,
+    pub left: u64,
+    pub handovers: u64,
 }
 
 impl Tally {
@@ -90,5 +92,7 @@ impl Tally {
         self.primaries += other.primaries;
         self.truncations += other.truncations;
         self.fetches += other.fetches;
+        self.left += other.left;
+        self.handovers += other.handovers;
     }
 }

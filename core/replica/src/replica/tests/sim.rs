@@ -53,6 +53,7 @@ enum Happening {
     Cas { host: usize, life: u64, expect: Config, new: Config, answer: bool },
     Register { host: usize, life: u64, result: bool },
     Boot { host: usize },
+    Stop { host: usize, life: u64 },
     Client,
     Fault,
     Mend { a: usize, b: usize },
@@ -66,6 +67,8 @@ pub struct World {
     variant: Option<Variant>,
     nodes: Vec<Node>,
     register: Config,
+    /// Where replicas should be.
+    seats: Vec<HostId>,
     /// Every term had at most one primary (I4).
     leaders: BTreeMap<u64, Guid>,
     /// What was committed and acknowledged, and the state hash after it.
@@ -98,6 +101,7 @@ impl World {
             variant,
             nodes: Vec::new(),
             register,
+            seats: (0..count).map(HostId).collect(),
             leaders: BTreeMap::new(),
             ghost: Vec::new(),
             cut: Vec::new(),
@@ -166,6 +170,8 @@ impl World {
             }
             Happening::Cas { host, life, expect, new, answer } => {
                 if self.register == expect {
+                    let me = self.nodes[host].member;
+                    self.tally.handovers += u64::from(expect.primary == me && new.primary != me);
                     self.register = new;
                     self.check_members(0)?;
                 }
@@ -179,19 +185,17 @@ impl World {
                 self.step(host, if result { Event::CasResult { now: config } } else { Event::ConfigSeen(config) })
             }
             Happening::Boot { host } => self.boot(host),
-            Happening::Client => self.client(),
-            Happening::Fault => {
-                self.fault();
+            Happening::Stop { host, life } if self.nodes[host].life == life => {
+                self.stop(host);
                 Ok(())
             }
+            Happening::Client => self.client(),
+            Happening::Fault => self.fault(),
             Happening::Mend { a, b } => {
                 self.cut.retain(|link| *link != (a, b));
                 Ok(())
             }
-            Happening::Controller => {
-                self.control();
-                Ok(())
-            }
+            Happening::Controller => self.control(),
             _ => Ok(()), // meant for an earlier life
         }
     }
@@ -359,7 +363,7 @@ impl World {
             term: back.meta.term,
             config: back.meta.config.clone(),
             tail: back.tail,
-            timing: Timing::default(),
+            timing: Timing { settled_ms: 1_500, ..Timing::DESIGN },
         };
         let (origin, speed) = (self.chance.below(1_000_000), 950 + self.chance.below(101));
         let replica = Replica::new(origin, start).without_rule(origin, variant);
@@ -397,9 +401,9 @@ impl World {
         self.nodes[host].run.as_ref().is_some_and(|r| r.replica.is_active())
     }
 
-    fn fault(&mut self) {
+    fn fault(&mut self) -> Check {
         if self.faults.fault_every_ms == u64::MAX {
-            return;
+            return Ok(());
         }
         let pause = 1 + self.chance.below(2 * self.faults.fault_every_ms);
         self.after(pause, Happening::Fault);
@@ -409,8 +413,22 @@ impl World {
             self.cut.push((host, other));
             let ms = self.chance.below(self.faults.cut_ms);
             self.after(ms, Happening::Mend { a: host, b: other });
-            return;
+            return Ok(());
         }
+        if self.chance.percent(30) {
+            // It stops in order: as far as it comes.
+            let life = self.nodes[host].life;
+            let ms = self.chance.below(1_500);
+            self.after(ms, Happening::Stop { host, life });
+            self.tally.left += 1;
+            return self.step(host, Event::Leave);
+        }
+        self.stop(host);
+        Ok(())
+    }
+
+    /// Power fails, or the process ends.
+    fn stop(&mut self, host: usize) {
         self.note_durable();
         if self.nodes[host].run.take().is_some() {
             self.tally.crashes += 1;
@@ -425,9 +443,17 @@ impl World {
         self.after(ms, Happening::Boot { host });
     }
 
+    /// Also in those configurations that are on their way to the register, or will be tried again.
     fn others_intact(&self, host: usize) -> bool {
         let me = self.nodes[host].member.host;
-        self.register.members.iter().any(|m| m.host != me && self.nodes[m.host.0 as usize].member == *m)
+        let intact = |m: &Member| m.host != me && self.nodes[m.host.0 as usize].member == *m;
+        let coming = self.happenings.values().filter_map(|happening| match happening {
+            Happening::Cas { expect, new, .. } if *expect == self.register => Some(new),
+            _ => None,
+        });
+        let proposed = self.nodes.iter().filter_map(|node| node.run.as_ref()?.replica.cas.as_ref());
+        let proposed = proposed.filter(|cas| cas.expect == self.register).map(|cas| &cas.new);
+        coming.chain(proposed).chain([&self.register]).all(|config| config.members.iter().any(intact))
     }
 
     fn wipe(&mut self, host: usize) {
@@ -440,18 +466,26 @@ impl World {
     }
 
     /// Asks stores that are no members to become some; edits only the learners, so the term stays.
-    fn control(&mut self) {
+    fn control(&mut self) -> Check {
         self.after(500, Happening::Controller);
-        let register = &self.register;
-        let outside = |m: &Member| !register.members.contains(m);
-        let learners = self.nodes.iter().map(|n| n.member).filter(outside).collect();
+        if self.chance.percent(10) {
+            // The lead should be elsewhere, or a replica.
+            let (count, first) = (self.nodes.len() as u64, self.chance.below(self.nodes.len() as u64));
+            let seats = if count > 2 && self.chance.percent(30) { count - 1 } else { count };
+            self.seats = (0..seats).map(|at| HostId(((first + at) % count) as u32)).collect();
+        }
+        let (register, seats) = (&self.register, &self.seats);
+        let asked = |m: &Member| !register.members.contains(m) && seats.contains(&m.host);
+        let learners = self.nodes.iter().map(|n| n.member).filter(asked).collect();
         self.register.learners = learners;
         for host in 0..self.nodes.len() {
+            self.step(host, Event::Seats(self.seats.clone()))?;
             if self.chance.percent(70) {
                 let (life, ms) = (self.nodes[host].life, 1 + self.chance.below(300));
                 self.after(ms, Happening::Register { host, life, result: false });
             }
         }
+        Ok(())
     }
 
     /// I1: each member of the stored configuration holds every committed entry, durably.
