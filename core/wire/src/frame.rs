@@ -62,7 +62,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn from_u8(number: u8) -> Option<Self> {
+    pub(crate) fn from_u8(number: u8) -> Option<Self> {
         Some(match number {
             1 => Self::Hello,
             2 => Self::Welcome,

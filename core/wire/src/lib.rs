@@ -15,11 +15,13 @@
 //! What waits in a queue leaves with one call of the kernel. A server reads no more of a connection while too much of it
 //! is under way.
 //!
-//! Tests: unit tests make every message from the tables of the codec; `tests/` run clients and servers over real sockets,
+//! Tests: unit tests make every message from the tables of the codec, and change them (`fuzz`); `tests/` run clients and servers over real sockets,
 //! with servers that stop, stay silent, or talk nonsense.
 
 pub mod codec;
 pub mod frame;
+#[cfg(test)]
+mod fuzz;
 mod hello;
 mod intake;
 mod limits;

@@ -11,6 +11,8 @@ mod authority;
 mod channel;
 mod config;
 mod conn;
+#[cfg(test)]
+mod fuzz;
 mod identity;
 #[cfg(test)]
 mod tests;
