@@ -56,7 +56,8 @@ impl Reach {
         })?;
         let wrong = || Error::new(ErrorKind::Invalid, format!("{shown}: this is no client.json of Braid"));
         let token: Token = serde_json::from_slice(&bytes).map_err(|_| wrong())?;
-        Self::new(Guid::parse(&token.cluster).ok_or_else(wrong)?, token.secret, &token.ca, None)
+        let cluster = Guid::parse(&token.cluster).ok_or_else(wrong)?;
+        Self::new(cluster, token.secret, &token.ca, None).map_err(|error| error.within(shown))
     }
 
     /// Writes it, for the owner's eyes only.

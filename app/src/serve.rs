@@ -20,6 +20,7 @@ use braid_admin::{Access, Control, Server, registry};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::view::{FsSpec, MountSpec};
 use braid_wire::{Handler, Listener};
+use rustix::process::{Resource, Rlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
@@ -101,6 +102,7 @@ fn await_end(dir: &Path) {
 
 /// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.
 pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
+    raise_open_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
     let ready = move |words| {
@@ -112,6 +114,15 @@ pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) 
     // Blocking tasks that hang must not keep the process: what was synced is durable.
     runtime.shutdown_timeout(Duration::from_millis(200));
     done
+}
+
+/// As many open files as this process may have: each client takes some, and the usual 1,024 are soon gone.
+fn raise_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!("no more than {:?} open files: {error}", limit.current);
+    }
 }
 
 /// Names, attributes and file contents lie in the directory's files: nobody but the owner may read what is made from
@@ -146,7 +157,8 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
         }
         What::Backend(options) => {
             let at = tokio::net::TcpListener::bind(&options.listen).await;
-            let listener = at.map_err(|error| Error::os(format_args!("listening at {}", options.listen), &error))?;
+            let what = format_args!("listening at {} (another address or port: --listen)", options.listen);
+            let listener = at.map_err(|error| Error::os(what, &error))?;
             let enlisted = enlist(options, &mut signals, &say, &mut ready).await?;
             let report = say.clone();
             let control = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;

@@ -55,7 +55,11 @@ pub struct Founding {
 pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World<'_>) -> Result<Founding> {
     let World { identity, now_s } = world;
     if let Some(cluster) = &now.cluster {
-        let words = format!("cluster {} is there already: `braid cluster add HOST` adds hosts to it", cluster.name);
+        let words = format!(
+            "cluster {} is there already: `braid cluster add HOST` adds hosts to it; another cluster at the same etcd \
+             needs a name of its own (--name here, --cluster for its hosts)",
+            cluster.name
+        );
         return Err(Error::new(ErrorKind::Exists, words));
     }
     let name = wish.name.clone().unwrap_or("braid".to_owned());

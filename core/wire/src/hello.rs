@@ -69,7 +69,8 @@ impl Hello {
             return Err(Error::new(ErrorKind::Refused, words));
         }
         if !same(&self.secret, secret) {
-            let words = "the secret is not this server's: it is in admin.json of the cluster's directory";
+            let words = "the secret is not this server's: among several hosts it is in client.json of a host's \
+                         directory, on one machine in admin.json of the cluster's";
             return Err(Error::new(ErrorKind::NotPermitted, words));
         }
         Ok(())

@@ -36,6 +36,10 @@ pub const PING_MS: u64 = 5_000;
 /// After this long without a word in spite of that the connection is given up: soon enough for a new one to extend the
 /// session before it ends.
 pub const SILENCE_MS: u64 = 10_000;
+/// A server gives up a connection on which nothing came for so long: whoever is there asks every [`PING_MS`].
+pub const ABSENT_MS: u64 = 60_000;
+/// Connections of a server that have not said yet who they are, at most.
+pub const STRANGERS_MAX: usize = 512;
 /// First pause before a connection is tried again, milliseconds; doubled each time.
 pub const BACKOFF_FIRST_MS: u64 = 10;
 /// Longest such pause.
@@ -58,4 +62,5 @@ pub const DRIVE_PATIENCE_MS: u64 = 25_000;
 
 const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
 const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS && SILENCE_MS < SESSION_TTL_MS);
+const _: () = assert!(ABSENT_MS > SILENCE_MS + PING_MS);
 const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

@@ -8,8 +8,12 @@
 //! 2. Across channels, and for what is in the mailboxes by then, partitions carry each operation number out once:
 //!    they keep every answer, refusals too, until the client has it (`meta/dedup`), and refuse what names a session that
 //!    has ended. They forget that only when they cease to serve; and a request names the term it is meant for.
+//!
+//! Who has not said yet who it is costs a connection and little memory, for a few seconds; of too many of them the one
+//! that has waited longest goes. Whoever is known asks now and then whether the server is there, so one that says nothing
+//! for long is not there any more, though no word of its end came.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,13 +29,13 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::replica::event::Msg;
 use tokio::sync::{Notify, OwnedMutexGuard};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::codec::{Encoded, Message};
 use crate::frame::{Frame, HEADER, Kind};
 use crate::hello::{Caller, Hello, Welcome};
 use crate::intake::Intake;
-use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX};
+use crate::limits::{ABSENT_MS, EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX, STRANGERS_MAX};
 use crate::link::{Link, Parcel};
 use crate::stream::{Arrived, Listener, Stream};
 use crate::tls::{Peer, Server};
@@ -105,17 +109,33 @@ struct Reads {
     _reading: OwnedMutexGuard<()>,
 }
 
+/// Connections that have not said yet who they are, in the order in which they came.
+#[derive(Clone, Default)]
+struct Strangers(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
+
+/// One of them, until it is known or gone.
+struct Stranger {
+    among: Strangers,
+    number: u64,
+}
+
+/// Reads from somebody who was turned away, at most.
+const LINGER_READS: usize = 64;
 /// Time to rest when the system gives no more connections.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Serves connections until the future is dropped; then they are closed.
 pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
     let (mut connections, lines, tls) = (JoinSet::new(), Lines::default(), listener.tls());
+    let (strangers, mut number) = (Strangers::default(), 0);
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok(stream) => {
-                    connections.spawn(converse(stream, tls.clone(), Arc::clone(&handler), Arc::clone(&lines)));
+                    number += 1;
+                    let stranger = Stranger { among: strangers.clone(), number };
+                    let talk = converse(stream, tls.clone(), Arc::clone(&handler), Arc::clone(&lines), stranger);
+                    strangers.add(number, || connections.spawn(talk));
                 }
                 Err(error) => {
                     tracing::warn!("no more connections for the moment: {error}");
@@ -128,11 +148,12 @@ pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
 }
 
 /// One connection, from handshake to end.
-async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>, lines: Lines) {
+async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>, lines: Lines, stranger: Stranger) {
     let (stream, peer) = match stream.arrived(tls.as_ref()).await {
         Ok(Arrived::As(stream, peer)) => (stream, Ok(peer)),
         Ok(Arrived::InClear(stream)) => {
-            let words = "this port is served with TLS: give the client the certificate of the cluster's authority";
+            let words = "this port is served with TLS: the client needs the certificate of the cluster's authority, which is \
+                         in client.json of its hosts";
             (stream, Err(Error::new(ErrorKind::Refused, words)))
         }
         // Probes of ports come and go without a word.
@@ -150,6 +171,7 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
     tokio::spawn(async move { writer.link.write_on().await });
     let mut intake = Intake::new();
     let Some(hello) = greet(&served, &mut intake, peer, &*handler).await else { return };
+    drop(stranger);
     let key = match &hello.caller {
         Caller::Client(who) => Some(Ok(who.client)),
         Caller::Host(host) => Some(Err(*host)),
@@ -164,13 +186,33 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
         _ => None,
     };
     let why = loop {
-        match served.link.frame(&mut intake).await.and_then(|frame| served.take(&hello.caller, frame, &*handler)) {
+        match served.heard(&mut intake).await.and_then(|frame| served.take(&hello.caller, frame, &*handler)) {
             Ok(()) => served.room().await,
             Err(error) => break error,
         }
     };
     if why.kind() == ErrorKind::Corrupt {
         tracing::warn!("a connection of {} is given up: {why}", hello.caller);
+    }
+}
+
+impl Strangers {
+    /// Adds the one that `begin` begins; one too many makes the first of them go.
+    fn add(&self, number: u64, begin: impl FnOnce() -> AbortHandle) {
+        let mut all = lock(&self.0);
+        // Under the lock: it may be gone again before this returns.
+        all.insert(number, begin());
+        if all.len() > STRANGERS_MAX
+            && let Some((_, first)) = all.pop_first()
+        {
+            first.abort();
+        }
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        lock(&self.among.0).remove(&self.number);
     }
 }
 
@@ -212,11 +254,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The handshake; `None` if the connection is not let in. `peer`: who it is, or why it is not let in anyway.
 async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, handler: &dyn Handler) -> Option<Hello> {
-    let frame = served.link.frame_within(intake, HELLO_MS).await.ok()?;
-    if frame.header.kind != Kind::Hello {
-        return None;
-    }
-    let hello = Hello::decode(&frame.meta, frame.data).ok()?;
+    let frame = served.link.frame_within(intake, HELLO_MS).await;
+    let hello = frame.and_then(|frame| match frame.header.kind {
+        Kind::Hello => Hello::decode(&frame.meta, frame.data),
+        other => Err(Error::new(ErrorKind::Corrupt, format!("a hello was expected, {other:?} came"))),
+    });
+    let hello = match hello {
+        Ok(hello) => hello,
+        Err(error) => {
+            if error.kind() == ErrorKind::Corrupt {
+                tracing::warn!("a connection was turned away: {error}");
+                // Who speaks another version sees by the frame that this one does, too.
+                served.send(Kind::Welcome, 0, Welcome::No { error }.encode(), true);
+                served.linger().await;
+            }
+            return None;
+        }
+    };
     let admitted = peer.and_then(|peer| handler.admit(peer, &hello));
     let welcome = match &admitted {
         Ok(partitions) => Welcome::In { partitions: *partitions },
@@ -225,8 +279,7 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, ha
     served.send(Kind::Welcome, 0, welcome.encode(), true);
     if let Err(error) = admitted {
         tracing::warn!("{} was turned away: {error}", hello.caller);
-        // The word must get out before the connection ends.
-        let _ = served.link.frame_within(intake, HELLO_MS).await;
+        served.linger().await;
         return None;
     }
     intake.trust();
@@ -234,6 +287,33 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, ha
 }
 
 impl Served {
+    /// The next frame, if the other side is there.
+    async fn heard(&self, intake: &mut Intake) -> Result<Frame> {
+        loop {
+            match tokio::time::timeout(Duration::from_millis(ABSENT_MS), self.link.frame(intake)).await {
+                Ok(frame) => return frame,
+                // Of a long frame some bytes may have come.
+                Err(_) if self.link.silence_ms() < ABSENT_MS => {}
+                Err(_) => return Err(Error::new(ErrorKind::TimedOut, "the other side is not there any more")),
+            }
+        }
+    }
+
+    /// Waits until the last word is out and the other side has gone, or has had time to hear it.
+    async fn linger(&self) {
+        let rest = async {
+            // What it says is noise, and read only because the system throws away what is under way to somebody whose own
+            // words were left unread.
+            for _ in 0..LINGER_READS {
+                match self.link.frame(&mut Intake::new()).await {
+                    Err(error) if error.kind() != ErrorKind::Corrupt => break,
+                    _ => {}
+                }
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(HELLO_MS), rest).await;
+    }
+
     fn take(self: &Arc<Self>, from: &Caller, frame: Frame, handler: &dyn Handler) -> Result<()> {
         let (id, target, len) = (frame.header.id, frame.header.target, frame.header.frame_len());
         let partition = || {

@@ -463,12 +463,35 @@ fn noise_on_the_socket_ends_that_connection_and_no_other() {
         let mut noise = UnixStream::connect(&path).expect("connects");
         let bytes: Vec<u8> = (0..200).map(|_| rng.next_u64() as u8).collect();
         let _ = noise.write_all(&bytes);
+        noise.shutdown(std::net::Shutdown::Write).expect("a socket");
         let mut answer = Vec::new();
-        // Closed by the server, at once or with what it had not read.
-        let _ = noise.read_to_end(&mut answer);
-        assert!(answer.is_empty());
+        // Closed by the server, after a word.
+        noise.read_to_end(&mut answer).expect("the end of it");
+        assert!(String::from_utf8_lossy(&answer).contains("this is not Braid's protocol"));
     }
     assert_eq!(runtime.block_on(number(&wire, 3)), Ok(3));
+}
+
+#[test]
+fn of_too_many_who_do_not_say_who_they_are_those_go_that_have_waited_longest() {
+    let runtime = runtime();
+    let dir = tempfile::tempdir().expect("dir");
+    let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+    runtime.block_on(async { listen(&path, &fake) });
+    // `limits::STRANGERS_MAX`, and some.
+    let mut silent: Vec<UnixStream> = Vec::new();
+    for _ in 0..512 + 20 {
+        silent.push(UnixStream::connect(&path).expect("connects"));
+    }
+    let wire = runtime.block_on(connect(Address::Unix(path.clone()))).expect("connects");
+    assert_eq!(runtime.block_on(number(&wire, 4)), Ok(4));
+    for (at, stream) in silent.iter_mut().enumerate() {
+        stream.set_read_timeout(Some(Duration::from_millis(if at < 20 { 2_000 } else { 1 }))).expect("a socket");
+        let ended = matches!(stream.read(&mut [0]), Ok(0));
+        // Those who came in meanwhile took places, too.
+        assert!(ended || at >= 20, "connection {at}");
+        assert!(!ended || at < 20 + 8, "connection {at}");
+    }
 }
 
 #[test]

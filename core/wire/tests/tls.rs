@@ -278,7 +278,7 @@ fn tls_and_none_at_the_two_ends_is_said_in_words() {
         let secured = listen(Some(&authority.issue(HOST).expect("issued")), &fake).await;
         let clear = listen(None, &fake).await;
         says(&refused(secured, None).await, ErrorKind::Refused, "this port is served with TLS");
-        says(&refused(clear, anonymous(&authority)).await, ErrorKind::Stopped, "is that port served without TLS?");
+        says(&refused(clear, anonymous(&authority)).await, ErrorKind::Refused, "served without");
         works(&connect(secured, anonymous(&authority)).await.expect("connects")).await;
         works(&connect(clear, None).await.expect("connects")).await;
     });

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -10,7 +11,12 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use braid_base::{Error, ErrorKind, Result};
-use tokio::sync::{Notify, Semaphore};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::task::JoinSet;
 
 use crate::control::Control;
 use crate::desk::Desk;
@@ -19,6 +25,12 @@ use crate::routes;
 
 /// Requests served at once; more are told to come again.
 const REQUESTS_MAX: usize = 64;
+/// Connections at once; more wait until one has ended.
+const CALLERS_MAX: usize = 256;
+/// Time to send the head of a request, the first or the next.
+const HEAD_MAX: Duration = Duration::from_secs(10);
+/// Time to rest when the system gives no more connections.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// The REST server of one process.
 pub struct Server {
@@ -67,7 +79,54 @@ impl Server {
         let desk = Arc::new(Desk { control, stop: self.stop, token, slots: Semaphore::new(REQUESTS_MAX) });
         let failed = |error: std::io::Error| Error::os("serving REST", &error);
         let listener = tokio::net::TcpListener::from_std(self.listener).map_err(failed)?;
-        axum::serve(listener, router(desk)).with_graceful_shutdown(until).await.map_err(failed)
+        let service = TowerToHyperService::new(router(desk));
+        let (end, ends) = watch::channel(());
+        let (mut callers, slots) = (JoinSet::new(), Arc::new(Semaphore::new(CALLERS_MAX)));
+        tokio::pin!(until);
+        loop {
+            let next = async {
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (slot, listener.accept().await)
+            };
+            tokio::select! {
+                () = &mut until => break,
+                (slot, accepted) = next => match accepted {
+                    Ok((stream, _)) => {
+                        let talk = converse(stream, service.clone(), ends.clone());
+                        callers.spawn(async move {
+                            talk.await;
+                            drop(slot);
+                        });
+                    }
+                    Err(error) => {
+                        tracing::warn!("no more callers of REST for the moment: {error}");
+                        tokio::time::sleep(ACCEPT_REST).await;
+                    }
+                },
+                Some(_) = callers.join_next() => {}
+            }
+        }
+        drop((listener, end));
+        while callers.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+/// One connection, until its caller leaves it, says nothing for too long, or `end` ends it after the answer under way.
+async fn converse(stream: TcpStream, service: TowerToHyperService<Router>, mut end: watch::Receiver<()>) {
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD_MAX);
+    let talk = http.serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(talk);
+    let done = tokio::select! {
+        done = &mut talk => done,
+        _ = end.changed() => {
+            talk.as_mut().graceful_shutdown();
+            talk.await
+        }
+    };
+    if let Err(error) = done {
+        tracing::debug!("a caller of REST is given up: {error}");
     }
 }
 
