@@ -1,0 +1,45 @@
+# A load that notes what it was promised, while something happens to the cluster. Sourced after net.sh.
+# shellcheck shell=bash
+
+LOADS=0
+# Begins it, in a folder of its own. Goes on until load_end.
+load_begin() {
+  LOADS=$((LOADS + 1))
+  LOAD=$MOUNT/load-$LOADS
+  mkdir "$LOAD"
+  "$BENCH" oracle write --dir "$LOAD" --log "$SCRATCH/load-log-$LOADS" --seed "$LOADS" --seconds 7200 \
+    >"$SCRATCH/load-out" 2>&1 &
+  LOAD_PID=$!
+}
+# load_goes_on WHAT: it met no error, and gets on.
+load_goes_on() {
+  local before after begin
+  begin=$(now) before=$(load_lines)
+  until after=$(load_lines) && ((after > before)); do
+    kill -0 "$LOAD_PID" 2>/dev/null || die "$1: the load met an error: $(cat "$SCRATCH/load-out")"
+    awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 40) }' || die "$1: the load stands still"
+    sleep 0.2
+  done
+  kill -0 "$LOAD_PID" 2>/dev/null || die "$1: the load met an error: $(cat "$SCRATCH/load-out")"
+}
+load_lines() { cat "$SCRATCH/load-log-$LOADS"/* 2>/dev/null | wc -l; }
+# load_end WHAT: it met no error, and every promise is kept.
+load_end() {
+  load_goes_on "$1"
+  kill -TERM "$LOAD_PID"
+  wait "$LOAD_PID" || true
+  "$BENCH" oracle check --dir "$LOAD" --log "$SCRATCH/load-log-$LOADS" >"$SCRATCH/load-check" ||
+    die "$1: promises are broken: $(tail -n 3 "$SCRATCH/load-check")"
+  rm -rf "$LOAD"
+  echo "$1: kept" >&2
+}
+# until_true SECONDS WHAT COMMAND...
+until_true() {
+  local begin limit=$1 what=$2
+  shift 2
+  begin=$(now)
+  until "$@"; do
+    awk -v t="$(since "$begin")" -v m="$limit" 'BEGIN { exit !(t < m) }' || die "$what: not after $limit s"
+    sleep 0.3
+  done
+}
