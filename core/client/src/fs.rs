@@ -100,6 +100,9 @@ impl Holder for Inner {
     fn lost(&self, p: PartitionId) {
         let why =
             Error::new(ErrorKind::Io, "written bytes are lost: the cluster heard nothing of this client for too long");
+        tracing::warn!(
+            "the session in {p} ended, the cluster heard nothing of this client for too long: its locks are gone"
+        );
         let home = |ino: Ino| self.session.home(ino);
         for (ino, bytes) in self.behind.lose(|ino| home(ino) == p, &why) {
             tracing::error!(%ino, bytes, "the session in {p} ended: written bytes are lost");
