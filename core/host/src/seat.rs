@@ -132,6 +132,8 @@ pub struct Seat {
     failed: Option<Error>,
     /// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
     full: Option<Error>,
+    /// The log has no room for what is to be appended.
+    log_full: bool,
 }
 
 /// Numbers of a seat, for status.
@@ -211,6 +213,7 @@ impl Seat {
             import: None,
             failed: None,
             full: None,
+            log_full: false,
         };
         if alone {
             seat.serve(out)?;
@@ -251,6 +254,7 @@ impl Seat {
                 self.imported(out);
                 self.trim(out);
             }
+            SeatEvent::Replica(_) if self.is_mute() => {}
             SeatEvent::Replica(message) => self.hear(now, message, out),
             SeatEvent::CasResult(found) => self.replicate(now, ReplicaEvent::CasResult { now: found }, out),
             SeatEvent::ConfigSeen(found) => self.replicate(now, ReplicaEvent::ConfigSeen(found), out),
@@ -260,7 +264,9 @@ impl Seat {
                 if self.full.take().is_some() {
                     self.apply(now, out);
                 }
-                self.replicate(now, ReplicaEvent::Tick, out);
+                if !self.is_mute() {
+                    self.replicate(now, ReplicaEvent::Tick, out);
+                }
                 // Nothing new is begun while nothing can be said.
                 if self.unsaid.is_empty() {
                     self.tell(now, Event::Tick, out);
@@ -329,6 +335,11 @@ impl Seat {
     /// not, and what was remembered of it is gone). Members come and go in later terms without an end of the service.
     pub fn term(&self) -> Term {
         if self.serving.is_some() { self.config.term } else { Term(0) }
+    }
+
+    /// The shell says whether the log waits for room.
+    pub fn set_log_full(&mut self, is_full: bool) {
+        self.log_full = is_full;
     }
 
     /// Why what is committed is not answered, if so: the view has no room.

@@ -180,6 +180,7 @@ impl SeatActor {
             let reader = log.files.segments.reader();
             held.read_log(&*reader, &mut log);
         }
+        held.core.seat.set_log_full(log.files.parked.is_some());
         done
     }
 

@@ -24,6 +24,12 @@ impl Seat {
         !self.replica.needs_promises() && self.replica.config().learners.is_empty()
     }
 
+    /// A member without room holds all others up: it says and hears nothing until it has some, like one that is paused,
+    /// so that they go on without it. One that only follows needs room in its log alone.
+    pub(super) fn is_mute(&self) -> bool {
+        !self.is_alone() && (self.log_full || (self.full.is_some() && self.replica.leads()))
+    }
+
     pub(super) fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
         for effect in self.replica.step(now.mono_ms + self.ahead_ms, event) {
             match effect {
@@ -33,6 +39,7 @@ impl Seat {
                     (self.meta.term, self.meta.config) = (term, config);
                     self.note_meta(out);
                 }
+                ReplicaEffect::Send { .. } if self.is_mute() => {}
                 ReplicaEffect::Send { to, msg } => out.push(SeatEffect::Replica(to, msg)),
                 ReplicaEffect::FetchLog { to, from } => {
                     self.wanted.retain(|(member, _)| *member != to);
