@@ -49,6 +49,8 @@ pub struct SimConfig {
     pub fills: bool,
     /// Clients have sessions and leases, and meet on a file that they all read and write.
     pub leases: bool,
+    /// Clients work on shared names and files, and what they were answered is judged in the end.
+    pub desk: bool,
     /// Bytes that a client with leases holds back.
     pub behind_bytes: usize,
     /// Staged bytes of a partition above which writes are held back, and half of which start a move.
@@ -168,6 +170,7 @@ impl SimConfig {
             ops: 150,
             fills: false,
             leases: false,
+            desk: false,
             behind_bytes: 0,
             stage_cap_bytes: 64 << 20,
             stage_age_ms: 10_000,
@@ -235,6 +238,7 @@ impl SimConfig {
             ops: 60 + rng.below(240) as u32,
             fills: false,
             leases: false,
+            desk: false,
             behind_bytes: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
             stage_age_ms: *pick(rng, &[300, 3_000, 10_000]),
@@ -254,7 +258,7 @@ impl SimConfig {
         let cut_every_us = *pick(rng, &[0, 3_000_000, 10_000_000]);
         let wipe_every_us = *pick(rng, &[0, 20_000_000]);
         let faults = FaultPlan { crash_every_us, cut_every_us, wipe_every_us, ..config.faults.clone() };
-        Self { hosts: *pick(rng, &[3, 6]), members: 3, faults, ..config }
+        Self { hosts: *pick(rng, &[3, 6]), members: 3, desk: true, faults, ..config }
     }
 
     /// The same; hosts are often cut off from each other, but not from clients, who have no leases.

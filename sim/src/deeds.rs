@@ -64,10 +64,23 @@ deeds! {
     Wiped,
     /// A replica took the view from the primary.
     TookView,
+    /// A call on something shared overlapped another client's change of it.
+    CallsOverlapped,
+    /// Whether a change of something shared took effect was never told.
+    OutcomeOpen,
 }
 
 impl Deed {
     /// Those of partitions with several replicas.
-    pub const OF_MEMBERS: &'static [Deed] =
-        &[Deed::TookOver, Deed::PulledLog, Deed::LogRead, Deed::Admitted, Deed::BeganAnew, Deed::Wiped, Deed::TookView];
+    pub const OF_MEMBERS: &'static [Deed] = &[
+        Deed::TookOver,
+        Deed::PulledLog,
+        Deed::LogRead,
+        Deed::Admitted,
+        Deed::BeganAnew,
+        Deed::Wiped,
+        Deed::TookView,
+        Deed::CallsOverlapped,
+        Deed::OutcomeOpen,
+    ];
 }

@@ -50,7 +50,8 @@ impl Losses {
         losses
     }
 
-    fn count(&self) -> u64 {
+    /// How often that happened.
+    pub fn count(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }

@@ -15,6 +15,7 @@ use braid_io::chance::Rng;
 use crate::board::{Beside, Board, Node};
 use crate::config::SimConfig;
 use crate::contest::{self, Arena, ArenaRef};
+use crate::desk::{self, Desk, DeskRef, Worker};
 use crate::hand::{self, Hand, HandRef};
 use crate::model::Model;
 use crate::points::Coverage;
@@ -95,6 +96,7 @@ pub struct Run {
     pub world: World,
     hands: Vec<HandRef>,
     arena: Option<ArenaRef>,
+    desk: Option<DeskRef>,
     /// Programs of each client, to be started again after a kill.
     clients: Vec<Vec<HandRef>>,
 }
@@ -103,7 +105,7 @@ impl Run {
     /// A cluster that runs, with nothing in it.
     pub fn new(config: SimConfig, board: Board) -> Result<Self, String> {
         let world = World::new(config, board).map_err(|error| format!("the cluster does not start: {error}"))?;
-        Ok(Self { world, hands: Vec::new(), arena: None, clients: Vec::new() })
+        Ok(Self { world, hands: Vec::new(), arena: None, desk: None, clients: Vec::new() })
     }
 
     fn all(mut self) -> Result<Report, String> {
@@ -162,12 +164,12 @@ impl Run {
         self.world.board.violated().map_or(Ok(()), Err)
     }
 
-    /// The root, a directory for each program, the arena.
+    /// The root, a directory for each program, the arena, the desk.
     pub fn set_up(&mut self) -> Result<(), String> {
         assert_eq!(ROOT, Ino::new(Vp(0), 1), "the root is the first inode of virtual partition 0");
         let fs = self.mount(Node::Auditor);
         let (clients, hands) = (self.world.config.clients, self.world.config.hands);
-        let scarce = self.world.config.is_scarce();
+        let (scarce, desk) = (self.world.config.is_scarce(), self.world.config.desk);
         let setup = async move {
             fs.make_root(0o755).await?;
             let mut tops = Vec::new();
@@ -176,12 +178,13 @@ impl Run {
                 tops.push(fs.mkdir(Cred::default(), ROOT, name.as_bytes(), 0o755, 0).await?.ino);
             }
             let arena = Arena::prepare(&fs, scarce).await?;
+            let desk = if desk { Some(Desk::prepare(&fs, scarce).await?) } else { None };
             fs.end_session().await?;
-            Ok::<_, braid_base::Error>((tops, arena))
+            Ok::<_, braid_base::Error>((tops, arena, desk))
         };
         let made = self.wait("set-up", Node::Auditor, 60_000_000, setup)?;
-        let (tops, arena) = made.map_err(|error| format!("set-up: {error}"))?;
-        self.arena = Some(arena);
+        let (tops, arena, desk) = made.map_err(|error| format!("set-up: {error}"))?;
+        (self.arena, self.desk) = (Some(arena), desk);
         let config = self.world.config.clone();
         let what = (config.is_scarce(), config.fills, config.behind_bytes > 0);
         let mut rng = Rng::new(config.seed ^ 0xBA5E);
@@ -242,8 +245,21 @@ impl Run {
         if let Some(arena) = self.arena.clone() {
             let rng = Rng::new(self.world.config.seed ^ u64::from(client) << 32 ^ self.world.now_us());
             let rounds = self.world.config.ops / 4;
-            let task = contest::compete(arena, (fs, losses), self.world.board.clone(), rng, client == 0, rounds);
+            let task = contest::compete(
+                arena,
+                (fs.clone(), losses.clone()),
+                self.world.board.clone(),
+                rng,
+                client == 0,
+                rounds,
+            );
             self.world.spawn(node, Box::pin(task));
+        }
+        if let Some(desk) = self.desk.clone() {
+            desk::fallen(&desk, client);
+            let rng = Rng::new(self.world.config.seed ^ 0xDE5C ^ u64::from(client) << 32 ^ self.world.now_us());
+            let worker = Worker { desk, fs, losses, board: self.world.board.clone(), rng, process: client };
+            self.world.spawn(node, Box::pin(worker.work(self.world.config.ops)));
         }
     }
 

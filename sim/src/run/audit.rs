@@ -10,6 +10,7 @@ use braid_replica::kv::Kv;
 use super::{PEACE_MAX_US, Run};
 use crate::board::Node;
 use crate::compare::Inspector;
+use crate::desk;
 use crate::fsck::{self, Part};
 use crate::hand;
 use crate::media::Drives;
@@ -35,6 +36,7 @@ impl Run {
     pub(super) fn audit(&mut self) -> Answer<bool> {
         self.world.power_cycle();
         self.compare("after the last power loss")?;
+        self.judge()?;
         self.finish_operations()?;
         self.even()?;
         let destaged = self.world.run(DESTAGE_MAX_US, |world| world.is_destaged());
@@ -50,6 +52,15 @@ impl Run {
         self.compare("without as many drives as may be missing")?;
         self.empty()?;
         Ok(destaged)
+    }
+
+    /// What clients were answered at the desk is what one cluster answers, one call after the other.
+    fn judge(&mut self) -> Answer<()> {
+        let Some(desk) = self.desk.clone() else { return Ok(()) };
+        let fs = self.mount(Node::Auditor);
+        let look = desk::look(desk.clone(), fs, self.world.board.clone());
+        self.wait("the last look at the desk", Node::Auditor, PEACE_MAX_US, look)??;
+        desk::judge(&desk, &self.world.board)
     }
 
     /// Removes everything: all room comes back, and nothing is left in any table.

@@ -12,6 +12,9 @@ use crate::ahead::Page;
 use crate::join::both;
 use crate::session::unexpected;
 
+/// A name whose inode was gone when it was asked for is looked up again so often.
+const LOOKUPS_MAX: u32 = 8;
+
 /// What to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Create {
@@ -62,9 +65,17 @@ impl Fs {
             }
             None => {}
         }
-        let reply = self.ask(Op::Lookup { dir, name: name.to_vec() }).await?;
-        self.list_ahead(dir);
-        self.entry("lookup", reply).await
+        let mut tries = 0;
+        loop {
+            let reply = self.ask(Op::Lookup { dir, name: name.to_vec() }).await?;
+            self.list_ahead(dir);
+            match self.entry("lookup", reply).await {
+                // It lost its last name before its partition was asked: the name stands for something else by now, or
+                // for nothing.
+                Err(error) if error.kind() == ErrorKind::Stale && tries < LOOKUPS_MAX => tries += 1,
+                found => return found,
+            }
+        }
     }
 
     /// A name that is there, or its inode, has to be asked for: fetches more of its directory if that has become a habit.

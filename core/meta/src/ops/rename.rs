@@ -44,10 +44,7 @@ pub(super) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Resul
     match (mode, target.entry) {
         (RenameMode::NoReplace, Some(_)) => return Err(Error::from(ErrorKind::Exists).into()),
         (RenameMode::Exchange, None) => return Err(Error::from(ErrorKind::NotFound).into()),
-        // Two names of one inode: POSIX asks that nothing happens.
-        (_, Some((other, _))) if other == moved.0 => {
-            return Ok(Plan::new(Reply::Renamed { moved: other, other: None }));
-        }
+        (_, Some((other, _))) if other == moved.0 => return Ok(nothing(view, moved, &source, &target)),
         _ => {}
     }
     if from_quota != to_quota {
@@ -58,6 +55,15 @@ pub(super) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Resul
     } else {
         replace(view, request.fs, &source, &target)
     }
+}
+
+/// Two names of one inode: POSIX asks that nothing happens. But both must be there at one moment: what another partition
+/// said of its name may be older than a rename from there to here, and then there is one name only.
+fn nothing(view: &View<'_, '_>, same: (Ino, FileType), source: &End<'_>, target: &End<'_>) -> Plan {
+    let mut plan = Plan::new(Reply::Renamed { moved: same.0, other: None });
+    plan.add(view.home_of(source.dir), set(source, same));
+    plan.add(view.home_of(target.dir), set(target, same));
+    plan
 }
 
 fn replace(view: &View<'_, '_>, fs: FsId, source: &End<'_>, target: &End<'_>) -> std::result::Result<Plan, Stop> {

@@ -3,7 +3,7 @@
 //! | intent | check | promise | fulfil | undo |
 //! |---|---|---|---|---|
 //! | Clear | the name stands for it | - | name goes | - |
-//! | Set | the name is as expected | - | name stands for it | - |
+//! | Set | the name is as expected | - | name stands for it; nothing if it did before | - |
 //! | MakeDir | - | inode, invisible | visible | inode goes |
 //! | Link | may have one more | count it | - | count it back |
 //! | RemoveDir | empty | - | inode goes | - |
@@ -184,6 +184,7 @@ fn set(
 ) -> Result<()> {
     let found = dentry::find(t, fs, dir, name)?;
     match (found, old) {
+        (Some(found), Some(old)) if found.entry.ino == old.0 && old == (ino, kind) => return Ok(()),
         (Some(found), Some((old, _))) if found.entry.ino == old => dentry::replace(t, fs, dir, found, ino, kind),
         (None, None) => dentry::insert(t, fs, dir, &DentryRec { ino, kind, name: name.to_vec(), crowded: false })?,
         _ => return Err(broken_promise()),
