@@ -87,6 +87,8 @@ pub enum ClusterNoun {
 pub enum StatusNoun {
     /// Show what is being made anew after drives failed or are to be emptied
     Rebuild,
+    /// List the parts of files that cannot be read because too few drives are left
+    Lost,
 }
 
 #[derive(Subcommand)]
@@ -168,6 +170,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Down(command) => cmd::down::run(whole, &command),
         Command::Status { noun: None } => cmd::status::run(whole),
         Command::Status { noun: Some(StatusNoun::Rebuild) } => cmd::status_rebuild::run(whole),
+        Command::Status { noun: Some(StatusNoun::Lost) } => cmd::status_lost::run(whole),
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Add(command) } => cmd::cluster_add::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Remove(command) } => cmd::cluster_remove::run(whole, &command),

@@ -24,6 +24,7 @@ pub mod fs_update;
 pub mod man;
 pub mod mount;
 pub mod status;
+pub mod status_lost;
 pub mod status_rebuild;
 pub mod umount;
 pub mod up;

@@ -1,11 +1,11 @@
 //! `braid status rebuild`: what is being made anew, and how much is left.
 
-use braid_cluster::view::{DriveView, Status};
+use braid_cluster::view::{DriveView, HealingView, Status};
 use serde_json::json;
 
 use crate::client::Client;
 use crate::exit::Outcome;
-use crate::measure::size;
+use crate::measure::{duration, size};
 use crate::out;
 use crate::whole::Whole;
 
@@ -24,6 +24,7 @@ pub fn run(whole: &Whole) -> Outcome {
         });
         return out::json(&rows.collect::<Vec<_>>());
     }
+    out::lines(&healing(&status.healing))?;
     if status.close_packs > 0 {
         let words = "packs lie closer together than they should, and are moved apart";
         out::lines(&[format!("{} {words}", status.close_packs)])?;
@@ -44,4 +45,28 @@ pub fn run(whole: &Whole) -> Outcome {
         ]
     });
     out::table(&["DRIVE", "HOST", "STATE", "SHARDS LEFT>", "LEFT>"], rows.collect())
+}
+
+/// How fast it goes, how far checks are, what cannot be made good.
+fn healing(healing: &HealingView) -> Vec<String> {
+    let mut lines = Vec::new();
+    if healing.rebuild_bytes_left > 0 {
+        let end = healing.rebuild_eta_s.map_or("no end in sight".to_owned(), |s| format!("done in {}", duration(s)));
+        let (left, speed) = (size(healing.rebuild_bytes_left), size(healing.rebuild_bytes_per_s));
+        lines.push(format!("rebuild: {left} left, {speed}/s, {end}"));
+    }
+    let (done, all, passes) = (healing.scrub_packs_done, healing.scrub_packs, healing.scrub_passes);
+    lines.push(match (healing.scrub_running, passes) {
+        (true, _) => format!("scrub: {done} of {all} packs are checked"),
+        (false, 0) => "scrub: has not begun".to_owned(),
+        (false, _) => format!("scrub: all {all} packs were checked"),
+    });
+    if healing.damaged_shards + healing.mended_shards > 0 {
+        let (damaged, mended) = (healing.damaged_shards, healing.mended_shards);
+        lines.push(format!("damaged shards: {damaged} to be made whole, {mended} made whole"));
+    }
+    if healing.lost_packs > 0 {
+        lines.push(format!("beyond repair: {} packs, see `braid status lost`", healing.lost_packs));
+    }
+    lines
 }

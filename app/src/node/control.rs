@@ -9,14 +9,14 @@ use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
 use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
 use braid_base::msg::drive::DriveStat;
-use braid_base::msg::host::{Attached, SeatReport};
+use braid_base::msg::host::{Attached, Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostSpec, HostView, MountSpec, MountView, PartitionView, State, Status,
+    HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, State, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, health};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
@@ -222,6 +222,21 @@ impl Node {
             state = state.max(State::Degraded);
             problems.push(format!("{close} packs lie closer together than they should: they are moved apart"));
         }
+        let healing = views::healing(&reports, left * cluster.shard_bytes);
+        if healing.lost_packs > 0 {
+            state = state.max(State::Degraded);
+            let words = "packs hold data that cannot be read, because too few of their shards are left";
+            problems.push(format!("{} {words}: see `braid status lost`", healing.lost_packs));
+        }
+        if healing.damaged_shards > 0 {
+            state = state.max(State::Degraded);
+            problems.push(format!("{} shards are damaged, and are being made whole", healing.damaged_shards));
+        }
+        if healing.mismatched_blocks > 0 {
+            state = state.max(State::Degraded);
+            let words = "blocks match their checksums but not the others of their row; see the log";
+            problems.push(format!("{} {words}", healing.mismatched_blocks));
+        }
         if reports.iter().any(|report| report.data.forced) {
             state = state.max(State::Degraded);
             let words = "does not fit over so few failure domains: the loss of one may lose data";
@@ -250,6 +265,7 @@ impl Node {
             close_packs: close,
             protection: cluster.protection.to_string(),
             shard_bytes: cluster.shard_bytes,
+            healing,
             capacity: Capacity {
                 raw_bytes: drives.iter().map(|drive| drive.size_bytes).sum(),
                 net_bytes,
@@ -327,6 +343,20 @@ impl Node {
 impl Control for Node {
     fn status(&self) -> Answer<'_, Status> {
         Box::pin(self.summary())
+    }
+
+    fn lost(&self) -> Answer<'_, Vec<LostView>> {
+        Box::pin(async {
+            let recorded = self.recorded()?.0;
+            let name = |id| recorded.filesystems.iter().find(|fs| fs.id == id).map(|fs| fs.name.clone());
+            let view = |part: Lost| LostView {
+                filesystem: name(part.fs).unwrap_or_else(|| part.fs.to_string()),
+                inode: part.ino.0,
+                offset: part.off,
+                bytes: part.len,
+            };
+            Ok(self.host()?.lost().await?.into_iter().map(view).collect())
+        })
     }
 
     fn hosts(&self) -> Answer<'_, Vec<HostView>> {

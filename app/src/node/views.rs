@@ -3,12 +3,12 @@
 use braid_base::Result;
 use braid_base::ids::{DriveId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
-use braid_base::msg::host::SeatReport;
+use braid_base::msg::host::{Healing, SeatReport};
 use braid_client::fs::Space;
 use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, HostState, Partition};
 use braid_cluster::health;
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::view::{DriveView, FilesystemView, HostView, MountView, PartitionView};
+use braid_cluster::view::{DriveView, FilesystemView, HealingView, HostView, MountView, PartitionView};
 use braid_wire::Who;
 
 /// Seconds since 1970.
@@ -105,6 +105,27 @@ pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionVi
         applied: report.map_or(0, |report| report.applied),
         staged_bytes: report.map_or(0, |report| report.data.staged_bytes),
         log_bytes: report.map_or(0, |report| report.log_bytes),
+    }
+}
+
+/// What partitions do to keep data whole; `left`: bytes to be made anew elsewhere.
+pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
+    let all = || reports.iter().filter(|report| report.term != Term(0)).map(|report| report.data.healing);
+    let sum = |of: fn(Healing) -> u64| all().map(of).sum();
+    let speed: u64 = sum(|healing| healing.rebuild_bytes_per_s);
+    HealingView {
+        scrub_running: all().any(|healing| healing.scrub_runs),
+        scrub_packs_done: sum(|healing| healing.scrub_done),
+        scrub_packs: sum(|healing| healing.scrub_packs),
+        scrub_passes: all().map(|healing| healing.passes).min().unwrap_or(0),
+        scrubbed_bytes: sum(|healing| healing.scrubbed_bytes),
+        damaged_shards: sum(|healing| healing.damaged),
+        mended_shards: sum(|healing| healing.mended),
+        mismatched_blocks: sum(|healing| healing.odd),
+        lost_packs: sum(|healing| healing.beyond),
+        rebuild_bytes_left: left,
+        rebuild_bytes_per_s: speed,
+        rebuild_eta_s: (left > 0 && speed > 0).then(|| left.div_ceil(speed)),
     }
 }
 

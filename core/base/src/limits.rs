@@ -142,6 +142,8 @@ pub const ASKED_AGAIN_MS: u64 = 15_000;
 pub const LEASES_PER_CLIENT_MAX: usize = 1 << 18;
 /// Requests that wait for leases of others to come back; more are sent back as busy.
 pub const RECALLED_WAITS_MAX: usize = 4_096;
+/// Bytes per second that a drive is read with to check what lies there, unless something else is set.
+pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).
 pub const DRIFT_PERCENT: u64 = 5;
 

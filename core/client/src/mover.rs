@@ -8,7 +8,12 @@
 //! A rebuild makes one shard anew:
 //! 1. the other shards say which of their blocks are written. What is committed is written on all of them, so each of
 //!    them says so, or that it does not know;
-//! 2. those are read from D of them, computed, and written to the new drive.
+//! 2. those are read from D of them, computed, and written to the new drive. A shard that is made whole where it is gets
+//!    what can be computed: a block that is as it should be is left alone by its drive.
+//!
+//! A check of a pack: see [`scrub`].
+
+mod scrub;
 
 use braid_base::ids::PackId;
 use braid_base::limits::BLOCK;
@@ -21,6 +26,8 @@ use bytes::Bytes;
 use crate::join::{ask_drive, join_bounded};
 use crate::reader::{READ_WAITS_MS, Reader, StageSource, code_of};
 use crate::stripe;
+
+pub use scrub::scrub;
 
 /// Stripes of a job in flight at a time: the memory of a move is about this many times 1.5 MiB (4+2).
 const STRIPES_AT_ONCE: usize = 4;
@@ -55,33 +62,43 @@ pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
     let create = DriveOp::Create { id, data: place.data, parity: place.parity, class: *class, term: *term, fs: *fs };
     ask_drive(&**wire, *to, &create, &PUT_WAITS_MS).await.map_err(|error| error.within(to))?;
     let rows = written(reader, pack, place, shard).await?;
+    let mends = place.drives.get(usize::from(shard)) == Some(to);
     let pieces = rows.into_iter().flat_map(|(first, count)| {
         let end = first + count;
         (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
     });
     let work = pieces.map(|(block, count)| async move {
-        let data = reader.computed(pack, place, shard, (block, count)).await?;
-        stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await
+        let whole = reader.computed(pack, place, shard, (block, count)).await;
+        match whole {
+            Ok(data) => stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await,
+            Err(error) if !mends => Err(error),
+            Err(_) => mend_rows(reader, job, (block, count)).await,
+        }
     });
     join_bounded(REBUILDS_AT_ONCE, work.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
 }
 
+/// Makes those blocks of a shard whole, where it is, that can be computed: what cannot be stays as it is.
+async fn mend_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16)) -> Result<()> {
+    let id = ShardId { pack: job.pack, shard: job.shard };
+    for block in first..first + count {
+        if let Ok(data) = reader.computed(job.pack, &job.place, job.shard, (block, 1)).await {
+            stripe::put_shard(reader.wire(), job.to, id, block, data, &PUT_WAITS_MS).await?;
+        }
+    }
+    Ok(())
+}
+
 /// The blocks that all shards of `pack` but `lost` have, as far as they answer: at least D must.
 async fn written(reader: &Reader, pack: PackId, place: &Placement, lost: u8) -> Result<Vec<(u16, u16)>> {
-    let asked = place.drives.iter().enumerate().filter(|(shard, _)| *shard != usize::from(lost));
-    let asked = asked.map(|(shard, drive)| async move {
-        let op = DriveOp::Written { id: ShardId { pack, shard: shard as u8 } };
-        ask_drive(&**reader.wire(), *drive, &op, &READ_WAITS_MS).await
-    });
     let (mut heard, mut errors) = (0, Vec::new());
     let mut rows = Rows::new();
-    for answer in join_bounded(place.drives.len().max(1), asked.collect()).await {
+    for answer in written_on(reader, pack, place, Some(lost)).await {
         match answer {
-            Ok(DriveReply::Written(runs)) => {
+            Ok(runs) => {
                 heard += 1;
                 rows.take(&runs);
             }
-            Ok(other) => errors.push(format!("asked which blocks are written, a drive said {other:?}")),
             Err(error) => errors.push(error.message().to_owned()),
         }
     }
@@ -91,6 +108,27 @@ async fn written(reader: &Reader, pack: PackId, place: &Placement, lost: u8) -> 
         return Err(Error::new(ErrorKind::Io, words));
     }
     Ok(rows.runs())
+}
+
+/// Which blocks of them each shard of `pack` says to have, in order; all of them, or all but one.
+async fn written_on(
+    reader: &Reader,
+    pack: PackId,
+    place: &Placement,
+    without: Option<u8>,
+) -> Vec<Result<Vec<(u16, u16, bool)>>> {
+    let asked = place.drives.iter().enumerate().filter(|(shard, _)| without != Some(*shard as u8));
+    let asked = asked.map(|(shard, drive)| async move {
+        let op = DriveOp::Written { id: ShardId { pack, shard: shard as u8 } };
+        match ask_drive(&**reader.wire(), *drive, &op, &READ_WAITS_MS).await? {
+            DriveReply::Written(runs) => Ok(runs),
+            other => {
+                let words = format!("asked which blocks are written, {drive} said {other:?}");
+                Err(Error::new(ErrorKind::Io, words))
+            }
+        }
+    });
+    join_bounded(place.drives.len().max(1), asked.collect()).await
 }
 
 /// What the shards of a pack say of each of their blocks.

@@ -4,7 +4,8 @@
 //! 1. the shards that hold the wanted bytes are asked, in parallel, for just the blocks needed;
 //! 2. every block is checked against its CRC32C here, whatever the drive said;
 //! 3. for each shard that failed, lied or is avoided, the same blocks are read from as many other shards as it
-//!    takes to have D of them, and the missing ones are computed;
+//!    takes to have D of them, and the missing ones are computed; where too many of these have a damaged block among
+//!    those asked for, one row of blocks after the other;
 //! 4. if that many cannot be had, the answer is `Stale`: the layout may have moved on, shards may have been made anew
 //!    elsewhere. Whoever asks with a fresh layout takes it for `Io`.
 
@@ -194,7 +195,7 @@ impl Reader {
     }
 
     /// The blocks of `run` computed from other shards. `known` are runs of the same stripe already at hand;
-    /// `why` is what happened to the shard itself.
+    /// `why` is what happened to the shard itself. Damage in one row of blocks does not keep the others from being read.
     async fn rebuild(
         &self,
         stripe: StripeAt,
@@ -204,6 +205,29 @@ impl Reader {
         known: &[(&Run, &Bytes)],
         why: &Error,
     ) -> Result<Bytes> {
+        let failed = match self.rebuild_at_once(stripe, placement, code, run, known, why).await {
+            Err(errors) if run.count > 1 && errors.iter().any(|error| error.kind() == ErrorKind::Corrupt) => errors,
+            other => return other.map_err(|errors| too_few(stripe, code, &errors)),
+        };
+        let mut out = BytesMut::with_capacity(usize::from(run.count) * BLOCK);
+        for block in run.block..=run.block + (run.count - 1) {
+            let row = Run { shard: run.shard, block, count: 1, skip: 0, len: 0 };
+            let found = self.rebuild_at_once(stripe, placement, code, &row, known, &failed[0]).await;
+            out.extend_from_slice(&found.map_err(|errors| too_few(stripe, code, &errors))?);
+        }
+        Ok(out.freeze())
+    }
+
+    /// As [`Self::rebuild`], all blocks or none. Errors: why too few shards could be read, first that of the shard itself.
+    async fn rebuild_at_once(
+        &self,
+        stripe: StripeAt,
+        placement: &Placement,
+        code: Code,
+        run: &Run,
+        known: &[(&Run, &Bytes)],
+        why: &Error,
+    ) -> std::result::Result<Bytes, Vec<Error>> {
         let mut present: Vec<(usize, Bytes)> = known
             .iter()
             .filter(|(other, _)| other.covers(run))
@@ -228,12 +252,12 @@ impl Reader {
             }
         }
         if present.len() < code.data() {
-            return Err(too_few(stripe, code, present.len(), &errors));
+            return Err(errors);
         }
         let present: Vec<(usize, &[u8])> = present.iter().map(|(shard, bytes)| (*shard, &bytes[..])).collect();
         let mut out = BytesMut::zeroed(usize::from(run.count) * BLOCK);
         code.reconstruct(&present, &mut [(usize::from(run.shard), &mut out[..])])
-            .map_err(|error| Error::new(ErrorKind::Io, format!("{stripe:?}: {error}")))?;
+            .map_err(|error| vec![Error::new(ErrorKind::Io, format!("{stripe:?}: {error}"))])?;
         tracing::debug!(pack = %stripe.pack, shard = run.shard, %why, "computed a shard from others");
         Ok(out.freeze())
     }
@@ -252,7 +276,14 @@ impl Reader {
     }
 
     /// Blocks `[block, block+count)` of a shard, checked.
-    async fn blocks(&self, pack: PackId, placement: &Placement, shard: u8, block: u16, count: u16) -> Result<Bytes> {
+    pub(crate) async fn blocks(
+        &self,
+        pack: PackId,
+        placement: &Placement,
+        shard: u8,
+        block: u16,
+        count: u16,
+    ) -> Result<Bytes> {
         let drive = placement.drives[usize::from(shard)];
         let op = DriveOp::Read { id: ShardId { pack, shard }, block, count };
         let result = match ask_drive(&*self.wire, drive, &op, &READ_WAITS_MS).await {
@@ -414,11 +445,11 @@ fn checked(data: Bytes, crcs: &[u32], count: u16) -> Result<Bytes> {
     }
 }
 
-fn too_few(stripe: StripeAt, code: Code, found: usize, errors: &[Error]) -> Error {
+fn too_few(stripe: StripeAt, code: Code, errors: &[Error]) -> Error {
     let all: Vec<&str> = errors.iter().map(Error::message).collect();
     let (pack, need) = (stripe.pack, code.data());
     Error::new(
         ErrorKind::Stale,
-        format!("{pack}: {need} shards are needed to read it, {found} are at hand ({})", all.join("; ")),
+        format!("{pack}: {need} shards are needed to read it, fewer are at hand ({})", all.join("; ")),
     )
 }

@@ -43,12 +43,56 @@ views! {
         pub drives: Vec<DriveView>,
         /// The partitions.
         pub partitions: Vec<PartitionView>,
+        /// What is done to keep data whole.
+        #[serde(default)]
+        pub healing: HealingView,
         /// Room for data.
         pub capacity: Capacity,
         /// Number of file systems.
         pub filesystems: u64,
         /// The mounts.
         pub mounts: Vec<MountView>,
+    }
+
+    /// What is done to keep data whole, and what cannot be. Sums are those since partitions are served where they are.
+    #[derive(Default)]
+    pub struct HealingView {
+        /// All data is being read and checked.
+        pub scrub_running: bool,
+        /// Packs that were checked in this pass over all of them, or in the last one.
+        pub scrub_packs_done: u64,
+        /// Packs to check in it.
+        pub scrub_packs: u64,
+        /// Passes that each partition has ended.
+        pub scrub_passes: u64,
+        /// Bytes read to check them.
+        pub scrubbed_bytes: u64,
+        /// Shards with damage that is known and not made good yet.
+        pub damaged_shards: u64,
+        /// Shards whose damage was made good.
+        pub mended_shards: u64,
+        /// Blocks that match their checksums, but not the others of their row, as often as they were met.
+        pub mismatched_blocks: u64,
+        /// Packs with data that cannot be read, because too few of their shards are left: see `/lost`.
+        pub lost_packs: u64,
+        /// Bytes to be made anew elsewhere because drives failed or are to be emptied.
+        pub rebuild_bytes_left: u64,
+        /// Bytes made anew per second, during the last minute.
+        pub rebuild_bytes_per_s: u64,
+        /// When that is done, seconds from now; none: nothing is left, or nothing moves.
+        pub rebuild_eta_s: Option<u64>,
+    }
+
+    /// A part of a file that cannot be read.
+    pub struct LostView {
+        /// File system.
+        pub filesystem: String,
+        /// Inode of the file, as `stat` shows it: `find MOUNT -inum N` tells its path.
+        pub inode: u64,
+        /// First byte.
+        pub offset: u64,
+        /// Bytes.
+        pub bytes: u64,
     }
 
     /// Room for data, bytes.

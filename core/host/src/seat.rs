@@ -235,6 +235,7 @@ impl Seat {
             SeatEvent::Request(token, term, request) => self.request(now, token, term, request, out),
             SeatEvent::Peer(from, message) => self.tell(now, Event::Peer(from, message), out),
             SeatEvent::JobDone(id, result) => self.tell(now, Event::JobDone(id, result), out),
+            SeatEvent::Scrubbed(id, result) => self.tell(now, Event::Scrubbed(id, result), out),
             SeatEvent::Drive(id, result) => self.tell(now, Event::Drive(id, result), out),
             SeatEvent::LogWritten(id, Ok(())) => {
                 if let Some(ticket) = self.journal.written(id) {
@@ -414,6 +415,7 @@ impl Seat {
                 Effect::Peer(to, message) => SeatEffect::Peer(to, message),
                 Effect::Drive(id, drive, op) => SeatEffect::Drive(id, drive, op),
                 Effect::Job(job) => SeatEffect::Job(job),
+                Effect::Scrub(job) => SeatEffect::Scrub(job),
             };
             self.unsaid.push(said);
         }

@@ -36,6 +36,10 @@ pub struct DriveSet {
     pub domains: BTreeMap<DriveId, DomainId>,
     /// Those whose shards are to be made anew elsewhere: they failed, or are to be emptied.
     pub leaving: BTreeSet<DriveId>,
+    /// Those that do not answer now.
+    pub absent: BTreeSet<DriveId>,
+    /// Bytes per second that each may be read with, in the background, to check what lies there; 0: nothing is checked.
+    pub scrub_bytes_per_s: u64,
 }
 
 impl From<Vec<DriveId>> for DriveSet {

@@ -5,6 +5,7 @@
 use braid_base::ids::{ClientId, FsId, Index, Ino};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
+use braid_base::msg::job::Scrubbed;
 use braid_base::record::InodeRec;
 use braid_base::{Error, Result};
 use braid_replica::kv::Kv;
@@ -33,6 +34,7 @@ mod packs;
 mod plan;
 mod reap;
 mod rebuild;
+pub(crate) mod scrub;
 mod stage;
 mod status;
 
@@ -51,6 +53,7 @@ pub struct Data {
     jobs: destage::Jobs,
     gc: gc::Gc,
     rebuilds: rebuild::Rebuilds,
+    scrub: scrub::Scrub,
     merge: merge::Merge,
     held: held::Held,
     /// Everything up to here is committed.
@@ -95,6 +98,7 @@ impl Data {
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),
             rebuilds: rebuild::Rebuilds::new(config),
+            scrub: scrub::Scrub::new(config),
             merge: merge::Merge::default(),
             held: held::Held::default(),
             committed: Index(0),
@@ -142,7 +146,23 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
 
 /// Takes the end of a bulk move.
 pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
-    guarded(t, s, |t, s| if rebuild::done(t, s, id, &result) { Ok(()) } else { destage::done(t, s, id, result) });
+    guarded(t, s, |t, s| {
+        if scrub::done(t, s, id, &result) {
+            return Ok(());
+        }
+        if !rebuild::done(t, s, id, &result) {
+            return destage::done(t, s, id, result);
+        }
+        if result.is_ok() {
+            s.data.scrub.made(t.now.mono_ms, s.config.shard_bytes);
+        }
+        Ok(())
+    });
+}
+
+/// Takes the end of the check of a pack.
+pub(crate) fn scrubbed(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<Scrubbed>) {
+    guarded(t, s, |t, s| scrub::checked(t, s, id, result));
 }
 
 /// Takes a drive's answer.
@@ -157,6 +177,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         grants::tend(t, s);
         merge::step(t, s)?;
         rebuild::start(t, s);
+        scrub::start(t, s)?;
         destage::start(t, s)?;
         care::step(t, s)?;
         for work in [reap::reap, cut::clean] {

@@ -5,7 +5,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{DriveId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::Job;
+use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_replica::Batch;
@@ -48,6 +48,8 @@ pub enum Event {
     Committed(Index),
     /// A bulk move ended; after an error nothing of it is referenced and it may be planned anew.
     JobDone(u64, Result<()>),
+    /// The check of a pack ended.
+    Scrubbed(u64, Result<Scrubbed>),
     /// A drive answered.
     Drive(u64, DriveResult),
     /// Time has passed (about every 100 ms).
@@ -69,4 +71,6 @@ pub enum Effect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out a bulk move; the answer comes as [`Event::JobDone`] (or never: after a restart all are void).
     Job(Job),
+    /// Check a pack; the answer comes as [`Event::Scrubbed`] (or never: after a restart all are void).
+    Scrub(ScrubJob),
 }

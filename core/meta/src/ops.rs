@@ -6,6 +6,7 @@
 use braid_base::ids::{Index, PartitionId};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
+use braid_base::msg::job::Scrubbed;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -205,6 +206,11 @@ pub(crate) fn peer(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: P
 /// Takes the end of a bulk move.
 pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
     crate::data::job_done(t, s, id, result);
+}
+
+/// Takes the end of the check of a pack.
+pub(crate) fn scrubbed(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<Scrubbed>) {
+    crate::data::scrubbed(t, s, id, result);
 }
 
 /// Takes a drive's answer.

@@ -5,16 +5,17 @@ use std::sync::Arc;
 
 use braid_base::Result;
 use braid_base::ids::Index;
+use braid_base::msg::host::Lost;
 use braid_replica::kv::Kv;
 use bytes::Bytes;
 
 use crate::config::Config;
 use crate::event::{Effect, Entry, Event, Now};
 use crate::leases::{self, Ready};
-use crate::ops;
 use crate::overlay::Overlay;
 use crate::state::State;
 use crate::txn::{Outcome, Txn};
+use crate::{data, ops};
 
 /// One partition, as its primary runs it.
 pub struct Partition {
@@ -68,6 +69,7 @@ impl Partition {
                 // The next move starts at once: under load moves follow each other, not the clock.
                 self.tick(out);
             }
+            Event::Scrubbed(id, result) => _ = self.run(out, |t, s| ops::scrubbed(t, s, id, result)),
             Event::Committed(upto) => self.committed(upto, out),
             Event::Tick => self.tick(out),
         }
@@ -107,6 +109,13 @@ impl Partition {
     /// True if a client or another partition waits until an entry is durable.
     pub fn is_awaited(&self) -> bool {
         self.waiting.values().flatten().any(|effect| matches!(effect, Effect::Reply(..) | Effect::Peer(..)))
+    }
+
+    /// The parts of files that cannot be read because too few shards are left, at most about `limit` of them, in order.
+    pub fn lost(&self, limit: usize) -> Result<Vec<Lost>> {
+        let place = (self.state.config.partition, self.state.config.partitions);
+        let txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
+        data::scrub::lost(&txn, &self.state, limit)
     }
 
     /// Position of the next entry that this partition will propose.

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use braid_base::Result;
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
-    HostView, MountSpec, MountView, PartitionView, Status,
+    HostView, LostView, MountSpec, MountView, PartitionView, Status,
 };
 
 /// The future of one answer.
@@ -16,6 +16,9 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 pub trait Control: Send + Sync {
     /// Everything at a glance.
     fn status(&self) -> Answer<'_, Status>;
+
+    /// The parts of files that cannot be read because too few shards are left, in order; of very many not all.
+    fn lost(&self) -> Answer<'_, Vec<LostView>>;
 
     /// The hosts, ordered by number.
     fn hosts(&self) -> Answer<'_, Vec<HostView>>;

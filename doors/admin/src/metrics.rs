@@ -45,6 +45,21 @@ fn of_status(status: &Status) -> Vec<Sample> {
         gauge("filesystems", "Number of file systems.", status.filesystems),
         gauge("mounts", "Number of mounts of this process.", status.mounts.len() as u64),
     ];
+    let healing = &status.healing;
+    for (name, help, value) in [
+        ("lost_packs", "Packs with data that cannot be read: too few shards are left.", healing.lost_packs),
+        ("damaged_shards", "Shards with damage that is not made good yet.", healing.damaged_shards),
+        ("scrub_packs", "Packs of the present or last pass of checks.", healing.scrub_packs),
+        ("scrub_packs_done", "Those of them that were checked.", healing.scrub_packs_done),
+        ("rebuild_bytes_left", "Bytes to be made anew on other drives.", healing.rebuild_bytes_left),
+        (
+            "rebuild_bytes_per_second",
+            "Bytes made anew per second, during the last minute.",
+            healing.rebuild_bytes_per_s,
+        ),
+    ] {
+        samples.push(gauge(name, help, value));
+    }
     for drive in &status.drives {
         let labels = vec![("drive", drive.id.to_string()), ("state", drive.state.clone())];
         let with = |sample: Sample| Sample { labels: labels.clone(), ..sample };

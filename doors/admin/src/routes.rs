@@ -49,6 +49,7 @@ impl Modify for Token {
 pub(crate) fn all() -> Router<Arc<Desk>> {
     let api = OpenApiRouter::new()
         .routes(routes!(cluster::status))
+        .routes(routes!(cluster::lost))
         .routes(routes!(cluster::hosts, cluster::add_hosts))
         .routes(routes!(cluster::remove_host))
         .routes(routes!(cluster::drives, cluster::add_drive))

@@ -111,6 +111,8 @@ fn hosts_and_drives_come_and_go() {
     assert_eq!((status, &hosts[0]["name"]), (201, &json!("two")));
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two", None).0, 409);
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two?force=true", None).0, 204);
+    let part = json!({"filesystem": "one", "inode": 77, "offset": 4096, "bytes": 8192});
+    assert_eq!(running.json("GET", "/api/v1/lost", None), (200, json!([part])));
     let spec = json!({"path": "/srv/drive-7", "size_bytes": 4_u64 << 30});
     let (status, drive) = running.json("POST", "/api/v1/drives", Some(spec));
     assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
@@ -191,6 +193,7 @@ fn the_document_describes_every_route() {
         "/api/v1/groups/{name}",
         "/api/v1/hosts",
         "/api/v1/hosts/{name}",
+        "/api/v1/lost",
         "/api/v1/mounts",
         "/api/v1/partitions",
         "/api/v1/shutdown",
@@ -216,6 +219,7 @@ fn metrics_are_prometheus_text() {
         "braid_up 1",
         "braid_state 0",
         "braid_capacity_net_bytes 15461882265",
+        "braid_lost_packs 3",
         "braid_drive_lost{drive=\"2\",state=\"active\"} 0",
         "braid_partition_term{partition=\"1\"} 3",
     ] {

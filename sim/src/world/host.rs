@@ -302,6 +302,8 @@ impl World {
                     crashed
                 }
                 SeatEffect::Job(job) => self.start_job(at, job),
+                // Never said: here drives are given no share of their time for it.
+                SeatEffect::Scrub(_) => false,
                 SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
                 SeatEffect::LogRead { id, segment, off, len } => {
                     self.log_read(at, id, segment, off, len);

@@ -45,6 +45,8 @@ pub enum HostOp {
     },
     /// The mounts of clients that are connected to you.
     Mounts,
+    /// The parts of files that cannot be read, in partitions that you serve.
+    Lost,
 }
 
 /// What a host answers.
@@ -58,6 +60,8 @@ pub enum HostReply {
     Attached(Attached),
     /// Ordered by client.
     Mounts(Vec<Who>),
+    /// Ordered by file within a partition; not all, if there are very many.
+    Lost(Vec<Lost>),
 }
 
 /// The answer of a host.
@@ -131,6 +135,48 @@ pub struct SeatData {
     pub forced: bool,
     /// Packs that lie closer together than they should: shards that fail together, although there are domains enough.
     pub close: u64,
+    /// What is done to keep data whole.
+    pub healing: Healing,
+}
+
+/// What a partition does to keep data whole, and what it cannot. Sums are those since it is served where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Healing {
+    /// A pass over all packs is under way.
+    pub scrub_runs: bool,
+    /// Packs that were checked in this pass, or in the last one.
+    pub scrub_done: u64,
+    /// Packs to check in it.
+    pub scrub_packs: u64,
+    /// Passes that have ended.
+    pub passes: u64,
+    /// Bytes read to check them.
+    pub scrubbed_bytes: u64,
+    /// Shards with damage that the others make up for, to be made whole.
+    pub damaged: u64,
+    /// Shards that were made whole.
+    pub mended: u64,
+    /// Committed blocks that match their checksums in all shards, but not each other, as often as they were met.
+    pub odd: u64,
+    /// Packs with data that cannot be read now: too few shards are left.
+    pub beyond: u64,
+    /// Bytes of shards made anew because a drive leaves.
+    pub rebuilt_bytes: u64,
+    /// The same per second, during the last minute in which there was anything to make.
+    pub rebuild_bytes_per_s: u64,
+}
+
+/// A part of a file that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lost {
+    /// The file system.
+    pub fs: FsId,
+    /// The file.
+    pub ino: Ino,
+    /// First byte of it.
+    pub off: u64,
+    /// Bytes.
+    pub len: u64,
 }
 
 #[cfg(test)]

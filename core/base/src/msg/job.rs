@@ -1,5 +1,5 @@
-//! Bulk work that a partition plans and a mover carries out: moves (destage, compaction, garbage collection), and shards
-//! that are made anew.
+//! Bulk work that a partition plans and a mover carries out: moves (destage, compaction, garbage collection), shards
+//! that are made anew, and packs that are checked.
 //!
 //! The partition decides what goes where and commits the result; the mover reads the sources, codes
 //! and writes. It touches no name and no record.
@@ -26,8 +26,8 @@ impl Job {
     }
 }
 
-/// A shard whose drive is lost, or is to be emptied, to be made on another one from the others of its pack. The pack
-/// takes no more data, so its shards do not change.
+/// A shard whose drive is lost, or is to be emptied, to be made on another one from the others of its pack; or one with
+/// damaged blocks, to be made whole where it is. The pack takes no more data, so its shards do not change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RebuildJob {
     /// The partition's number for it, to match the answer.
@@ -38,7 +38,7 @@ pub struct RebuildJob {
     pub shard: u8,
     /// Where its shards are now.
     pub place: Placement,
-    /// The drive for the new one.
+    /// The drive for the new one; its own: only what is missing or damaged is written.
     pub to: DriveId,
     /// What the pack is for.
     pub class: PackClass,
@@ -84,4 +84,31 @@ pub struct MoveJob {
     pub id: u64,
     /// Stripes to write.
     pub stripes: Vec<StripePlan>,
+}
+
+/// A pack that takes no more data, to be read and checked as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrubJob {
+    /// The partition's number for it, to match the answer.
+    pub id: u64,
+    /// The pack.
+    pub pack: PackId,
+    /// Where its shards are.
+    pub place: Placement,
+    /// Bytes that are read of each shard per second, at most.
+    pub bytes_per_s: u64,
+}
+
+/// What a [`ScrubJob`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Bytes read, of all shards together.
+    pub bytes: u64,
+    /// Shards that lack a block, or have a damaged one, that the others make up for; in order.
+    pub bad: Vec<u8>,
+    /// Blocks of data that cannot be read, nor computed from the others: shard, first block, how many; in order.
+    pub lost: Vec<(u8, u16, u16)>,
+    /// Blocks that match their checksums in all shards, but not each other: the first and how many, in order. Means
+    /// something only where a stripe was committed.
+    pub odd: Vec<(u16, u16)>,
 }

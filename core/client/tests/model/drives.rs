@@ -45,6 +45,8 @@ struct State {
     reads: Vec<(DriveId, ShardId, u16, u16)>,
     puts_refused: HashSet<DriveId>,
     busy_puts: usize,
+    /// Blocks that do not match their checksums, until they are written again.
+    rotten: HashSet<(DriveId, ShardId, u16)>,
 }
 
 impl Drives {
@@ -54,6 +56,25 @@ impl Drives {
 
     pub fn mend_all(&self) {
         self.0.lock().expect("drives").faults.clear();
+    }
+
+    /// The block does not match its checksum any more.
+    pub fn rot(&self, d: DriveId, id: ShardId, block: u16) {
+        self.0.lock().expect("drives").rotten.insert((d, id, block));
+    }
+
+    /// Blocks that do not match their checksums.
+    pub fn rotten(&self) -> usize {
+        self.0.lock().expect("drives").rotten.len()
+    }
+
+    /// Other bytes in a block than were written, with the checksum of these.
+    pub fn forge(&self, d: DriveId, id: ShardId, block: u16, byte: u8) {
+        let data = Bytes::from(vec![byte; BLOCK]);
+        let crc = crc32c(&data);
+        let mut state = self.0.lock().expect("drives");
+        let shard = state.shards.get_mut(&d).and_then(|shards| shards.get_mut(&id)).expect("a shard");
+        shard.insert(block, (data, crc)).expect("a block that was written");
     }
 
     /// The next `count` writes answer `Busy`.
@@ -102,6 +123,7 @@ impl State {
                 let shard = shards.get_mut(&id).ok_or(ErrorKind::NotFound)?;
                 for (at, crc) in crcs.into_iter().enumerate() {
                     let bytes = data.slice(at * BLOCK..(at + 1) * BLOCK);
+                    self.rotten.remove(&(d, id, block + at as u16));
                     match shard.get(&(block + at as u16)) {
                         Some((old, _)) if *old != bytes => return Err(ErrorKind::Exists.into()),
                         _ => shard.insert(block + at as u16, (bytes, crc)),
@@ -112,6 +134,9 @@ impl State {
                 let shard = shards.get(&id).filter(|_| fault != Some(Fault::Empty)).ok_or(ErrorKind::NotFound)?;
                 let (mut data, mut crcs) = (BytesMut::new(), Vec::new());
                 for at in block..block + count {
+                    if self.rotten.contains(&(d, id, at)) {
+                        return Err(ErrorKind::Corrupt.into());
+                    }
                     let (bytes, crc) = shard.get(&at).ok_or(ErrorKind::Invalid)?;
                     assert_eq!(crc32c(bytes), *crc, "the model's memory is sound");
                     data.extend_from_slice(bytes);

@@ -188,6 +188,11 @@ impl Handler for Clients {
                     answer.send(&Ok(HostReply::Seats(seat_actor::reports(&switch.all_seats()))));
                 });
             }
+            HostOp::Lost => {
+                runtime.spawn_blocking(move || {
+                    answer.send(&seat_actor::lost(&switch.all_seats()).map(HostReply::Lost));
+                });
+            }
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {

@@ -10,7 +10,8 @@ use std::time::Duration;
 use braid_base::ids::{HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
-use braid_base::msg::host::{SeatData, SeatReport};
+use braid_base::msg::host::{Lost, SeatData, SeatReport};
+use braid_base::msg::job::Scrubbed;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
@@ -32,6 +33,8 @@ use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 const TICK_MS: u64 = 100;
 /// How often a log that has no room for its next segment tries again, milliseconds.
 const ROOM_MS: u64 = 1_000;
+/// Parts of files that one partition lists, at most about.
+const LOST_MAX: usize = 1_000;
 /// How long to wait for the next seat that says something of itself.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
@@ -45,6 +48,8 @@ pub enum SeatMsg {
     Peer(PartitionId, PeerMsg),
     /// A bulk move ended.
     JobDone(u64, Result<()>),
+    /// The check of a pack ended.
+    Scrubbed(u64, Result<Scrubbed>),
     /// A drive answered.
     Drive(u64, DriveResult),
     /// A message of another replica of the partition.
@@ -84,6 +89,24 @@ pub(super) fn reports(seats: &[SeatDoor]) -> Vec<SeatReport> {
     let mut reports: Vec<SeatReport> = std::iter::from_fn(|| rx.recv_timeout(REPORT_WAIT).ok()).collect();
     reports.sort_by_key(|report| report.partition);
     reports
+}
+
+/// The parts of files that cannot be read, of those of `seats` that are served; not all, if there are very many.
+pub(super) fn lost(seats: &[SeatDoor]) -> Result<Vec<Lost>> {
+    let (tx, rx) = mpsc::channel();
+    for seat in seats {
+        let tx = tx.clone();
+        let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
+            let _ = tx.send(seat.partition().map_or(Ok(Vec::new()), |partition| partition.lost(LOST_MAX)));
+        })));
+    }
+    drop(tx);
+    let mut all = Vec::new();
+    while let Ok(found) = rx.recv_timeout(REPORT_WAIT) {
+        all.extend(found?);
+    }
+    all.sort_unstable();
+    Ok(all)
 }
 
 /// What a seat's thread starts with.
@@ -210,6 +233,7 @@ impl SeatActor {
                     leaving: data.leaving,
                     forced: data.forced,
                     close: data.close,
+                    healing: data.healing,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),
@@ -328,6 +352,7 @@ impl Actor for SeatActor {
             SeatMsg::Look => {} // at what was left for the log
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
+            SeatMsg::Scrubbed(id, result) => self.step(SeatEvent::Scrubbed(id, result), turn),
             SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
             SeatMsg::Replica(message) => self.step(SeatEvent::Replica(*message), turn),
             SeatMsg::Register(found, true) => self.step(SeatEvent::CasResult(found), turn),

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term};
-use braid_base::limits::SEGMENT_BYTES;
+use braid_base::limits::{SCRUB_BYTES_PER_S, SEGMENT_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
-use braid_base::msg::host::SeatReport;
+use braid_base::msg::host::{Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
 use braid_client::fs::Background;
@@ -135,7 +135,7 @@ impl Host {
         });
         // Partitions start with all drives that run.
         let usable = switch.all_drive_ids();
-        switch.change_drives(|set| set.usable = usable);
+        switch.change_drives(|set| (set.usable, set.scrub_bytes_per_s) = (usable, SCRUB_BYTES_PER_S));
         let partitions = config.partitions;
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
@@ -360,6 +360,23 @@ impl Host {
             }
         }
         best.into_values().collect()
+    }
+
+    /// The parts of files that cannot be read because too few shards are left, in order; hosts and partitions that do not
+    /// answer in time are left out, and of very many not all are told.
+    pub async fn lost(&self) -> Result<Vec<Lost>> {
+        let seats = self.switch.all_seats();
+        let here = tokio::task::spawn_blocking(move || seat_actor::lost(&seats));
+        let mut all = self.switch.lost_elsewhere().await;
+        all.extend(here.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("the task died: {error}")))??);
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
+    }
+
+    /// Bytes per second that each drive may be read with to check what lies there, from now on; 0: nothing is checked.
+    pub fn set_scrub_rate(&self, bytes_per_s: u64) {
+        self.switch.change_drives(|set| set.scrub_bytes_per_s = bytes_per_s);
     }
 
     /// The first damage met in the key-value view, if any.

@@ -276,6 +276,7 @@ impl<'a> Held<'a> {
                 SeatEffect::Peer(to, message) => switch.peer(id, to, message),
                 SeatEffect::Drive(number, drive, op) => switch.drive_for_seat(id, number, drive, op),
                 SeatEffect::Job(job) => switch.run_job(id, job),
+                SeatEffect::Scrub(job) => switch.run_scrub(id, job),
                 SeatEffect::LogWrite { .. }
                 | SeatEffect::LogRead { .. }
                 | SeatEffect::LogRemove(_)

@@ -1,5 +1,6 @@
 //! Watches the drives of a host: once a second each is asked how it is, and partitions hear which to use.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -40,15 +41,19 @@ impl Watch {
             }
         }
         let usable = health::usable(self.parity, &found);
+        let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
+        let mut absent: BTreeSet<DriveId> = self.switch.all_drive_ids().into_iter().collect();
         self.switch.change_drives(|set| {
+            // One of this host that could not be opened is known by its domain only.
+            absent.extend(set.domains.keys());
+            absent.retain(|drive| !answers(drive));
+            set.absent.clone_from(&absent);
             // One that was removed may answer as long as its process runs, and is no part of the cluster.
             let takes = |drive: &DriveId| {
                 !set.leaving.contains(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
             };
             set.usable = usable.into_iter().filter(takes).collect();
         });
-        let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
-        let absent = self.switch.all_drive_ids().into_iter().filter(|drive| !answers(drive)).collect();
         *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(absent);
         self.seen = found;
     }

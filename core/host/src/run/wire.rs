@@ -9,8 +9,8 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::host::{HostOp, HostReply, SeatReport};
-use braid_base::msg::job::Job;
+use braid_base::msg::host::{HostOp, HostReply, Lost, SeatReport};
+use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
@@ -205,6 +205,23 @@ impl Switch {
         all
     }
 
+    /// What `reports_of_others` is for reports: the parts of files that cannot be read.
+    pub(super) async fn lost_elsewhere(&self) -> Vec<Lost> {
+        let Some(company) = &self.company else { return Vec::new() };
+        let mut asked = JoinSet::new();
+        for host in company.routes.reached() {
+            let routes = Arc::clone(&company.routes);
+            asked.spawn(async move { routes.ask(host, HostOp::Lost).await });
+        }
+        let mut all = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            if let Ok(Ok(HostReply::Lost(parts))) = answer {
+                all.extend(parts);
+            }
+        }
+        all
+    }
+
     /// The drives of the cluster, as far as is known.
     pub(super) fn all_drive_ids(&self) -> Vec<DriveId> {
         let mut ids = self.drive_ids();
@@ -265,6 +282,38 @@ impl Switch {
             }
             let _ = this.tell(p, SeatMsg::JobDone(id, result));
         });
+    }
+}
+
+impl Switch {
+    /// Checks a pack on the runtime; the seat hears what was found.
+    pub(super) fn run_scrub(self: &Arc<Self>, p: PartitionId, job: ScrubJob) {
+        let (this, id) = (Arc::clone(self), job.id);
+        let mover = Arc::clone(self);
+        let checked = self.runtime.spawn(async move {
+            match mover.reader.get() {
+                Some(reader) => mover::scrub(reader, &job).await.inspect(|found| tell_damage(&job, found)),
+                None => Err(Error::new(ErrorKind::Stopped, "the host is still starting")),
+            }
+        });
+        self.runtime.spawn(async move {
+            let result = checked.await.unwrap_or_else(|error| Err(Error::new(ErrorKind::Stopped, error.to_string())));
+            let _ = this.tell(p, SeatMsg::Scrubbed(id, result));
+        });
+    }
+}
+
+fn tell_damage(job: &ScrubJob, found: &Scrubbed) {
+    let drive = |shard: &u8| job.place.drives.get(usize::from(*shard)).map_or(0, |drive| drive.0);
+    let drives: Vec<String> = found.bad.iter().map(|shard| format!("d{}", drive(shard))).collect();
+    if !drives.is_empty() {
+        tracing::warn!("{}: damage on {} is made up for from the other drives", job.pack, drives.join(", "));
+    }
+    for (shard, first, count) in &found.lost {
+        tracing::error!("{}: blocks {first}+{count} on d{} cannot be read or computed", job.pack, drive(shard));
+    }
+    for (first, count) in &found.odd {
+        tracing::error!("{}: blocks {first}+{count} of all shards do not match each other", job.pack);
     }
 }
 

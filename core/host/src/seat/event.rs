@@ -3,7 +3,7 @@
 use braid_base::ids::{DriveId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::Job;
+use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
@@ -22,6 +22,8 @@ pub enum SeatEvent {
     Peer(PartitionId, PeerMsg),
     /// A bulk move ended.
     JobDone(u64, Result<()>),
+    /// The check of a pack ended.
+    Scrubbed(u64, Result<Scrubbed>),
     /// A drive answered.
     Drive(u64, DriveResult),
     /// A [`SeatEffect::LogWrite`] ended; they may end in any order.
@@ -58,6 +60,8 @@ pub enum SeatEffect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out bulk work (its staged bytes are read by `ReadStage` requests to this seat).
     Job(Job),
+    /// Check a pack; the answer comes as [`SeatEvent::Scrubbed`].
+    Scrub(ScrubJob),
     /// Write to a log segment, durably (creates the segment when the offset is 0).
     LogWrite {
         /// For [`SeatEvent::LogWritten`].

@@ -358,7 +358,7 @@ fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(Shard
         let pack = s.data.packs.table.get(&id.pack);
         let placed = pack.is_some_and(|pack| pack.rec.place.drives.get(usize::from(id.shard)) == Some(&drive));
         // A higher term: somebody else is primary by now, and decides.
-        let placed = placed || s.data.rebuilds.makes(id, drive);
+        let placed = placed || s.data.rebuilds.makes(id, drive) || s.data.scrub.makes(id, drive);
         if placed || term > s.config.term || id.pack.partition() != t.partition {
             continue;
         }

@@ -96,6 +96,11 @@ impl Drives {
         self.set.leaving.contains(&drive)
     }
 
+    /// True if it does not answer now.
+    pub fn is_absent(&self, drive: DriveId) -> bool {
+        self.set.absent.contains(&drive)
+    }
+
     /// All of them.
     pub fn leaving(&self) -> impl Iterator<Item = DriveId> {
         self.set.leaving.iter().copied()

@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{DriveId, FsId, Index};
+use braid_base::msg::host::Healing;
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::config::DriveSet;
 #[cfg(feature = "broken")]
 use crate::data::Mutation;
-use crate::data::gc;
 use crate::data::packs::Life;
 use crate::data::stage::StageLimits;
+use crate::data::{gc, scrub};
 use crate::state::State;
 
 /// The data side of a partition in numbers.
@@ -51,6 +52,8 @@ pub struct DataStatus {
     pub forced: bool,
     /// Packs that lie closer together than they should: shards that fail together, although there are domains enough.
     pub close: u64,
+    /// What is done to keep data whole.
+    pub healing: Healing,
 }
 
 impl State {
@@ -67,6 +70,7 @@ impl State {
             gc_urgent: gc::urgent(self),
             forced: data.packs.drives.is_forced(),
             close: if data.packs.drives.is_forced() { 0 } else { data.rebuilds.close() },
+            healing: scrub::healing(self),
             only_reserve: !data.packs.drives.have_room(PackClass::User, self.config.parity),
             ..DataStatus::default()
         };

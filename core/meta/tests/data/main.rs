@@ -4,6 +4,7 @@ mod cases;
 mod check;
 mod model;
 mod rebuild;
+mod scrub;
 mod world;
 
 use std::collections::BTreeSet;

@@ -35,10 +35,11 @@ impl World {
     /// A shard is to be made anew.
     pub fn asked_anew(&mut self, job: RebuildJob) -> Result<(), String> {
         let from = job.place.drives.get(usize::from(job.shard));
-        let leaves = from.is_some_and(|from| self.leaving.contains(from));
-        if leaves && !self.domains.is_empty() {
-            self.met.insert("a shard to be made anew while drives fail together");
+        if self.part.state().data_status().healing.damaged > 0 {
+            self.rebuilds.push(job);
+            return Ok(());
         }
+        let leaves = from.is_some_and(|from| self.leaving.contains(from));
         let others = job.place.drives.iter().filter(|drive| Some(*drive) != from);
         let shares = |drive: &DriveId| others.clone().any(|other| self.domains.get(other) == self.domains.get(drive));
         let parts = !self.domains.is_empty() && from.is_some_and(shares) && !shares(&job.to);

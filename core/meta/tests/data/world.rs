@@ -11,7 +11,7 @@ use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
-use braid_base::msg::job::{Job, MoveJob, RebuildJob, Source};
+use braid_base::msg::job::{Job, MoveJob, RebuildJob, ScrubJob, Source};
 use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
@@ -83,6 +83,7 @@ pub struct World {
     calls: Vec<(u64, DriveId, DriveOp)>,
     pub jobs: Vec<MoveJob>,
     pub rebuilds: Vec<RebuildJob>,
+    pub checks: Vec<ScrubJob>,
     /// Drives that are to be emptied.
     pub leaving: BTreeSet<DriveId>,
     /// What fails together.
@@ -147,6 +148,7 @@ impl World {
             calls: Vec::new(),
             jobs: Vec::new(),
             rebuilds: Vec::new(),
+            checks: Vec::new(),
             leaving: BTreeSet::new(),
             domains: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -255,6 +257,7 @@ impl World {
                 Effect::Drive(id, drive, op) => self.calls.push((id, drive, op)),
                 Effect::Job(Job::Move(job)) => self.asked(job)?,
                 Effect::Job(Job::Rebuild(job)) => self.asked_anew(job)?,
+                Effect::Scrub(job) => self.checks.push(job),
                 Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
             }

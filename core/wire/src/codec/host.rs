@@ -1,6 +1,6 @@
 //! Anybody <-> host.
 
-use braid_base::msg::host::{Attached, HostOp, HostReply, Map, SeatData, SeatReport, Who};
+use braid_base::msg::host::{Attached, Healing, HostOp, HostReply, Lost, Map, SeatData, SeatReport, Who};
 
 use super::{wire_enum, wire_struct};
 
@@ -8,13 +8,28 @@ wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close });
+wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing });
+wire_struct!(Healing {
+    scrub_runs,
+    scrub_done,
+    scrub_packs,
+    passes,
+    scrubbed_bytes,
+    damaged,
+    mended,
+    odd,
+    beyond,
+    rebuilt_bytes,
+    rebuild_bytes_per_s,
+});
+wire_struct!(Lost { fs, ino, off, len });
 
 wire_enum!(HostOp, "question to a host" {
     1 = Map,
     2 = Seats,
     3 = Attach { filesystem },
     4 = Mounts,
+    5 = Lost,
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -22,4 +37,5 @@ wire_enum!(HostReply, "answer of a host" {
     2 = Seats(seats),
     3 = Attached(attached),
     4 = Mounts(mounts),
+    5 = Lost(parts),
 });

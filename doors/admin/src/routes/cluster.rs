@@ -5,7 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use braid_cluster::view::{DriveSpec, DriveView, HostSpec, HostView, PartitionView, Status};
+use braid_cluster::view::{DriveSpec, DriveView, HostSpec, HostView, LostView, PartitionView, Status};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -18,6 +18,13 @@ use crate::failure::{ErrorBody, Failure};
     responses((status = 200, body = Status), (status = "default", body = ErrorBody)))]
 pub(super) async fn status(State(desk): State<Arc<Desk>>) -> Result<Json<Status>, Failure> {
     Ok(Json(desk.control.status().await?))
+}
+
+/// The parts of files that cannot be read because too few shards are left.
+#[utoipa::path(get, path = "/lost", tag = "cluster",
+    responses((status = 200, body = Vec<LostView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn lost(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<LostView>>, Failure> {
+    Ok(Json(desk.control.lost().await?))
 }
 
 /// The hosts.

@@ -11,7 +11,7 @@ use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostSpec, HostView, MountSpec, MountView, PartitionView, Status,
+    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups};
 
@@ -112,6 +112,7 @@ impl Fake {
             protection: protection.to_string(),
             close_packs: 0,
             shard_bytes: 8 << 20,
+            healing: HealingView { lost_packs: 3, ..HealingView::default() },
             hosts: self.host_views(),
             drives,
             partitions,
@@ -135,6 +136,10 @@ fn now<'a, T: Send + 'a>(value: Result<T>) -> Answer<'a, T> {
 }
 
 impl Control for Fake {
+    fn lost(&self) -> Answer<'_, Vec<LostView>> {
+        now(Ok(vec![LostView { filesystem: "one".to_owned(), inode: 77, offset: 4096, bytes: 8192 }]))
+    }
+
     fn status(&self) -> Answer<'_, Status> {
         now(self.status_now())
     }

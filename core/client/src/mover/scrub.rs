@@ -1,0 +1,161 @@
+//! Checks a pack: every block against its checksum, and all blocks of a row against each other.
+//!
+//! 1. The shards say which of their blocks are written. What is committed is written on all of them.
+//! 2. These blocks are read from all shards, some rows at a time. Where a read of many fails, each is read by itself.
+//! 3. Rows that lack blocks are judged: D good ones make up for the others. In whole rows, parity is computed anew.
+//!
+//! It gives way: it has one read of each shard under way, and rests three times as long as that took. So it has a quarter
+//! of the time of a drive that does nothing else, and the less the more others have to do there.
+
+use braid_base::limits::BLOCK;
+use braid_base::msg::job::{ScrubJob, Scrubbed};
+use braid_base::{Error, ErrorKind, Result};
+use braid_erasure::Code;
+use bytes::Bytes;
+
+use super::{REBUILD_BLOCKS, Rows, written_on};
+use crate::join::join_bounded;
+use crate::reader::{Reader, code_of};
+
+/// Time of rest for each time of reading.
+const RESTS: u64 = 3;
+
+/// What is known of a shard.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shard {
+    /// Its drive has it.
+    Here,
+    /// Its drive answers, and does not have it.
+    Missing,
+    /// Its drive does not answer: nothing is known.
+    Silent,
+}
+
+/// Some blocks of a shard, one after another; none where one cannot be read.
+type Found = Vec<Option<Bytes>>;
+
+/// Carries out `job`. Errors: so many drives do not answer that nothing can be said.
+pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
+    let ScrubJob { pack, place, bytes_per_s, .. } = job;
+    let code = code_of(place)?;
+    let mut rows = Rows::new();
+    let (mut shards, mut errors) = (Vec::new(), Vec::new());
+    for said in written_on(reader, *pack, place, None).await {
+        shards.push(match said {
+            Ok(runs) => {
+                rows.take(&runs);
+                Shard::Here
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Shard::Missing,
+            Err(error) => {
+                errors.push(error);
+                Shard::Silent
+            }
+        });
+    }
+    let count = |what| shards.iter().filter(|shard| **shard == what).count();
+    if count(Shard::Silent) > code.parity() {
+        return Err(errors.swap_remove(0).within(format!("{pack} cannot be checked")));
+    }
+    let mut result = Scrubbed::default();
+    if count(Shard::Here) == 0 {
+        result.lost = (0..code.data()).map(|shard| (shard as u8, 0, u16::MAX)).collect();
+        return Ok(result);
+    }
+    let pieces = rows.runs().into_iter().flat_map(|(first, count)| {
+        let end = first + count;
+        (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
+    });
+    for (first, count) in pieces {
+        let begun_ms = reader.wire().now_ms();
+        let reads = shards.iter().enumerate().map(|(shard, state)| async move {
+            match state {
+                Shard::Here => found(reader, job, shard as u8, (first, count)).await,
+                Shard::Missing | Shard::Silent => (vec![None; usize::from(count)], *state),
+            }
+        });
+        let found = join_bounded(shards.len(), reads.collect()).await;
+        let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
+        result.bytes += (read * BLOCK) as u64;
+        judge(code, first, &found, &mut result);
+        let took_ms = reader.wire().now_ms().saturating_sub(begun_ms);
+        let due_ms = u64::from(count) * BLOCK as u64 * 1_000 / (*bytes_per_s).max(1);
+        reader.wire().sleep_ms((RESTS * took_ms).max(due_ms.saturating_sub(took_ms))).await;
+    }
+    Ok(result)
+}
+
+/// Blocks `[first, first+count)` of a shard, and what became of its drive.
+async fn found(reader: &Reader, job: &ScrubJob, shard: u8, (first, count): (u16, u16)) -> (Found, Shard) {
+    let silent = |error: &Error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped | ErrorKind::Busy);
+    let nothing = || (vec![None; usize::from(count)], Shard::Silent);
+    match reader.blocks(job.pack, &job.place, shard, first, count).await {
+        Ok(bytes) => {
+            let blocks = (0..usize::from(count)).map(|i| Some(bytes.slice(i * BLOCK..(i + 1) * BLOCK)));
+            return (blocks.collect(), Shard::Here);
+        }
+        Err(error) if silent(&error) => return nothing(),
+        Err(_) => {}
+    }
+    let mut blocks = Found::new();
+    for block in first..first + count {
+        match reader.blocks(job.pack, &job.place, shard, block, 1).await {
+            Ok(bytes) => blocks.push(Some(bytes)),
+            Err(error) if silent(&error) => return nothing(),
+            Err(_) => blocks.push(None),
+        }
+    }
+    (blocks, Shard::Here)
+}
+
+/// Judges the rows from `first` on, of which `found` says what each shard has.
+fn judge(code: Code, first: u16, found: &[(Found, Shard)], result: &mut Scrubbed) {
+    let rows = found.first().map_or(0, |(blocks, _)| blocks.len());
+    for row in 0..rows {
+        let block = first + row as u16;
+        let blocks: Vec<&[u8]> = found.iter().filter_map(|(blocks, _)| blocks[row].as_deref()).collect();
+        if blocks.len() == found.len() {
+            if !agrees(code, &blocks) {
+                join(&mut result.odd, block);
+            }
+            continue;
+        }
+        for (shard, (_, state)) in found.iter().enumerate().filter(|(_, (blocks, _))| blocks[row].is_none()) {
+            let number = shard as u8;
+            if blocks.len() < code.data() {
+                if shard < code.data() {
+                    join_of(&mut result.lost, number, block);
+                }
+            } else if *state != Shard::Silent && !result.bad.contains(&number) {
+                result.bad.push(number);
+            }
+        }
+    }
+    result.bad.sort_unstable();
+    result.lost.sort_unstable();
+}
+
+/// True if the parity of a row is that of its data.
+fn agrees(code: Code, row: &[&[u8]]) -> bool {
+    let (data, parity) = row.split_at(code.data());
+    let mut computed = vec![[0_u8; BLOCK]; code.parity()];
+    let mut out: Vec<&mut [u8]> = computed.iter_mut().map(|block| &mut block[..]).collect();
+    code.encode(data, &mut out);
+    computed.iter().zip(parity).all(|(computed, found)| computed[..] == **found)
+}
+
+/// One more block; they come in order.
+fn join(runs: &mut Vec<(u16, u16)>, block: u16) {
+    match runs.last_mut() {
+        Some((first, count)) if *first + *count == block => *count += 1,
+        _ => runs.push((block, 1)),
+    }
+}
+
+/// The same of a shard, among others.
+fn join_of(runs: &mut Vec<(u8, u16, u16)>, shard: u8, block: u16) {
+    match runs.iter_mut().find(|(of, first, count)| *of == shard && *first + *count == block) {
+        Some((_, _, count)) => *count += 1,
+        None => runs.push((shard, block, 1)),
+    }
+}

@@ -1,0 +1,167 @@
+//! Checks of packs, damage that is made good where it is, and reads of what is damaged.
+
+mod model;
+
+use braid_base::ErrorKind;
+use braid_base::ids::{DriveId, FsId, Ino, PackId, PartitionId, Term};
+use braid_base::limits::BLOCK;
+use braid_base::msg::drive::{DriveOp, ShardId};
+use braid_base::msg::fs::Cred;
+use braid_base::msg::job::{RebuildJob, ScrubJob, Scrubbed};
+use braid_base::record::{PackClass, Placement};
+use braid_client::fs::{Create, WireStage};
+use braid_client::{Fs, mover};
+use bytes::Bytes;
+use model::drives::Fault;
+use model::files::placement;
+use model::{World, root};
+
+/// Blocks of each shard that the file takes.
+const ROWS: u16 = 20;
+
+/// A file in a pack of six drives.
+struct Scene {
+    world: std::sync::Arc<World>,
+    fs: Fs,
+    ino: Ino,
+    content: Vec<u8>,
+    pack: PackId,
+    place: Placement,
+    first: u16,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let world = World::new(1);
+        let fs = world.fs();
+        let content: Vec<u8> = (0..u32::from(ROWS) * 4 * BLOCK as u32).map(|i| (i * 7 / 3) as u8).collect();
+        let ino = world.run(fs.create(Cred::default(), root(), b"file", Create::default())).expect("create").ino;
+        world.run(fs.write(ino, 0, Bytes::copy_from_slice(&content), false, false)).expect("write");
+        let (job, moved) = world.server.state().plan_destage(ino, &placement(4, 2), 1 << 20);
+        for plan in &job.stripes {
+            for (shard, drive) in plan.place.drives.iter().enumerate() {
+                let id = ShardId { pack: plan.at.pack, shard: shard as u8 };
+                let class = PackClass::Destage;
+                let op = DriveOp::Create { id, data: 4, parity: 2, class, term: Term(1), fs: FsId(1) };
+                world.run(world.drives.ask(*drive, op)).expect("create");
+            }
+        }
+        let partition = PartitionId(0).min(PartitionId(world.partitions));
+        let stage = WireStage { session: fs.session().clone(), fs: FsId(1), partition };
+        world.run(mover::move_bytes(fs.reader(), &stage, &job)).expect("moved");
+        world.server.state().commit_destage(ino, &moved);
+        let (at, place) = (job.stripes[0].at, job.stripes[0].place.clone());
+        assert!(job.stripes.len() == 1 && at.ul == ROWS, "{:?}", job.stripes);
+        Self { world, fs, ino, content, pack: at.pack, place, first: at.sb }
+    }
+
+    fn rot(&self, shard: u8, row: u16) {
+        let id = ShardId { pack: self.pack, shard };
+        self.world.drives.rot(self.place.drives[usize::from(shard)], id, self.first + row);
+    }
+
+    fn scrub(&self) -> braid_base::Result<Scrubbed> {
+        let job = ScrubJob { id: 1, pack: self.pack, place: self.place.clone(), bytes_per_s: 1 << 30 };
+        self.world.run(mover::scrub(self.fs.reader(), &job))
+    }
+
+    fn mend(&self, shard: u8) -> braid_base::Result<()> {
+        let (pack, place, class) = (self.pack, self.place.clone(), PackClass::Destage);
+        let to = place.drives[usize::from(shard)];
+        let job = RebuildJob { id: 1, pack, shard, place, to, class, term: Term(1), fs: FsId(1) };
+        self.world.run(mover::rebuild(self.fs.reader(), &job))
+    }
+
+    /// The rows whose block of data shard `shard` cannot be read through the file.
+    fn unreadable(&self, shard: usize) -> Vec<u16> {
+        let fails = |row: &u16| {
+            let at = (shard * usize::from(ROWS) + usize::from(*row)) * BLOCK;
+            match self.world.run(self.fs.read(self.ino, at as u64, BLOCK as u64)) {
+                Ok(bytes) => {
+                    assert!(bytes == self.content[at..at + BLOCK], "shard {shard}, row {row}");
+                    false
+                }
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+                    true
+                }
+            }
+        };
+        (0..ROWS).filter(fails).collect()
+    }
+}
+
+#[test]
+fn a_sound_pack_has_nothing_to_tell() {
+    let scene = Scene::new();
+    let found = scene.scrub().expect("all drives answer");
+    let bytes = u64::from(ROWS) * 6 * BLOCK as u64;
+    assert_eq!(found, Scrubbed { bytes, ..Scrubbed::default() });
+}
+
+#[test]
+fn scattered_damage_is_found_and_made_good_where_it_is() {
+    let scene = Scene::new();
+    // Each row has lost two, and every shard some.
+    for row in 0..ROWS {
+        scene.rot((row % 6) as u8, row);
+        scene.rot(((row + 1) % 6) as u8, row);
+    }
+    let all = scene.world.run(scene.fs.read(scene.ino, 0, 1 << 20)).expect("each row has four");
+    assert!(all == scene.content[..]);
+    let found = scene.scrub().expect("all drives answer");
+    assert_eq!((&found.bad[..], &found.lost[..], &found.odd[..]), (&[0, 1, 2, 3, 4, 5][..], &[][..], &[][..]));
+    for shard in found.bad {
+        scene.mend(shard).expect("four of each row");
+    }
+    assert_eq!(scene.world.drives.rotten(), 0);
+    assert_eq!(scene.scrub().expect("all drives answer").bad, []);
+}
+
+#[test]
+fn what_too_few_are_left_of_is_told_and_never_made_up() {
+    let scene = Scene::new();
+    for shard in [0, 2, 5] {
+        scene.rot(shard, 3);
+        scene.rot(shard, 4);
+    }
+    scene.rot(1, 9);
+    let found = scene.scrub().expect("all drives answer");
+    let at = scene.first + 3;
+    assert_eq!((found.bad, found.lost), (vec![1], vec![(0, at, 2), (2, at, 2)]));
+    // Reads of these blocks fail, and only they.
+    assert_eq!([0, 1, 2, 3].map(|shard| scene.unreadable(shard)), [vec![3, 4], vec![], vec![3, 4], vec![]]);
+    for shard in [0, 1, 2, 5] {
+        scene.mend(shard).expect("what can be made good is");
+    }
+    assert_eq!(scene.world.drives.rotten(), 6, "the rest stays as it is");
+    assert_eq!(scene.unreadable(0), [3, 4]);
+    assert_eq!(scene.scrub().expect("all drives answer").bad, []);
+}
+
+#[test]
+fn a_shard_that_is_gone_is_made_anew_and_one_whose_drive_is_silent_is_not() {
+    let scene = Scene::new();
+    scene.world.drives.break_it(3, Fault::Broken);
+    let found = scene.scrub().expect("five answer");
+    assert_eq!((found.bad, found.lost), (vec![], vec![]), "nothing is known of the sixth");
+    for drive in [4, 5] {
+        scene.world.drives.break_it(drive, Fault::Silent);
+    }
+    scene.scrub().expect_err("three do not answer");
+    scene.world.drives.mend_all();
+    let id = ShardId { pack: scene.pack, shard: 2 };
+    scene.world.run(scene.world.drives.ask(DriveId(2), DriveOp::Drop { id, term: Term(1) })).expect("dropped");
+    assert_eq!(scene.scrub().expect("all answer").bad, [2]);
+    scene.mend(2).expect("five are left");
+    let found = scene.scrub().expect("all answer");
+    assert_eq!((found.bad, found.bytes), (vec![], u64::from(ROWS) * 6 * BLOCK as u64));
+}
+
+#[test]
+fn blocks_that_match_their_checksums_but_not_each_other_are_told() {
+    let scene = Scene::new();
+    scene.world.drives.forge(scene.place.drives[1], ShardId { pack: scene.pack, shard: 1 }, scene.first + 7, 3);
+    let found = scene.scrub().expect("all drives answer");
+    assert_eq!((found.bad, found.lost, found.odd), (vec![], vec![], vec![(scene.first + 7, 1)]));
+}

@@ -1,0 +1,443 @@
+//! Packs are read and checked in the background, and what is found damaged is made whole.
+//!
+//! 1. The primary of a partition owns its packs and has them checked, one after the other, in passes over all that were
+//!    sealed when the pass began. A pass that ended early waits; the first begins soon after the partition is served.
+//! 2. A shard with damage that the others make up for is made whole where it is (`client/mover`); where that fails, on
+//!    another drive, which takes an entry as it does for a lost drive. Then the pack is checked again.
+//! 3. Blocks that the others do not make up for are beyond repair: nothing is made up for them. Reads of them fail, the
+//!    files are listed, and the pack is checked again and again: a drive may come back, files are removed.
+//!
+//! What was found is kept in memory only: a new primary finds it again.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+
+use braid_base::ids::{DriveId, FsId, PackId};
+use braid_base::keys::{self, prefix_end};
+use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX};
+use braid_base::msg::drive::ShardId;
+use braid_base::msg::host::{Healing, Lost};
+use braid_base::msg::job::{Job, RebuildJob, ScrubJob, Scrubbed};
+use braid_base::record::{Extent, PackRec, Place, Record, StripeAt, StripeRec};
+use braid_base::{Error, ErrorKind, Result};
+
+use crate::config::Config;
+use crate::data::care::hinted;
+use crate::data::packs::{Life, Pack};
+use crate::data::remap;
+use crate::event::Effect;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// The first pass begins so long after the partition is served, milliseconds.
+const FIRST_MS: u64 = 20_000;
+/// From the beginning of a pass to that of the next, milliseconds: two weeks (design 5.13).
+const PASS_MS: u64 = 14 * 24 * 3_600_000;
+/// While there is much to write, a pack is begun so long after the last one at the earliest, milliseconds.
+const BUSY_MS: u64 = 1_000;
+/// Packs beyond repair are checked again after this, milliseconds.
+const LOST_MS: u64 = 15_000;
+/// What could not be done is tried again after this, milliseconds; the wait doubles up to the second.
+const AGAIN_MS: (u64, u64) = (5_000, 600_000);
+/// Numbers of these jobs begin here, those of rebuilds above.
+const NUMBERS: u64 = 1 << 62;
+/// Below this.
+const NUMBERS_END: u64 = 1 << 63;
+/// The speed of rebuilds is that of so long, milliseconds.
+const SPEED_MS: u64 = 60_000;
+
+/// What is checked, what was found, what is mended.
+pub(crate) struct Scrub {
+    next: u64,
+    /// The check under way: its number, the pack, whether it is the next one of the pass.
+    checks: Option<(u64, PackId, bool)>,
+    mends: Option<(u64, Mend)>,
+    pass: Pass,
+    /// Packs to be checked again, and when.
+    again_ms: BTreeMap<PackId, u64>,
+    found: BTreeMap<PackId, Found>,
+    /// When a check began last.
+    begun_ms: u64,
+    /// Rebuilds that ended a short while ago: when, and how many bytes each made.
+    made: VecDeque<(u64, u64)>,
+    /// Since when rebuilds follow each other, as far as their speed counts.
+    making_ms: Option<u64>,
+    told: Healing,
+}
+
+/// Where the check of all packs is.
+#[derive(Default)]
+struct Pass {
+    /// None: it is over, or did not begin.
+    under_way: bool,
+    /// The last pack that was checked, and the last one to check.
+    at: PackId,
+    upto: PackId,
+    /// When the next one begins; none: it was not said yet.
+    next_ms: Option<u64>,
+}
+
+/// A shard that is made whole.
+#[derive(Clone, Copy)]
+struct Mend {
+    id: ShardId,
+    from: DriveId,
+    to: DriveId,
+}
+
+/// Damage of a pack.
+#[derive(Default)]
+struct Found {
+    /// Shards that can be made whole.
+    bad: BTreeSet<u8>,
+    /// Data that cannot: shard, first block, how many.
+    lost: Vec<(u8, u16, u16)>,
+    /// A file refers to it.
+    matters: bool,
+    /// How often shards were made whole, or could not be.
+    tries: BTreeMap<u8, u32>,
+    /// When to try again.
+    due_ms: u64,
+}
+
+impl Scrub {
+    /// Nothing is known yet. Numbers of an earlier primary's jobs are not used again.
+    pub fn new(config: &Config) -> Self {
+        let next = NUMBERS | (config.term.0 << 32);
+        let (checks, mends, pass, again_ms, found, made) = Default::default();
+        let (begun_ms, making_ms, told) = (0, None, Healing::default());
+        Self { next, checks, mends, pass, again_ms, found, begun_ms, made, making_ms, told }
+    }
+
+    /// True if the shard is just being made on `drive`.
+    pub fn makes(&self, id: ShardId, drive: DriveId) -> bool {
+        self.mends.is_some_and(|(_, mend)| (mend.id, mend.to) == (id, drive))
+    }
+
+    /// A rebuild made `bytes`.
+    pub fn made(&mut self, now_ms: u64, bytes: u64) {
+        self.told.rebuilt_bytes += bytes;
+        self.made.push_back((now_ms, bytes));
+        while self.made.front().is_some_and(|(then, _)| then + SPEED_MS < now_ms) {
+            self.made.pop_front();
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// Begins what there is reason for.
+pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    let now_ms = t.now.mono_ms;
+    let rebuilds = !s.data.packs.drives.all_stay();
+    let scrub = &mut s.data.scrub;
+    match scrub.making_ms {
+        None if rebuilds => scrub.making_ms = Some(now_ms),
+        Some(_) if !rebuilds => scrub.making_ms = None,
+        _ => {}
+    }
+    let limit = s.config.drives.scrub_bytes_per_s;
+    if limit == 0 {
+        return Ok(());
+    }
+    mend(t, s);
+    if s.data.scrub.checks.is_some() {
+        return Ok(());
+    }
+    let Some((pack, of_pass)) = choose(s, now_ms) else { return Ok(()) };
+    let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
+    let place = rec.place.clone();
+    // All partitions do this. Each pack lies on some of the drives only, so that on average each gets its share.
+    let (drives, width) = (s.data.packs.drives.usable().len() as u64, place.drives.len() as u64);
+    let share = limit.saturating_mul(drives) / (width * u64::from(s.config.partitions)).max(1);
+    let bytes_per_s = share.min(limit).max(1);
+    let scrub = &mut s.data.scrub;
+    scrub.begun_ms = now_ms;
+    let id = scrub.number();
+    scrub.checks = Some((id, pack, of_pass));
+    t.at_once(Effect::Scrub(ScrubJob { id, pack, place, bytes_per_s }));
+    Ok(())
+}
+
+/// The next pack to check, and whether it is the next one of the pass.
+fn choose(s: &mut State, now_ms: u64) -> Option<(PackId, bool)> {
+    let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
+    let can = |pack: &Pack| {
+        let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
+        matches!(pack.life, Life::Sealed { .. }) && away <= usize::from(pack.rec.place.parity)
+    };
+    let scrub = &mut s.data.scrub;
+    scrub.again_ms.retain(|id, _| table.contains_key(id));
+    scrub.found.retain(|id, _| table.contains_key(id));
+    let due = |(id, due_ms): &(&PackId, &u64)| now_ms >= **due_ms && table.get(id).is_some_and(can);
+    if let Some(id) = scrub.again_ms.iter().find(due).map(|(id, _)| *id) {
+        scrub.again_ms.remove(&id);
+        return Some((id, false));
+    }
+    let pass = &mut scrub.pass;
+    let next_ms = *pass.next_ms.get_or_insert(now_ms + FIRST_MS);
+    if !pass.under_way {
+        let newest = table.last_key_value().map(|(id, _)| *id).filter(|_| now_ms >= next_ms)?;
+        let sealed = table.values().filter(|pack| matches!(pack.life, Life::Sealed { .. })).count() as u64;
+        *pass = Pass { under_way: true, at: PackId(0), upto: newest, next_ms: Some(now_ms + PASS_MS) };
+        (scrub.told.scrub_done, scrub.told.scrub_packs) = (0, sealed);
+    }
+    if !s.data.stage.is_calm(now_ms) && now_ms < scrub.begun_ms + BUSY_MS {
+        return None;
+    }
+    let left = (Bound::Excluded(pass.at), Bound::Included(pass.upto));
+    let found = if pass.at < pass.upto { table.range(left).find(|(_, pack)| can(pack)) } else { None };
+    match found {
+        Some((id, _)) => pass.at = *id,
+        None => {
+            pass.under_way = false;
+            scrub.told.passes += 1;
+        }
+    }
+    found.map(|(id, _)| (*id, true))
+}
+
+/// A check of [`start`] ended.
+pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Result<Scrubbed>) -> Result<()> {
+    let Some((_, id, of_pass)) = s.data.scrub.checks.take_if(|(running, ..)| *running == number) else {
+        return Ok(());
+    };
+    let now_ms = t.now.mono_ms;
+    let Some(Pack { rec, .. }) = s.data.packs.table.get(&id) else { return Ok(()) };
+    let rec = rec.clone();
+    let found = match result {
+        Ok(found) => found,
+        Err(_) => {
+            // Drives are away: it is asked for again, and what is known of it stays.
+            s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
+            return Ok(());
+        }
+    };
+    let odd = committed(t, id, &found.odd)?;
+    let known = s.data.scrub.found.remove(&id).unwrap_or_default();
+    let scrub = &mut s.data.scrub;
+    scrub.told.scrubbed_bytes += found.bytes;
+    scrub.told.odd += odd;
+    scrub.told.scrub_done += u64::from(of_pass);
+    if found.bad.is_empty() && found.lost.is_empty() {
+        return Ok(());
+    }
+    let matters = !found.lost.is_empty() && !refer(t, s, (id, &rec), &found.lost, 1)?.is_empty();
+    if !found.lost.is_empty() {
+        s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
+    }
+    let bad: BTreeSet<u8> = found.bad.into_iter().collect();
+    // One that was made whole, and is not, is not made so again and again.
+    let tries = bad.iter().filter_map(|shard| known.tries.get(shard)).max().copied().unwrap_or(0);
+    let due_ms = if tries > 0 { now_ms + wait_ms(tries) } else { 0 };
+    s.data.scrub.found.insert(id, Found { bad, lost: found.lost, matters, tries: known.tries, due_ms });
+    mend(t, s);
+    Ok(())
+}
+
+/// How many blocks of `odd` are in committed stripes: in others nothing was promised.
+fn committed(t: &Txn<'_>, pack: PackId, odd: &[(u16, u16)]) -> Result<u64> {
+    if odd.is_empty() {
+        return Ok(0);
+    }
+    let (mut count, mut bad) = (0, None);
+    t.scan_prefix(&keys::stripes(t.partition, pack), &mut |key, value| {
+        match (key.get(9..11).and_then(|sb| sb.try_into().ok()).map(u16::from_be_bytes), StripeRec::decode(value)) {
+            (Some(sb), Ok(rec)) => {
+                let end = u32::from(sb) + u32::from(rec.ul);
+                let within = |(first, len): &(u16, u16)| {
+                    let last = (u32::from(*first) + u32::from(*len)).min(end);
+                    u64::from(last.saturating_sub(u32::from(*first.max(&sb))))
+                };
+                count += odd.iter().map(within).sum::<u64>();
+            }
+            (_, Err(error)) => bad = Some(error),
+            (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "stripe: the key is too short")),
+        }
+        bad.is_none()
+    })?;
+    bad.map_or(Ok(count), Err)
+}
+
+/// Begins to make a damaged shard whole: where it is, and after each failure elsewhere, or there again.
+fn mend(t: &mut Txn<'_>, s: &mut State) {
+    let now_ms = t.now.mono_ms;
+    let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
+    if s.data.scrub.mends.is_some() {
+        return;
+    }
+    let chosen = s.data.scrub.found.iter().filter(|(_, found)| now_ms >= found.due_ms).find_map(|(id, found)| {
+        let Pack { rec, life: Life::Sealed { .. }, .. } = table.get(id)? else { return None };
+        let on = |shard: u8| rec.place.drives.get(usize::from(shard)).copied();
+        // What lies on a drive that leaves is made anew anyway.
+        let shard = found.bad.iter().copied().find(|shard| on(*shard).is_some_and(|from| !drives.leaves(from)))?;
+        let from = on(shard)?;
+        let others: Vec<DriveId> = rec.place.drives.iter().copied().filter(|drive| *drive != from).collect();
+        let elsewhere = || drives.replacement(&others, rec.place.parity, now_ms, |drive| drive == from);
+        let to =
+            if found.tries.get(&shard).copied().unwrap_or(0) % 2 == 1 { elsewhere().unwrap_or(from) } else { from };
+        Some((Mend { id: ShardId { pack: *id, shard }, from, to }, rec.clone()))
+    });
+    let Some((mend, rec)) = chosen else { return };
+    let number = s.data.scrub.number();
+    s.data.scrub.mends = Some((number, mend));
+    if mend.to != mend.from {
+        s.data.packs.drives.took(mend.to, 1);
+    }
+    let (ShardId { pack, shard }, to, term) = (mend.id, mend.to, s.config.term);
+    let PackRec { place, class, .. } = rec;
+    t.at_once(Effect::Job(Job::Rebuild(RebuildJob { id: number, pack, shard, place, to, class, term, fs: FsId(0) })));
+}
+
+/// A move of [`mend`] ended; false if `number` is none of them.
+pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<()>) -> bool {
+    if !(NUMBERS..NUMBERS_END).contains(&number) {
+        return false;
+    }
+    let Some((_, Mend { id, from, to })) = s.data.scrub.mends.take_if(|(running, _)| *running == number) else {
+        return true;
+    };
+    let now_ms = t.now.mono_ms;
+    let Some(pack) = s.data.packs.table.get_mut(&id.pack) else { return true };
+    let Some(found) = s.data.scrub.found.get_mut(&id.pack) else { return true };
+    let sealed = matches!(pack.life, Life::Sealed { .. });
+    let at = usize::from(id.shard);
+    let tries = found.tries.entry(id.shard).or_default();
+    *tries += 1;
+    if result.is_ok() && sealed && pack.rec.place.drives.get(at) == Some(&from) {
+        if to != from {
+            pack.rec.place.drives[at] = to;
+            pack.rec.place.epoch.0 += 1;
+            t.write(keys::pack(t.partition, id.pack), &pack.rec);
+        }
+        found.bad.remove(&id.shard);
+        s.data.scrub.told.mended += 1;
+        // Whether it is whole is seen by another check.
+        s.data.scrub.again_ms.insert(id.pack, now_ms);
+    } else {
+        found.due_ms = now_ms + wait_ms(*tries);
+    }
+    true
+}
+
+fn wait_ms(tries: u32) -> u64 {
+    AGAIN_MS.0.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(AGAIN_MS.1)
+}
+
+/// What of a pack is beyond repair, or out of reach: shards of data, first block, how many.
+fn lost_of(s: &State, id: PackId, rec: &PackRec) -> Vec<(u8, u16, u16)> {
+    let absent = |shard: &usize| s.data.packs.drives.is_absent(rec.place.drives[*shard]);
+    let away: Vec<usize> = (0..rec.place.drives.len()).filter(absent).collect();
+    if away.len() > usize::from(rec.place.parity) {
+        let data = away.into_iter().filter(|shard| *shard < usize::from(rec.place.data));
+        return data.map(|shard| (shard as u8, 0, u16::MAX)).collect();
+    }
+    s.data.scrub.found.get(&id).map(|found| found.lost.clone()).unwrap_or_default()
+}
+
+/// What the partition does to keep data whole, in numbers.
+pub(crate) fn healing(s: &State) -> Healing {
+    let scrub = &s.data.scrub;
+    let mut told = scrub.told;
+    told.scrub_runs = scrub.pass.under_way;
+    told.damaged = scrub.found.values().map(|found| found.bad.len() as u64).sum();
+    let lost = |(id, pack): &(&PackId, &Pack)| {
+        let drives = &s.data.packs.drives;
+        let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
+        let rotten = || scrub.found.get(id).is_some_and(|found| found.matters);
+        let holds = pack.rec.live_upper > 0 && !matches!(pack.life, Life::Dead { .. });
+        holds && (away > usize::from(pack.rec.place.parity) || rotten())
+    };
+    told.beyond = s.data.packs.table.iter().filter(lost).count() as u64;
+    let bytes: u64 = scrub.made.iter().map(|(_, bytes)| bytes).sum();
+    told.rebuild_bytes_per_s = match scrub.making_ms {
+        Some(since_ms) => {
+            let last_ms = scrub.made.back().map_or(since_ms, |(then, _)| *then);
+            bytes * 1_000 / last_ms.saturating_sub(since_ms).clamp(1_000, SPEED_MS)
+        }
+        None => 0,
+    };
+    told
+}
+
+/// The parts of files that cannot be read, at most `limit` of them.
+pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
+    let mut all: BTreeSet<Lost> = BTreeSet::new();
+    for (id, pack) in s.data.packs.table.iter().filter(|(_, pack)| !matches!(pack.life, Life::Dead { .. })) {
+        let lost = lost_of(s, *id, &pack.rec);
+        if !lost.is_empty() && all.len() < limit {
+            all.extend(refer(t, s, (*id, &pack.rec), &lost, limit - all.len())?);
+        }
+    }
+    Ok(joined(all))
+}
+
+/// Parts that follow each other as one.
+fn joined(parts: BTreeSet<Lost>) -> Vec<Lost> {
+    let mut all: Vec<Lost> = Vec::new();
+    for part in parts {
+        match all.last_mut() {
+            Some(last) if (last.fs, last.ino) == (part.fs, part.ino) && last.off + last.len == part.off => {
+                last.len += part.len;
+            }
+            _ => all.push(part),
+        }
+    }
+    all
+}
+
+/// The parts of files that lie in blocks `lost` of a pack; about `limit` of them, if there are more.
+fn refer(
+    t: &Txn<'_>,
+    s: &State,
+    (id, rec): (PackId, &PackRec),
+    lost: &[(u8, u16, u16)],
+    limit: usize,
+) -> Result<Vec<Lost>> {
+    let prefix = keys::hints(t.partition, id);
+    let (mut from, mut seen, mut all) = (prefix.clone(), BTreeSet::new(), Vec::new());
+    loop {
+        let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+        for (_, file, chunk) in hints {
+            let chunk = file.chunk(chunk);
+            if !seen.insert(chunk) {
+                continue;
+            }
+            let cuts = remap::cuts(t, s, file)?;
+            for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+                for (off, len) in within(&extent, id, rec, lost) {
+                    all.push(Lost { fs: file.fs, ino: file.ino, off: chunk.start() + off, len });
+                }
+            }
+            if all.len() >= limit {
+                return Ok(all);
+            }
+        }
+        match next {
+            Some(next) => from = next,
+            None => return Ok(all),
+        }
+    }
+}
+
+/// The parts of an extent that lie in blocks `lost` of pack `id`, as offsets within its chunk, and their lengths.
+fn within(extent: &Extent, id: PackId, rec: &PackRec, lost: &[(u8, u16, u16)]) -> Vec<(u64, u64)> {
+    let Place::Flash { stripe: StripeAt { pack, sb, ul }, delta } = extent.place else { return Vec::new() };
+    if pack != id {
+        return Vec::new();
+    }
+    let (sb, ul) = (u64::from(sb), u64::from(ul));
+    let (begin, end) = (u64::from(delta), u64::from(delta) + u64::from(extent.len));
+    let parts = lost.iter().filter(|(shard, ..)| *shard < rec.place.data).filter_map(|(shard, first, count)| {
+        let (first, last) = (u64::from(*first).max(sb), (u64::from(*first) + u64::from(*count)).min(sb + ul));
+        let unit = u64::from(*shard) * ul;
+        // Blocks of the stripe, in the order of its bytes.
+        let from = ((unit + first.saturating_sub(sb)) * BLOCK as u64).max(begin);
+        let to = ((unit + last.saturating_sub(sb)) * BLOCK as u64).min(end);
+        (first < last && from < to).then(|| (u64::from(extent.off) + from - begin, to - from))
+    });
+    parts.collect()
+}

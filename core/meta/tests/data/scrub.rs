@@ -1,0 +1,181 @@
+//! Packs that are checked, and what is done about what was found.
+
+use std::collections::BTreeSet;
+
+use braid_base::ids::{DriveId, PackId};
+use braid_base::limits::BLOCK;
+use braid_base::msg::host::{Healing, Lost};
+use braid_base::msg::job::{RebuildJob, ScrubJob, Scrubbed};
+use braid_base::{Error, ErrorKind};
+use braid_meta::{DriveSet, Event};
+
+use super::cases::{Outcome, calm_world, pass, write};
+use super::world::{FS, Wish, World};
+
+const SPEED: u64 = 1 << 20;
+
+/// A world of four drives with sealed packs of two data shards and one of parity, of a file of `2 * count` blocks.
+fn world(count: usize) -> Result<(World, braid_base::ids::Ino), String> {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    write(&mut world, ino, 0, &vec![7; count * 2 * BLOCK])?;
+    for _ in 0..20 {
+        pass(&mut world, 1_000)?;
+    }
+    assert_eq!(world.part.state().data_status().staged_bytes, 0);
+    assert!(world.checks.is_empty(), "nobody allowed it");
+    // Without one of their drives, packs take no more.
+    use_drives(&mut world, &[1, 2, 3], &[]);
+    use_drives(&mut world, &[2, 3, 4], &[]);
+    use_drives(&mut world, &[1, 2, 3, 4], &[]);
+    Ok((world, ino))
+}
+
+fn use_drives(world: &mut World, usable: &[u32], absent: &[u32]) {
+    let usable = usable.iter().copied().map(DriveId).collect();
+    let absent = absent.iter().copied().map(DriveId).collect();
+    world.part.state_mut().set_drives(DriveSet { usable, absent, scrub_bytes_per_s: SPEED, ..DriveSet::default() });
+}
+
+/// Seconds pass until something is checked.
+fn next_check(world: &mut World) -> Result<ScrubJob, String> {
+    for _ in 0..100 {
+        if let Some(job) = world.checks.pop() {
+            return Ok(job);
+        }
+        pass_idle(world)?;
+    }
+    Err("nothing is checked".to_owned())
+}
+
+/// A second passes, and shards that are being mended stay under way.
+fn pass_idle(world: &mut World) -> Outcome {
+    let mends = std::mem::take(&mut world.rebuilds);
+    pass(world, 1_000)?;
+    world.rebuilds.extend(mends);
+    Ok(())
+}
+
+fn found(world: &mut World, job: &ScrubJob, found: Scrubbed) -> Outcome {
+    world.feed(Event::Scrubbed(job.id, Ok(found)))?;
+    world.commit(usize::MAX)
+}
+
+fn mended(world: &mut World, job: &RebuildJob, result: braid_base::Result<()>) -> Outcome {
+    world.feed(Event::JobDone(job.id, result))?;
+    world.commit(usize::MAX)
+}
+
+fn healing(world: &World) -> Healing {
+    world.part.state().data_status().healing
+}
+
+#[test]
+fn each_pack_is_checked_once_in_a_pass() -> Outcome {
+    let (mut world, _) = world(40)?;
+    let mut seen: Vec<PackId> = Vec::new();
+    let clean = Scrubbed { bytes: 5, ..Scrubbed::default() };
+    while healing(&world).passes == 0 {
+        let job = next_check(&mut world)?;
+        assert_eq!(job.place.drives.len(), 3);
+        assert_eq!(job.bytes_per_s, SPEED, "one partition alone has all of it");
+        assert!(world.checks.is_empty(), "one at a time");
+        seen.push(job.pack);
+        found(&mut world, &job, clean.clone())?;
+        pass_idle(&mut world)?;
+        assert!(seen.len() < 1_000);
+    }
+    let all: BTreeSet<PackId> = seen.iter().copied().collect();
+    assert!(all.len() == seen.len() && all.len() >= 2, "{seen:?}");
+    let told = healing(&world);
+    assert_eq!(
+        (told.scrub_done, told.scrub_packs, told.scrubbed_bytes),
+        (all.len() as u64, all.len() as u64, 5 * told.scrub_done)
+    );
+    for _ in 0..100 {
+        pass_idle(&mut world)?;
+        assert!(world.checks.is_empty(), "the next pass is two weeks away");
+    }
+    world.now_ms += 15 * 24 * 3_600_000;
+    next_check(&mut world).map(drop)
+}
+
+#[test]
+fn a_damaged_shard_is_mended_in_place_then_elsewhere_and_checked_again() -> Outcome {
+    let (mut world, ino) = world(4)?;
+    let job = next_check(&mut world)?;
+    found(&mut world, &job, Scrubbed { bad: vec![1, 2], ..Scrubbed::default() })?;
+    assert_eq!(healing(&world).damaged, 2);
+    // Two, one after the other, each where it is.
+    let at = world.rebuilds.pop().ok_or("nothing is mended")?;
+    assert_eq!((at.pack, at.shard, at.to, &at.place), (job.pack, 1, job.place.drives[1], &job.place));
+    mended(&mut world, &at, Ok(()))?;
+    pass_idle(&mut world)?;
+    let again = next_check(&mut world)?;
+    assert_eq!((again.pack, &again.place), (job.pack, &job.place), "nothing moved");
+    let at = world.rebuilds.pop().ok_or("nothing more is mended")?;
+    assert_eq!((at.shard, at.to), (2, job.place.drives[2]));
+    mended(&mut world, &at, Err(Error::new(ErrorKind::Io, "the medium is worn")))?;
+    found(&mut world, &again, Scrubbed { bad: vec![2], ..Scrubbed::default() })?;
+    assert!(world.rebuilds.is_empty(), "not at once");
+    for _ in 0..10 {
+        pass_idle(&mut world)?;
+    }
+    let at = world.rebuilds.pop().ok_or("it is not tried again")?;
+    let elsewhere = (1..=4).map(DriveId).find(|drive| !job.place.drives.contains(drive)).ok_or("four drives")?;
+    assert_eq!((at.shard, at.to), (2, elsewhere));
+    world.drives.entry(elsewhere).or_default().insert(braid_base::msg::drive::ShardId { pack: at.pack, shard: 2 });
+    mended(&mut world, &at, Ok(()))?;
+    let last = next_check(&mut world)?;
+    assert_eq!((last.pack, last.place.drives[2], last.place.epoch.0), (job.pack, elsewhere, job.place.epoch.0 + 1));
+    found(&mut world, &last, Scrubbed::default())?;
+    let told = healing(&world);
+    assert_eq!((told.damaged, told.mended), (0, 2));
+    world.read(ino)?;
+    world.check_all()
+}
+
+#[test]
+fn what_is_beyond_repair_is_listed_until_nobody_refers_to_it() -> Outcome {
+    let (mut world, ino) = world(4)?;
+    let job = next_check(&mut world)?;
+    // The second block of the second shard of data, and one that was never written.
+    let lost = vec![(1, 1, 1), (1, 900, 100)];
+    found(&mut world, &job, Scrubbed { lost: lost.clone(), ..Scrubbed::default() })?;
+    assert!(world.rebuilds.is_empty(), "nothing is made up");
+    assert_eq!(healing(&world).beyond, 1);
+    let parts = world.part.lost(100).map_err(|e| e.to_string())?;
+    let [Lost { fs, ino: of, off, len }] = parts[..] else { return Err(format!("{parts:?}")) };
+    assert_eq!((fs, of, len, off % BLOCK as u64), (FS, ino, BLOCK as u64, 0));
+    // It is checked again, as long as it is so.
+    let again = next_check(&mut world)?;
+    assert_eq!(again.pack, job.pack);
+    found(&mut world, &again, Scrubbed { lost: lost.clone(), ..Scrubbed::default() })?;
+    write(&mut world, ino, off, &[9; BLOCK])?;
+    assert_eq!(world.part.lost(100).map_err(|e| e.to_string())?, [], "it was written anew");
+    let again = next_check(&mut world)?;
+    found(&mut world, &again, Scrubbed { lost, ..Scrubbed::default() })?;
+    assert_eq!(healing(&world).beyond, 0);
+    // A drive came back, and all is well.
+    let again = next_check(&mut world)?;
+    found(&mut world, &again, Scrubbed::default())?;
+    pass_idle(&mut world)?;
+    assert_eq!(healing(&world).damaged, 0);
+    Ok(())
+}
+
+#[test]
+fn with_more_drives_away_than_parity_packs_are_out_of_reach() -> Outcome {
+    let (mut world, ino) = world(4)?;
+    let job = next_check(&mut world)?;
+    found(&mut world, &job, Scrubbed::default())?;
+    let on = |shard: usize| job.place.drives[shard].0;
+    use_drives(&mut world, &[1, 2, 3, 4], &[on(0)]);
+    assert_eq!((healing(&world).beyond, world.part.lost(100).map_err(|e| e.to_string())?), (0, Vec::new()));
+    use_drives(&mut world, &[1, 2, 3, 4], &[on(0), on(2)]);
+    assert!(healing(&world).beyond > 0);
+    let parts = world.part.lost(100).map_err(|e| e.to_string())?;
+    assert!(!parts.is_empty() && parts.iter().all(|part| part.ino == ino), "{parts:?}");
+    use_drives(&mut world, &[1, 2, 3, 4], &[]);
+    assert_eq!((healing(&world).beyond, world.part.lost(100).map_err(|e| e.to_string())?), (0, Vec::new()));
+    Ok(())
+}
