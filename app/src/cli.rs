@@ -78,6 +78,10 @@ pub enum ClusterNoun {
     /// List what fails together
     #[command(visible_alias = "failure-domains")]
     FailureDomain,
+    /// Show or set how many failure domains have their room kept free
+    HotSpare(cmd::cluster_hot_spare::HotSpare),
+    /// Change how fast data is checked and made anew
+    Update(cmd::cluster_update::Update),
     /// List the partitions of the namespace
     #[command(visible_alias = "partitions")]
     Partition,
@@ -182,6 +186,8 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(DriveVerb::Add(command)) => cmd::cluster_drive_add::run(whole, &command),
             Some(DriveVerb::Remove(command)) => cmd::cluster_drive_remove::run(whole, &command),
         },
+        Command::Cluster { noun: ClusterNoun::HotSpare(command) } => cmd::cluster_hot_spare::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::Update(command) } => cmd::cluster_update::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),
         Command::Fs { verb: Some(FsVerb::Add(command)) } => cmd::fs_add::run(whole, &command),

@@ -21,6 +21,7 @@ use braid_base::ids::PartitionId;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::embedded::Embedded;
 use braid_cluster::setup::{self, Known, Plan, Wish, World};
+use braid_cluster::snapshot::Snapshot;
 use braid_host::run::{DriveSpec, Host, HostConfig};
 
 use control::Node;
@@ -62,9 +63,12 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
         tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
     }
     say("recovering partitions");
-    let capacity_bytes = drives::net_bytes(&plan);
+    let raw_of = drives::raw_of(plan.cluster.shard_bytes);
+    let now = Snapshot::read(coordinator.as_ref())?;
+    let capacity_bytes = now.net_bytes(&raw_of);
     let config = host_config(&options, &plan, capacity_bytes);
     let host = Host::start(config, &coordinator, None, tokio::runtime::Handle::current())?;
+    host.follow(&now, &raw_of);
     Ok(Arc::new(Node::new(options.dir, coordinator, host, plan.cluster, plan.lost, Way::Here)))
 }
 

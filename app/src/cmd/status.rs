@@ -59,6 +59,7 @@ fn sentences(status: &Status, dir: &str) -> Vec<String> {
                 size(capacity.free_bytes)
             ),
         ),
+        row("hot spare", &format!("{} failure domains", capacity.hot_spares)),
         row("filesystems", &status.filesystems.to_string()),
         row("process", &format!("pid {}, up {}, in {dir}", status.pid, duration(status.uptime_s))),
     ];

@@ -16,9 +16,9 @@ use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, State, Status,
+    HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, State, Status,
 };
-use braid_cluster::{filesystems as records_of, groups, health};
+use braid_cluster::{filesystems as records_of, groups, health, settings};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
@@ -268,6 +268,7 @@ impl Node {
             healing,
             capacity: Capacity {
                 raw_bytes: drives.iter().map(|drive| drive.size_bytes).sum(),
+                hot_spares: recorded.settings.spares,
                 net_bytes,
                 used_bytes,
                 free_bytes: net_bytes.saturating_sub(used_bytes),
@@ -406,6 +407,23 @@ impl Control for Node {
             self.among_others()?;
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
             blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, DriveId(id))).await
+        })
+    }
+
+    fn settings(&self) -> Answer<'_, SettingsView> {
+        Box::pin(async { Ok(self.recorded()?.0.settings.view()) })
+    }
+
+    fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
+        Box::pin(async move {
+            let used_bytes = self.host()?.partitions().await.iter().map(|report| report.data.used_bytes).sum();
+            let raw_of = drives::raw_of(self.cluster.shard_bytes);
+            let settings = self.asked(|c| settings::update(c, &change, used_bytes, &raw_of))?;
+            if matches!(self.way, Way::Here) {
+                // Nobody else looks at the records here.
+                self.host()?.follow(&self.asked(Snapshot::read)?, &raw_of);
+            }
+            Ok(settings.view())
         })
     }
 

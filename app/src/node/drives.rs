@@ -4,7 +4,6 @@ use std::path::Path;
 
 use braid_base::ids::{DriveId, Guid};
 use braid_base::{ErrorKind, Result};
-use braid_cluster::capacity;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::DriveState;
 use braid_cluster::setup::{self, Found, Label, Plan};
@@ -60,13 +59,4 @@ pub fn prepare(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
 /// Data bytes of a drive of so many bytes, with shards of `shard_bytes`.
 pub fn raw_of(shard_bytes: u64) -> impl Fn(u64) -> u64 + Send {
     move |size| Layout::plan(size, shard_bytes).map_or(0, |layout| u64::from(layout.slots)) * shard_bytes
-}
-
-/// Bytes of file data that all drives of the plan hold together, lost ones included (they come back or are rebuilt).
-pub fn net_bytes(plan: &Plan) -> u64 {
-    let lost = plan.lost.iter().map(|(drive, _)| drive);
-    let all: Vec<_> = plan.present.iter().chain(lost).collect();
-    let raw_of = raw_of(plan.cluster.shard_bytes);
-    let raw: u64 = all.iter().map(|drive| raw_of(drive.size_bytes)).sum();
-    capacity::net_bytes(raw, plan.cluster.protection, all.len(), 0)
 }

@@ -68,6 +68,10 @@ pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
         (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
     });
     let work = pieces.map(|(block, count)| async move {
+        let wait_us = reader.rebuild_pace().take(u64::from(count) * BLOCK as u64, wire.now_ms() * 1_000);
+        if wait_us > 0 {
+            wire.sleep_ms(wait_us.div_ceil(1_000)).await;
+        }
         let whole = reader.computed(pack, place, shard, (block, count)).await;
         match whole {
             Ok(data) => stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await,

@@ -68,9 +68,41 @@ impl Throttle {
     }
 }
 
+/// How fast something may go on average that goes on in the background; may change meanwhile.
+#[derive(Default)]
+pub struct Pace(Mutex<Option<Bucket>>);
+
+impl Pace {
+    /// From now on so many bytes per second, at most; none: any number.
+    pub fn set(&self, bytes_per_s: Option<u64>) {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if bucket.map(|bucket| bucket.per_s) != bytes_per_s {
+            *bucket = bytes_per_s.map(|per_s| Bucket { per_s, paid_us: 0 });
+        }
+    }
+
+    /// Takes `bytes` at `now_us`; returns after how many microseconds they may pass.
+    pub(crate) fn take(&self, bytes: u64, now_us: u64) -> u64 {
+        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.as_mut().map_or(0, |bucket| bucket.take(bytes, now_us))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{BURST_US, Bucket};
+    use super::{BURST_US, Bucket, Pace};
+
+    #[test]
+    fn a_pace_holds_until_another_is_set() {
+        let pace = Pace::default();
+        assert_eq!(pace.take(u64::MAX, 7), 0, "nothing is set");
+        pace.set(Some(1_000_000));
+        assert_eq!(pace.take(3_000_000, 0), 0);
+        pace.set(Some(1_000_000));
+        assert_eq!(pace.take(1, 0), 2_000_000, "the same again changes nothing");
+        pace.set(None);
+        assert_eq!(pace.take(1, 0), 0);
+    }
 
     #[test]
     fn a_burst_passes_and_then_the_average_holds() {

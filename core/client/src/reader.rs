@@ -23,6 +23,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::health::Health;
 use crate::join::{ask_drive, join_bounded, join_or_late};
+use crate::qos::Pace;
 use crate::wire::{BoxFuture, Wire};
 
 /// Gives staged bytes: a payload of the log of the partition that owns the file.
@@ -36,6 +37,7 @@ pub trait StageSource: Send + Sync {
 pub struct Reader {
     wire: Arc<dyn Wire>,
     health: Arc<Health>,
+    pace: Arc<Pace>,
 }
 
 /// Pieces of one read that are fetched at a time.
@@ -48,7 +50,12 @@ const LATE_MS: u64 = 1_500;
 impl Reader {
     /// A reader that asks through `wire`.
     pub fn new(wire: Arc<dyn Wire>) -> Self {
-        Self { wire, health: Arc::default() }
+        Self { wire, health: Arc::default(), pace: Arc::default() }
+    }
+
+    /// How fast shards may be made anew through this reader and its clones; any number of bytes unless it is set.
+    pub fn rebuild_pace(&self) -> &Pace {
+        &self.pace
     }
 
     /// Where it asks.

@@ -295,6 +295,19 @@ pub struct Group {
     pub start_demote_s: u64,
 }
 
+/// What the administrator set for the whole cluster; there is no record before anything was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Bytes of shards per second that each host makes anew, at most; none: as many as it can.
+    pub rebuild_bytes_per_s: Option<u64>,
+    /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked; none:
+    /// [`SCRUB_BYTES_PER_S`](braid_base::limits::SCRUB_BYTES_PER_S).
+    pub scrub_bytes_per_s: Option<u64>,
+    /// Failure domains whose room is kept free, so that what fails can be made anew.
+    pub spares: u16,
+}
+
 macro_rules! record {
     ($($type:ident $prefix:literal $this:ident => $key:expr;)*) => { $(
         impl Record for $type {
@@ -319,11 +332,17 @@ record! {
     Partition "partition/" this => Partition::key_of(this.id);
     Filesystem "fs/" this => Filesystem::key_of(this.id);
     Group "group/" this => Group::key_of(&this.name);
+    Settings "settings" _this => Settings::KEY.to_owned();
 }
 
 impl Cluster {
     /// The key of the one cluster record.
     pub const KEY: &'static str = "cluster";
+}
+
+impl Settings {
+    /// The key of the one record of settings.
+    pub const KEY: &'static str = "settings";
 }
 
 impl Host {

@@ -35,6 +35,7 @@ mod names;
 pub mod partitions;
 pub mod placement;
 pub mod records;
+pub mod settings;
 pub mod setup;
 pub mod snapshot;
 pub mod view;

@@ -14,6 +14,7 @@
 //! | `partition/<id>` | [`Partition`](crate::facts::Partition) |
 //! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
 //! | `group/<name>` | [`Group`](crate::facts::Group) |
+//! | `settings` | [`Settings`](crate::facts::Settings) |
 //! | `ctr/<name>` | a decimal number, see [`Coordinator::counter`] |
 
 use braid_base::{Error, ErrorKind, Result};

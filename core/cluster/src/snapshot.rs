@@ -8,7 +8,9 @@ use braid_base::msg::host::Map;
 
 use crate::capacity;
 use crate::coordinator::{Coordinator, Item, Revision};
-use crate::facts::{Candidate, Cluster, Drive, DriveState, Filesystem, Host, HostState, Live, Partition, Seats, Store};
+use crate::facts::{
+    Candidate, Cluster, Drive, DriveState, Filesystem, Host, HostState, Live, Partition, Seats, Settings, Store,
+};
 use crate::records::{self, Record, Stored};
 
 /// What the coordinator holds.
@@ -34,6 +36,8 @@ pub struct Snapshot {
     pub stores: Vec<Store>,
     /// Its file systems, ordered by number.
     pub filesystems: Vec<Filesystem>,
+    /// What was set for all of it.
+    pub settings: Settings,
 }
 
 impl Snapshot {
@@ -73,6 +77,8 @@ impl Snapshot {
             self.stores.push(store?);
         } else if let Some(fs) = of::<Filesystem>(item) {
             self.filesystems.push(fs?);
+        } else if let Some(settings) = of::<Settings>(item) {
+            self.settings = settings?;
         }
         Ok(())
     }
@@ -114,12 +120,17 @@ impl Snapshot {
 
     /// Bytes that users can store, if `raw_of` says how many data bytes a drive of so many bytes has.
     pub fn net_bytes(&self, raw_of: impl Fn(u64) -> u64) -> u64 {
+        self.net_with(usize::from(self.settings.spares), raw_of)
+    }
+
+    /// The same, if the room of so many failure domains were kept free.
+    pub fn net_with(&self, spares: usize, raw_of: impl Fn(u64) -> u64) -> u64 {
         let Some(cluster) = &self.cluster else { return 0 };
         let counts = |drive: &&Drive| matches!(drive.state, DriveState::Adding | DriveState::Active);
         let drives: Vec<&Drive> = self.drives.iter().filter(counts).collect();
         let domains: BTreeSet<u16> = drives.iter().map(|drive| drive.domain.0).collect();
         let raw = drives.iter().map(|drive| raw_of(drive.size_bytes)).sum();
-        capacity::net_bytes(raw, cluster.protection, domains.len(), 0)
+        capacity::net_bytes(raw, cluster.protection, domains.len(), spares)
     }
 
     /// Where everything is, for those who do not ask the coordinator.

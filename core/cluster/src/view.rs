@@ -83,6 +83,30 @@ views! {
         pub rebuild_eta_s: Option<u64>,
     }
 
+    /// What was set for the whole cluster.
+    pub struct SettingsView {
+        /// Bytes of shards per second that each host makes anew, at most; none: as many as it can.
+        pub rebuild_bytes_per_s: Option<u64>,
+        /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked.
+        pub scrubber_bytes_per_s: u64,
+        /// Failure domains whose room is kept free.
+        pub hot_spares: u16,
+    }
+
+    /// What to change of it; what is not named stays.
+    #[derive(Default)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct SettingsChange {
+        /// Bytes of shards per second that each host makes anew, at most; 0: as many as it can.
+        pub rebuild_bytes_per_s: Option<u64>,
+        /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked.
+        pub scrubber_bytes_per_s: Option<u64>,
+        /// Failure domains whose room is kept free.
+        pub hot_spares: Option<u16>,
+        /// More may be stored already than has room then.
+        pub skip_resource_validation: bool,
+    }
+
     /// A part of a file that cannot be read.
     pub struct LostView {
         /// File system.
@@ -99,7 +123,10 @@ views! {
     pub struct Capacity {
         /// Sum of the drives.
         pub raw_bytes: u64,
-        /// What users can store: raw less parity and reserve.
+        /// Failure domains whose room is kept free.
+        #[serde(default)]
+        pub hot_spares: u16,
+        /// What users can store: raw less spares, parity and reserve.
         pub net_bytes: u64,
         /// What users have stored, before parity.
         pub used_bytes: u64,

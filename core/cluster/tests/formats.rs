@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
 use braid_cluster::facts::{
     Candidate, Cluster, Drive, DriveState, Filesystem, Group, Host, HostState, Live, Member, Offer, Partition,
-    Protection, Seats, Store,
+    Protection, Seats, Settings, Store,
 };
 use braid_cluster::records::{Record, encode};
 use serde_json::Value;
@@ -87,6 +87,7 @@ fn records_are_as_drawn() {
         written(&partition),
         written(&fs),
         written(&group),
+        written(&Settings { rebuild_bytes_per_s: Some(9), scrub_bytes_per_s: None, spares: 1 }),
     ]);
     assert_eq!(drawn(), code);
 }

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use braid_base::Result;
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
-    HostView, LostView, MountSpec, MountView, PartitionView, Status,
+    HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
 };
 
 /// The future of one answer.
@@ -38,6 +38,12 @@ pub trait Control: Send + Sync {
 
     /// Begins to empty drive `id`; it is removed when nothing lies on it any more. `Refused` where that cannot be.
     fn drive_remove(&self, id: u32) -> Answer<'_, ()>;
+
+    /// What was set for the whole cluster.
+    fn settings(&self) -> Answer<'_, SettingsView>;
+
+    /// Changes that. `Refused` if what is stored would not fit beside the spare failure domains.
+    fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView>;
 
     /// The partitions, ordered by number.
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>>;

@@ -113,6 +113,12 @@ fn hosts_and_drives_come_and_go() {
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two?force=true", None).0, 204);
     let part = json!({"filesystem": "one", "inode": 77, "offset": 4096, "bytes": 8192});
     assert_eq!(running.json("GET", "/api/v1/lost", None), (200, json!([part])));
+    let set = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0});
+    let (status, body) = running.json("PATCH", "/api/v1/settings", Some(set));
+    let expected = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0, "hot_spares": 0});
+    assert_eq!((status, &body), (200, &expected));
+    running.json("PATCH", "/api/v1/settings", Some(json!({"rebuild_bytes_per_s": 0})));
+    assert_eq!(running.json("GET", "/api/v1/settings", None).1["rebuild_bytes_per_s"], Value::Null);
     let spec = json!({"path": "/srv/drive-7", "size_bytes": 4_u64 << 30});
     let (status, drive) = running.json("POST", "/api/v1/drives", Some(spec));
     assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
@@ -157,6 +163,8 @@ fn mistakes_get_one_json_error() {
         ("POST", "/api/v1/filesystems", Some(json!("text")), 400),
         ("POST", "/api/v1/filesystems", None, 400),
         ("POST", "/api/v1/filesystems", Some(json!({"name": "x", "total_byte": 1})), 400),
+        ("PATCH", "/api/v1/settings", Some(json!({"hot_spare": 1})), 400),
+        ("PATCH", "/api/v1/settings", Some(json!({"hot_spares": 1})), 400),
         ("DELETE", "/api/v1/drives/six", None, 400),
         ("DELETE", "/api/v1/filesystems/%FF", None, 400),
         ("DELETE", "/api/v1/mounts", None, 400),
@@ -196,6 +204,7 @@ fn the_document_describes_every_route() {
         "/api/v1/lost",
         "/api/v1/mounts",
         "/api/v1/partitions",
+        "/api/v1/settings",
         "/api/v1/shutdown",
         "/api/v1/status",
         "/metrics",

@@ -17,7 +17,8 @@ use braid_client::fs::Background;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::Partition;
+use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
+use braid_cluster::snapshot::Snapshot;
 use braid_drive::{Drive, DriveActor, Running};
 use braid_io::clock;
 use braid_io::reactor::{self, Backend};
@@ -336,6 +337,15 @@ impl Host {
         Ok(())
     }
 
+    /// Goes by what was recorded of drives and settings. `raw_of`: data bytes of a drive of so many bytes.
+    pub fn follow(&self, now: &Snapshot, raw_of: impl Fn(u64) -> u64) {
+        self.set_capacity(now.net_bytes(raw_of));
+        self.set_rates(now.settings.scrub_rate(), now.settings.rebuild_bytes_per_s);
+        let leaves = |drive: &&DriveRecord| matches!(drive.state, DriveState::Failed | DriveState::Draining);
+        let leaving = now.drives.iter().filter(leaves).map(|drive| drive.id).collect();
+        self.set_drive_facts(now.drives.iter().map(|drive| (drive.id, drive.domain)).collect(), leaving);
+    }
+
     /// Bytes of file data that all partitions together may hold from now on.
     pub fn set_capacity(&self, bytes: u64) {
         self.capacity.store(bytes, Ordering::Relaxed);
@@ -375,8 +385,12 @@ impl Host {
     }
 
     /// Bytes per second that each drive may be read with to check what lies there, from now on; 0: nothing is checked.
-    pub fn set_scrub_rate(&self, bytes_per_s: u64) {
-        self.switch.change_drives(|set| set.scrub_bytes_per_s = bytes_per_s);
+    /// And bytes per second that this host makes anew; none: as many as it can.
+    pub fn set_rates(&self, scrub_bytes_per_s: u64, rebuild_bytes_per_s: Option<u64>) {
+        self.switch.change_drives(|set| set.scrub_bytes_per_s = scrub_bytes_per_s);
+        if let Some(reader) = self.switch.reader.get() {
+            reader.rebuild_pace().set(rebuild_bytes_per_s);
+        }
     }
 
     /// The first damage met in the key-value view, if any.

@@ -238,10 +238,7 @@ impl Work {
             let _in_runtime = host.runtime().enter();
             company.routes.follow(now.map());
         }
-        host.set_capacity(now.net_bytes(&self.duties.raw_of));
-        let leaves = |drive: &&Drive| matches!(drive.state, DriveState::Failed | DriveState::Draining);
-        let leaving = now.drives.iter().filter(leaves).map(|drive| drive.id).collect();
-        host.set_drive_facts(now.drives.iter().map(|drive| (drive.id, drive.domain)).collect(), leaving);
+        host.follow(now, &self.duties.raw_of);
         for fs in &now.filesystems {
             host.set_limit(fs.id, fs.total_bytes);
         }

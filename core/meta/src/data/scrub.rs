@@ -180,7 +180,11 @@ fn choose(s: &mut State, now_ms: u64) -> Option<(PackId, bool)> {
     let pass = &mut scrub.pass;
     let next_ms = *pass.next_ms.get_or_insert(now_ms + FIRST_MS);
     if !pass.under_way {
-        let newest = table.last_key_value().map(|(id, _)| *id).filter(|_| now_ms >= next_ms)?;
+        if now_ms < next_ms {
+            return None;
+        }
+        // Without packs a pass ends as it begins.
+        let newest = table.last_key_value().map_or(PackId(0), |(id, _)| *id);
         let sealed = table.values().filter(|pack| matches!(pack.life, Life::Sealed { .. })).count() as u64;
         *pass = Pass { under_way: true, at: PackId(0), upto: newest, next_ms: Some(now_ms + PASS_MS) };
         (scrub.told.scrub_done, scrub.told.scrub_packs) = (0, sealed);

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use braid_cluster::view::{DriveSpec, DriveView, HostSpec, HostView, LostView, PartitionView, Status};
+use braid_cluster::view::{
+    DriveSpec, DriveView, HostSpec, HostView, LostView, PartitionView, SettingsChange, SettingsView, Status,
+};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -99,4 +101,21 @@ pub(super) async fn remove_drive(
     responses((status = 200, body = Vec<PartitionView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn partitions(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<PartitionView>>, Failure> {
     Ok(Json(desk.control.partitions().await?))
+}
+
+/// What was set for the whole cluster.
+#[utoipa::path(get, path = "/settings", tag = "cluster",
+    responses((status = 200, body = SettingsView), (status = "default", body = ErrorBody)))]
+pub(super) async fn settings(State(desk): State<Arc<Desk>>) -> Result<Json<SettingsView>, Failure> {
+    Ok(Json(desk.control.settings().await?))
+}
+
+/// Changes what is set for the whole cluster.
+#[utoipa::path(patch, operation_id = "updateSettings", path = "/settings", tag = "cluster", request_body = SettingsChange,
+    responses((status = 200, body = SettingsView), (status = "default", body = ErrorBody)))]
+pub(super) async fn update_settings(
+    State(desk): State<Arc<Desk>>,
+    Body(change): Body<SettingsChange>,
+) -> Result<Json<SettingsView>, Failure> {
+    Ok(Json(desk.control.settings_update(change).await?))
 }

@@ -11,9 +11,9 @@ use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, Status,
+    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
 };
-use braid_cluster::{Embedded, capacity, filesystems, groups};
+use braid_cluster::{Embedded, capacity, filesystems, groups, settings};
 
 pub struct Fake {
     coordinator: Embedded,
@@ -116,7 +116,13 @@ impl Fake {
             hosts: self.host_views(),
             drives,
             partitions,
-            capacity: Capacity { raw_bytes, net_bytes, used_bytes: USED_BYTES, free_bytes: net_bytes - USED_BYTES },
+            capacity: Capacity {
+                raw_bytes,
+                hot_spares: 0,
+                net_bytes,
+                used_bytes: USED_BYTES,
+                free_bytes: net_bytes - USED_BYTES,
+            },
             filesystems: filesystems::list(&self.coordinator)?.len() as u64,
             mounts: self.mounts_now(),
         })
@@ -136,6 +142,14 @@ fn now<'a, T: Send + 'a>(value: Result<T>) -> Answer<'a, T> {
 }
 
 impl Control for Fake {
+    fn settings(&self) -> Answer<'_, SettingsView> {
+        now(settings::read(&self.coordinator).map(|settings| settings.view()))
+    }
+
+    fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
+        now(settings::update(&self.coordinator, &change, 0, |size| size).map(|settings| settings.view()))
+    }
+
     fn lost(&self) -> Answer<'_, Vec<LostView>> {
         now(Ok(vec![LostView { filesystem: "one".to_owned(), inode: 77, offset: 4096, bytes: 8192 }]))
     }

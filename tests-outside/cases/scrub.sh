@@ -1,0 +1,101 @@
+#!/usr/bin/env bash
+# What: bytes flip on drives: checks in the background find and mend it all; what is beyond repair is listed, and only that fails.
+# Needs: cluster
+# Seconds: 240 900
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+
+cluster_new scrub
+megabytes=$(pick 200 1000)
+for ((file = 0; file < 20; file++)); do
+  head -c $((megabytes * 50000)) /dev/urandom >"$MOUNT/file-$file"
+done
+sync -f "$MOUNT"
+wait_destaged
+mapfile -t drives < <(drive_paths)
+mkdir "$SCRATCH/scrub-source"
+cp -a "$MOUNT/." "$SCRATCH/scrub-source"
+# until_healed SECONDS: a pass over all packs has ended, and no damage is known that can be mended.
+until_healed() {
+  local begin
+  begin=$(now)
+  until [[ $(status_field healing.scrub_passes) -gt 0 && $(status_field healing.damaged_shards) == 0 ]]; do
+    awk -v t="$(since "$begin")" -v m="$1" 'BEGIN { exit !(t < m) }' || {
+      "$BRAID" status rebuild >&2
+      die "not checked and mended after $1 s"
+    }
+    sleep 1
+  done
+}
+# rot FLIPS DRIVE...: the cluster is down meanwhile, so that all packs are closed and checked in its first pass.
+rot() {
+  local flips=$1
+  shift
+  cluster_down
+  for number in "$@"; do "$BENCH" flip --file "${drives[number]}" --flips "$flips" --seed "$((number + flips))"; done
+  cluster_up
+}
+
+rot 2000 1 4
+begin=$(now)
+until_healed 200
+mended=$(status_field healing.mended_shards)
+took=$(since "$begin")
+((mended > 0)) || die "4000 flips, and no shard was mended"
+[[ $(status_field healing.lost_packs) == 0 ]] || die "two of six drives, and something is beyond repair"
+"$BRAID" status lost | grep -q 'nothing is lost' || die "two of six drives, and something is lost"
+# Two others may rot now.
+rot 2000 0 5
+(cd "$SCRATCH/scrub-source" && find . -type f -exec cmp {} "$MOUNT/{}" \;) || die "not what was written"
+until_healed 200
+
+# Three at once: what has lost three of six is beyond repair. The rest is read, and mended.
+rot 30000 0 2 3
+until_healed 200
+"$BRAID" status rebuild
+"$BRAID" status lost --json >"$SCRATCH/scrub-lost"
+python3 - "$MOUNT" "$SCRATCH/scrub-source" "$SCRATCH/scrub-lost" <<'PY'
+import errno, json, os, sys
+mount, source, lost = sys.argv[1:]
+listed = {}
+for part in json.load(open(lost)):
+    blocks = range(part["offset"] // 4096, (part["offset"] + part["bytes"] + 4095) // 4096)
+    listed.setdefault(part["inode"], set()).update(blocks)
+failed = 0
+for name in sorted(os.listdir(source)):
+    path = os.path.join(mount, name)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    inode = os.fstat(fd).st_ino
+    content = open(os.path.join(source, name), "rb").read()
+    import mmap
+    page = mmap.mmap(-1, 4096)
+    bad = set()
+    for block in range((len(content) + 4095) // 4096):
+        try:
+            got = os.preadv(fd, [page], block * 4096)
+            want = content[block * 4096 : block * 4096 + 4096]
+            if page[:got] != want:
+                sys.exit(f"{name}: block {block} is not what was written")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                sys.exit(f"{name}: block {block}: {error}")
+            bad.add(block)
+    if bad != listed.get(inode, set()):
+        sys.exit(f"{name} (inode {inode}): {sorted(bad)} cannot be read, {sorted(listed.get(inode, set()))} are listed")
+    failed += len(bad)
+    os.close(fd)
+if not failed:
+    sys.exit("nothing was lost: more flips are needed")
+print(f"{failed} blocks are beyond repair; they are listed, and all others are read")
+PY
+[[ $(status_field healing.lost_packs) -gt 0 ]] || die "the status does not say so"
+# Who removes the files gets rid of it.
+rm "$MOUNT"/file-*
+sync -f "$MOUNT"
+begin=$(now)
+until "$BRAID" status lost | grep -q 'nothing is lost' && [[ $(status_field healing.lost_packs) == 0 ]]; do
+  awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 90) }' || die "still lost 90 s after the files were removed"
+  sleep 1
+done
+cluster_down
+echo "$megabytes MB: $mended shards mended in $took s"
