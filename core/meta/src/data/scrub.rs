@@ -280,7 +280,7 @@ fn mend(t: &mut Txn<'_>, s: &mut State) {
         let shard = found.bad.iter().copied().find(|shard| on(*shard).is_some_and(|from| !drives.leaves(from)))?;
         let from = on(shard)?;
         let others: Vec<DriveId> = rec.place.drives.iter().copied().filter(|drive| *drive != from).collect();
-        let elsewhere = || drives.replacement(&others, rec.place.parity, now_ms, |drive| drive == from);
+        let elsewhere = || drives.replacement(&others, (rec.place.parity, false), now_ms, |drive| drive == from);
         let to =
             if found.tries.get(&shard).copied().unwrap_or(0) % 2 == 1 { elsewhere().unwrap_or(from) } else { from };
         Some((Mend { id: ShardId { pack: *id, shard }, from, to }, rec.clone()))

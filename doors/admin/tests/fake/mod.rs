@@ -11,7 +11,8 @@ use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
+    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView,
+    Status,
 };
 use braid_cluster::{Embedded, capacity, filesystems, groups, settings};
 
