@@ -165,3 +165,18 @@ fn blocks_that_match_their_checksums_but_not_each_other_are_told() {
     let found = scene.scrub().expect("all drives answer");
     assert_eq!((found.bad, found.lost, found.odd), (vec![], vec![], vec![(scene.first + 7, 1)]));
 }
+
+#[test]
+fn shards_are_made_anew_no_faster_than_allowed() {
+    let scene = Scene::new();
+    let now_ms = || braid_client::Wire::now_ms(&*scene.world);
+    let begun_ms = now_ms();
+    (0..3).for_each(|shard| scene.mend(shard).expect("all are there"));
+    assert!(now_ms() - begun_ms < 1_000, "nothing holds it up");
+    // A shard each second, after the first two, which are a burst.
+    scene.fs.reader().rebuild_pace().set(Some(u64::from(ROWS) * BLOCK as u64));
+    let begun_ms = now_ms();
+    (0..6).for_each(|shard| scene.mend(shard).expect("all are there"));
+    let took_ms = now_ms() - begun_ms;
+    assert!((3_900..6_100).contains(&took_ms), "{took_ms} ms");
+}
