@@ -4,7 +4,7 @@
 #     --long   the long version of each case
 #     --dir    any folder instead of a Braid mount (to try the cases themselves); skips cases that need a cluster
 #     CASE     names of files in cases/ without .sh; by default all but those whose head says what they wait for
-#              ('Not yet: ...')
+#              ('Not yet: ...'), and those that are for the long run only ('Long only: why')
 # A case is a script. Its head says what it needs ('mount': a folder of the cluster all cases share;
 # 'cluster': it starts its own) and how many seconds it may take (short and long version).
 set -euo pipefail
@@ -28,7 +28,8 @@ while (($#)); do
 done
 if ((${#chosen[@]} == 0)); then
   for file in "$here"/cases/*.sh; do
-    grep -q '^# Not yet:' "$file" || chosen+=("$(basename "$file" .sh)")
+    if grep -q '^# Not yet:' "$file" || { ((!LONG)) && grep -q '^# Long only:' "$file"; }; then continue; fi
+    chosen+=("$(basename "$file" .sh)")
   done
 fi
 

@@ -2,6 +2,7 @@
 # What: one member of etcd lost for good, then all of them silent and then gone for a minute, under load; hosts are restarted without etcd, too.
 # Needs: cluster
 # Seconds: 300 1500
+# Long only: minutes without etcd; the case hosts has some seconds of it.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"

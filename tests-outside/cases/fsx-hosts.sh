@@ -2,6 +2,7 @@
 # What: fsx.sh through a mount of several hosts, one of which is restarted every 10 s, and killed every other time.
 # Needs: cluster
 # Seconds: 400 7200
+# Long only: minutes of restarts; the cases fsx and members have the parts.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"

@@ -2,6 +2,7 @@
 # What: the POSIX cases of pjdfstest.sh through a mount of several hosts, then again while one host after the other is restarted every 10 s.
 # Needs: cluster
 # Seconds: 300 900
+# Long only: minutes of restarts; the cases pjdfstest and members have the parts.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"

@@ -2,6 +2,7 @@
 # What: all processes of a cluster killed at once, hosts and etcd, in the middle of writes, and started again in random order: no error, nothing lost.
 # Needs: cluster
 # Seconds: 300 1500
+# Long only: four times what the case hosts does once.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"

@@ -2,6 +2,7 @@
 # What: two hosts of six come back with nothing on their disks: they are given new drives, everything is made anew, and then two others may go.
 # Needs: cluster
 # Seconds: 400 900
+# Long only: two minutes until hosts count as lost; the case rebuild has one.
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
