@@ -13,7 +13,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
-.PHONY: help setup build install test test-long demo cluster cluster-down cluster-demo bench bench-quick soak fix clean
+.PHONY: help setup build install test test-long demo cluster cluster-down cluster-demo bench bench-quick bench-cluster soak fix clean
 
 # Where `make install` puts things; DESTDIR stands before all of it. mount(8) looks for helpers in /sbin only.
 PREFIX ?= /usr/local
@@ -70,6 +70,9 @@ bench: build ## figures beside ext4 of the same disk, into bench/results/ (half 
 
 bench-quick: build ## the same in two minutes, to try it: its figures mean little
 	bench/run.sh --quick
+
+bench-cluster: build ## the same of six hosts and three members of etcd in network namespaces, 4+2, three copies of metadata
+	tests-outside/cluster.sh bench --rounds 3
 
 soak: build ## 4 KiB random overwrite on a cluster that is 80 % full, MINUTES=30
 	bench/soak.sh --minutes $(or $(MINUTES),30)

@@ -1,20 +1,22 @@
 #!/usr/bin/env bash
 # The figures: Braid (4+2 on six drive files) beside ext4 of the same disk, in the same run.
 #   bench/run.sh [--quick] [--rounds N] [--only GROUP...] [--at DIR] [--compare COMMIT|PROGRAM] [--bin PROGRAM]
-#   bench/run.sh --dir DIR [--name NAME] [--cold-command COMMAND] [--no-base] ...
+#   bench/run.sh --dir DIR [--name NAME] [--cold-command COMMAND] [--pids DIR] [--no-base] ...
 #     --at DIR       where Braid and the plain folder beside it work (default /var/tmp); needs 12 GiB there
 #     --compare X    a second Braid, of another commit or a program at hand, workload by workload beside it (9 GiB more)
 #     --dir DIR      any folder instead of Braid: a peer's mount, measured by the same code
+#     --pids DIR     with the numbers of its processes in DIR/*.pid: what they use counts, too
 #     --no-base      without the folder on the disk beside it
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/..")
 
 place=${BRAID_TEST_DIR:-/var/tmp} program=$root/bin/braid bench=${BRAID_BENCH:-$root/bin/braid-bench}
-commit='' compare='' folder='' base=1 suffix='' only=() options=()
+commit='' compare='' folder='' name='' base=1 suffix='' only=() options=()
 while (($#)); do
   case $1 in
     --quick) options+=(--quick); suffix+=-quick ;;
-    --rounds | --name | --cold-command) options+=("$1" "$2"); shift ;;
+    --name) options+=("$1" "$2"); name=$2; shift ;;
+    --rounds | --cold-command | --pids) options+=("$1" "$2"); shift ;;
     --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
     --at) place=$(realpath "$2"); shift ;;
     # Another program has its own name in the results: which commit it is of is not known.
@@ -64,7 +66,7 @@ kind=$(stat -f -c %T "$work")
 ((base == 0)) || options+=(--base "$work/plain" --base-name "${kind/ext2\/ext3/ext4}")
 if [[ -n $folder ]]; then
   options+=(--dir "$folder")
-  suffix+=-$(basename "$folder")
+  suffix+=-${name:-$(basename "$folder")}
 else
   [[ -x $program ]] || { echo "bench/run.sh: no program $program (make build)" >&2; exit 1; }
   options+=(--braid "$program" --state "$work/state" --mount "$work/mount")

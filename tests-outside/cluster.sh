@@ -3,6 +3,7 @@
 # through the network.
 #   tests-outside/cluster.sh up     start it, or say that it runs (BRAID_CLUSTER_DIR: where; default /var/tmp/braid-cluster; about 15 GB)
 #   tests-outside/cluster.sh demo   start a new one, break it in every way, show that nothing was lost, and stop it
+#   tests-outside/cluster.sh bench  measure such a cluster, in clear; words for bench/run.sh may follow
 #   tests-outside/cluster.sh down   stop it and take it away
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +25,7 @@ down() {
 up() {
   mkdir -p "$SCRATCH"
   touch "$SCRATCH/.braid-cluster"
-  DRIVE_SIZE=2GiB hosts_new hosts 6 --protection 4+2 --partitions 6
+  DRIVE_SIZE=${DRIVE_SIZE:-2GiB} hosts_new hosts 6 --protection 4+2 --partitions 6
 }
 
 case ${1:-up} in
@@ -109,5 +110,25 @@ END
     table
     down
     ;;
-  *) die "cluster: up, down or demo expected, found '$1'" ;;
+  bench)
+    shift
+    down
+    # The drives take what the suite writes, one and a half times.
+    export TLS=0 DRIVE_SIZE=6GiB
+    up
+    trap down EXIT
+    "$root/bench/run.sh" --dir "$MOUNT" --name braid-cluster --no-base --pids "$STATE" --cold-command "$here/cluster.sh cold" "$@"
+    ;;
+  cold) # what `bench` says before a cold read: no process keeps anything
+    STATE=$SCRATCH/hosts MOUNT=$SCRATCH/hosts.m
+    mapfile -t HOSTS < <(seq -f h%g 1 6)
+    umount "$MOUNT"
+    for host in "${HOSTS[@]}"; do on "$host" down "$STATE/$host" >/dev/null & done
+    wait
+    for host in "${HOSTS[@]}"; do host_start "$host" >/dev/null & done
+    wait
+    until_serving 60
+    hosts_mount "$MOUNT" >/dev/null
+    ;;
+  *) die "cluster: up, down, demo or bench expected, found '$1'" ;;
 esac

@@ -146,7 +146,8 @@ hosts_mount() {
   shift
   hosts=$(for host in "${HOSTS[@]}"; do address "$host"; done | paste -sd ,)
   mkdir -p "$path"
-  timeout --kill-after=5 60 "$BRAID" mount "$hosts/default" "$path" -o "auth_token_path=$STATE/h1/client.json" "$@"
+  timeout --kill-after=5 60 "$BRAID" mount "$hosts/default" "$path" -o "auth_token_path=$STATE/h1/client.json" "$@" |
+    tee >(sed -n 's/.* by process \([0-9]*\).*/\1/p' >"$STATE/mount.pid")
 }
 
 # A host that answers.

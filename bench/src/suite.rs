@@ -136,15 +136,16 @@ fn chosen(arguments: &Arguments) -> Outcome<Vec<&'static str>> {
 
 /// The first is what the others are held against.
 fn targets(arguments: &Arguments, scale: &Scale) -> Outcome<Vec<Target>> {
-    let own = |name: &str, dir: &str, cold: Option<&str>| {
-        Target::folder(name, &Path::new(dir).join(format!("braid-bench-{}", std::process::id())), cold)
+    let own = |name: &str, dir: &str, cold: Option<&str>, pids: Option<&str>| {
+        Target::folder(name, &Path::new(dir).join(format!("braid-bench-{}", std::process::id())), cold, pids)
     };
     let mut targets = Vec::new();
     if let Some(dir) = arguments.text("base") {
-        targets.push(own(arguments.text("base-name").unwrap_or("base"), dir, None));
+        targets.push(own(arguments.text("base-name").unwrap_or("base"), dir, None, None));
     }
     if let Some(dir) = arguments.text("dir") {
-        targets.push(own(arguments.text("name").unwrap_or("folder"), dir, arguments.text("cold-command")));
+        let (cold, pids) = (arguments.text("cold-command"), arguments.text("pids"));
+        targets.push(own(arguments.text("name").unwrap_or("folder"), dir, cold, pids));
     }
     if let Some(program) = arguments.text("compare") {
         let name = arguments.text("compare-name").unwrap_or("before");

@@ -16,6 +16,8 @@ pub struct Target {
     server: Option<Server>,
     /// A shell command that empties the caches of a server that is not ours.
     cold: Option<String>,
+    /// A folder of `*.pid` files: the processes behind a file system that is mounted already.
+    pids: Option<PathBuf>,
 }
 
 /// A Braid cluster of one process that this program starts, restarts and stops.
@@ -30,9 +32,11 @@ struct Server {
 const SETTLE_SECONDS_MAX: f64 = 30.0;
 
 impl Target {
-    /// A folder of a file system that is mounted already. `cold` is a command that makes its servers forget.
-    pub fn folder(name: &str, dir: &Path, cold: Option<&str>) -> Target {
-        Target { name: name.to_owned(), dir: dir.to_owned(), server: None, cold: cold.map(str::to_owned) }
+    /// A folder of a file system that is mounted already. `cold` is a command that makes its servers forget; in the
+    /// folder `pids` are the numbers of its processes.
+    pub fn folder(name: &str, dir: &Path, cold: Option<&str>, pids: Option<&str>) -> Target {
+        let (cold, pids) = (cold.map(str::to_owned), pids.map(PathBuf::from));
+        Target { name: name.to_owned(), dir: dir.to_owned(), server: None, cold, pids }
     }
 
     /// A new 4+2 cluster of `program` on six drive files: state in `--state DIR`, mounted on `--mount DIR`, with
@@ -47,7 +51,13 @@ impl Target {
         std::fs::create_dir_all(&mount).map_err(|error| format!("{}: {error}", mount.display()))?;
         let mut server = Server { program: PathBuf::from(program), state, mount, pid: 0 };
         server.up(&["--drives", "6", "--drive-size", drive, "--protection", "4+2"])?;
-        Ok(Target { name: name.to_owned(), dir: server.mount.join("bench"), server: Some(server), cold: None })
+        Ok(Target {
+            name: name.to_owned(),
+            dir: server.mount.join("bench"),
+            server: Some(server),
+            cold: None,
+            pids: None,
+        })
     }
 
     /// Makes what was written durable and forgets every cached byte: the kernel's, and the server's by a restart.
@@ -75,10 +85,25 @@ impl Target {
         Ok(())
     }
 
-    /// CPU seconds used so far by this program, the programs it ran and the server.
+    /// CPU seconds used so far by this program, the programs it ran and the servers.
     pub fn cpu_seconds(&self) -> Outcome<f64> {
         let server = self.server.as_ref().map_or(Ok(0.0), |server| clock::process_cpu_seconds(server.pid))?;
-        Ok(clock::own_cpu_seconds()? + server)
+        let others = self.others()?.into_iter().map(clock::process_cpu_seconds).sum::<Outcome<f64>>()?;
+        Ok(clock::own_cpu_seconds()? + server + others)
+    }
+
+    fn others(&self) -> Outcome<Vec<u32>> {
+        let Some(folder) = &self.pids else { return Ok(Vec::new()) };
+        let broken = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
+        let mut pids = Vec::new();
+        for entry in std::fs::read_dir(folder).map_err(|error| broken(&error))? {
+            let path = entry.map_err(|error| broken(&error))?.path();
+            if path.extension().is_some_and(|end| end == "pid") {
+                let text = std::fs::read_to_string(&path).map_err(|error| broken(&error))?;
+                pids.push(text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))?);
+            }
+        }
+        Ok(pids)
     }
 
     /// Is there a server that this program starts and stops?
