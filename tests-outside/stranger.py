@@ -39,13 +39,17 @@ def crc32c(data):
     return crc ^ 0xFFFFFFFF
 
 
-def frame(kind, meta, version=4, meta_len=None, data_len=0):
+# Of the wire that is spoken now.
+VERSION = int(os.environ["STRANGER_VERSION"])
+
+
+def frame(kind, meta, version=VERSION, meta_len=None, data_len=0):
     head = b"BRDW" + struct.pack("<BBHQIII", version, kind, 0, 1, 0, len(meta) if meta_len is None else meta_len, data_len)
     head += struct.pack("<II", crc32c(meta), 0) + bytes(24)
     return head + struct.pack("<I", crc32c(head)) + meta
 
 
-def hello(secret=b"0" * 64, cluster=bytes(16), version=4):
+def hello(secret=b"0" * 64, cluster=bytes(16), version=VERSION):
     # A visitor, on channel 0.
     return frame(1, cluster + struct.pack("<I", len(secret)) + secret + bytes([3, 0]), version)
 
@@ -85,7 +89,7 @@ def words(what, known):
         "tls-huge": lambda: frame(1, b"", meta_len=0xFFFFFFFF, data_len=0xFFFFFFFF),
         "tls-half": lambda: hello()[:70],
         "tls-silent": lambda: b"",
-        "tls-old": lambda: hello(version=3),
+        "tls-old": lambda: hello(version=VERSION - 1),
         "tls-new": lambda: hello(version=200),
         "tls-secret": lambda: hello(cluster=known),
         "tls-cluster": hello,

@@ -40,6 +40,8 @@ strangers() {
   grep -qiE -- "$4" <<<"$said" || bad "$1" "nobody was told '$4'"
   goes_on "$1"
 }
+STRANGER_VERSION=$(sed -n 's/^## Wire (.*, version \([0-9]*\))$/\1/p' "$(dirname "$0")/../../docs/formats.md")
+export STRANGER_VERSION
 before=$(memory h1)
 strangers noise 100 12 ''
 strangers huge 100 12 ''
@@ -52,8 +54,8 @@ strangers tls-noise 20 15 'not Braid'
 strangers tls-huge 20 15 'too long'
 strangers tls-half 20 15 ''
 strangers tls-silent 20 15 ''
-strangers tls-old 1 15 'expected version 4, found 3'
-strangers tls-new 1 15 'expected version 4, found 200'
+strangers tls-old 1 15 "expected version $STRANGER_VERSION, found $((STRANGER_VERSION - 1))"
+strangers tls-new 1 15 "expected version $STRANGER_VERSION, found 200"
 strangers tls-secret 20 15 "secret is not this server's"
 strangers tls-cluster 20 15 'this is cluster'
 strangers tls-requests 20 15 'a hello was expected'

@@ -288,6 +288,10 @@ impl Work {
     /// What this host holds of partitions that have all they need elsewhere goes.
     fn retire(&mut self, mine: &BTreeSet<PartitionId>) {
         let now = &self.duties.now;
+        // One that was given up and is back may get its part again, and has most of it still.
+        if now.hosts.iter().any(|host| host.id == self.me && host.state == HostState::Failed) {
+            return;
+        }
         let goes = |store: &&StoreRecord| {
             store.host == self.me && !mine.contains(&store.partition) && now.is_staffed(store.partition)
         };
@@ -303,7 +307,8 @@ impl Work {
     fn give_up(&mut self, store: &StoreRecord) -> Result<()> {
         let (p, host) = (store.partition, &self.duties.host);
         let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?;
-        if record.value.members.iter().any(|member| member.store == store.store) {
+        // A learner may become a member at any time.
+        if record.value.members.iter().chain(&record.value.learners).any(|member| member.store == store.store) {
             return Ok(());
         }
         let txn = Txn::new().when(&record.value.key(), Check::Modified(record.revision)).delete(&store.key());
