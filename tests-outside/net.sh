@@ -79,12 +79,14 @@ etcd_kill() {
 
 # --- hosts --------------------------------------------------------------------------------------
 
-# host_start h1 [words of its first start]: returns when it serves, or waits to be taken into a cluster.
+# host_start h1 [words of its first start]: returns when it serves, or waits to be taken into a cluster. It may have
+# HOST_FILES files open, if that is set.
 host_start() {
-  local host=$1
+  local host=$1 limit=()
   shift
   mkdir -p "$STATE/$host"
-  in_ns "$host" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port 14000 --detach "$@" \
+  [[ -z ${HOST_FILES:-} ]] || limit=(prlimit "--nofile=$HOST_FILES:$HOST_FILES")
+  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port 14000 --detach "$@" \
     >"$STATE/$host.json" || return
   field pid <"$STATE/$host.json" >"$STATE/$host.pid"
 }

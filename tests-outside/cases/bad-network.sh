@@ -8,10 +8,10 @@ set -euo pipefail
 stranger() { python3 "$(dirname "$0")/../stranger.py" "$@"; }
 
 tried=0 wrong=0
-bad() { echo "WRONG $1: $2"; wrong=$((wrong + 1)); }
+bad() { echo "WRONG $1: $2" | tee -a "$SCRATCH/bad-wrong"; wrong=$((wrong + 1)); }
 
 # No more open files than a service has unless told otherwise.
-ulimit -n 1024
+HOST_FILES=1024
 hosts_new bad 3 --protection 2+1 --partitions 3
 at=$(address h1):14001
 cluster=$(field cluster <"$STATE/h1/client.json" | tr -d -)
@@ -63,14 +63,14 @@ strangers tls-requests 20 15 'a hello was expected'
 # More than a process may have files by far, and a new client comes in all the while.
 many=$(pick 3000 15000)
 files=$(open_files h1)
-(ulimit -n 20000 && STRANGER_CLUSTER=$cluster stranger "$at" silent "$many" >"$SCRATCH/bad-many") &
+(ulimit -n "$(ulimit -Hn)" && STRANGER_CLUSTER=$cluster stranger "$at" silent "$many" >"$SCRATCH/bad-many") &
 crowd=$!
 sleep 2
 tried=$((tried + 1))
 hosts_mount "$MOUNT.second" || bad "a crowd" "a client does not come in"
 [[ -d $MOUNT.second/load ]] || bad "a crowd" "a client sees nothing"
 umount "$MOUNT.second"
-wait "$crowd" || bad "a crowd" "not all were ended"
+wait "$crowd" || bad "a crowd" "not all were ended: $(cat "$SCRATCH/bad-many")"
 echo "a crowd: $(cat "$SCRATCH/bad-many")"
 goes_on "a crowd"
 (($(open_files h1) < files + 100)) || bad "a crowd" "$(open_files h1) files are open, $files were before"
@@ -236,4 +236,4 @@ for host in "${HOSTS[@]}"; do
 done
 umount "$MOUNT"
 echo "$tried strangers and mistakes, $wrong answered wrongly; nothing lost"
-((wrong == 0))
+((wrong == 0)) || { cat "$SCRATCH/bad-wrong" && exit 1; }
