@@ -25,7 +25,7 @@ down() {
 up() {
   mkdir -p "$SCRATCH"
   touch "$SCRATCH/.braid-cluster"
-  DRIVE_SIZE=${DRIVE_SIZE:-2GiB} hosts_new hosts 6 --protection 4+2 --partitions 6
+  DRIVE_SIZE=${DRIVE_SIZE:-2GiB} hosts_new hosts 6 --protection 4+2 --partitions "${PARTITIONS:-6}"
 }
 
 case ${1:-up} in
@@ -114,7 +114,7 @@ END
     shift
     down
     # The drives take what the suite writes, one and a half times.
-    export TLS=0 DRIVE_SIZE=6GiB
+    export TLS=0 DRIVE_SIZE=${DRIVE_SIZE:-6GiB}
     up
     trap down EXIT
     "$root/bench/run.sh" --dir "$MOUNT" --name braid-cluster --no-base --pids "$STATE" --cold-command "$here/cluster.sh cold" "$@"

@@ -138,6 +138,16 @@ net_down() {
     ip link del "bd$net" 2>/dev/null || true
   done < <(cat "$SCRATCH/nets" 2>/dev/null)
   rm -f "$SCRATCH/nets"
+  [[ -z ${LOOPBACK:-} ]] || hosts_end
+}
+# Kills what runs without a namespace of its own: the processes of hosts_new's pid files that name their folder.
+hosts_end() {
+  local state mount pid
+  while read -r state mount; do
+    for pid in $(cat "$state"/*.pid 2>/dev/null); do
+      ! grep -qF "$state" "/proc/$pid/cmdline" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
+    done
+  done < <(cat "$SCRATCH/clusters" 2>/dev/null)
 }
 
 # As stop_all, for every cluster but the shared one.

@@ -7,22 +7,25 @@
 NET=${NET:-$(($$ % 200))}
 BRIDGE=bd$NET
 
+# LOOPBACK=1: all of them in the namespace of this machine, on addresses 127.213.NET.x; for figures without a bridge.
 ns() { echo "bd$NET-$1"; }
 in_ns() { # NAME COMMAND...
-  local name
-  name=$(ns "$1")
+  local inside=()
+  [[ -n ${LOOPBACK:-} ]] || inside=(ip netns exec "$(ns "$1")")
   shift
-  ip netns exec "$name" "$@"
+  "${inside[@]}" "$@"
 }
 address() { # of h3 or e2
-  local number=${1:1}
+  local number=${1:1} net=10
   [[ $1 == h* ]] || number=$((100 + number))
-  echo "10.213.$NET.$number"
+  [[ -z ${LOOPBACK:-} ]] || net=127
+  echo "$net.213.$NET.$number"
 }
 
 # --- the network --------------------------------------------------------------------------------
 
 net_up() {
+  [[ -z ${LOOPBACK:-} ]] || return 0
   ip link add "$BRIDGE" type bridge
   echo "$NET" >>"$SCRATCH/nets"
   ip addr add "10.213.$NET.254/24" dev "$BRIDGE"
@@ -31,6 +34,7 @@ net_up() {
 
 net_host() {
   local name=$1 inside
+  [[ -z ${LOOPBACK:-} ]] || return 0
   inside=$(ns "$name")
   ip netns add "$inside"
   ip link add "$inside" type veth peer name eth0 netns "$inside"
@@ -57,11 +61,12 @@ host_join() { in_ns "$1" nft delete table inet cut; }
 # --- etcd ---------------------------------------------------------------------------------------
 
 etcd_start() { # e1
-  local at all
+  local at all inside=()
+  [[ -n ${LOOPBACK:-} ]] || inside=(ip netns exec "$(ns "$1")")
   at=http://$(address "$1")
   all=$(for e in e1 e2 e3; do echo "$e=http://$(address $e):2380"; done | paste -sd ,)
   # Not by in_ns: the process is to be etcd itself, and no shell that waits for it.
-  ip netns exec "$(ns "$1")" "$BRAID_TOOLS/etcd/usr/bin/etcd" --name "$1" --data-dir "$STATE/$1" --log-level error \
+  "${inside[@]}" "$BRAID_TOOLS/etcd/usr/bin/etcd" --name "$1" --data-dir "$STATE/$1" --log-level error \
     --listen-client-urls "$at:2379" --advertise-client-urls "$at:2379" \
     --listen-peer-urls "$at:2380" --initial-advertise-peer-urls "$at:2380" --initial-cluster "$all" \
     >>"$STATE/$1.log" 2>&1 &
@@ -86,7 +91,7 @@ host_start() {
   shift
   mkdir -p "$STATE/$host"
   [[ -z ${HOST_FILES:-} ]] || limit=(prlimit "--nofile=$HOST_FILES:$HOST_FILES")
-  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port 14000 --detach "$@" \
+  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port $((14000 + ${host:1})) --detach "$@" \
     >"$STATE/$host.json" || return
   field pid <"$STATE/$host.json" >"$STATE/$host.pid"
 }

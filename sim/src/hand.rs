@@ -83,6 +83,7 @@ impl Hand {
         let losses = board.power_losses();
         if losses != self.power_losses {
             self.model.forget_nameless();
+            self.unsynced.forget_gone(&self.model);
             self.power_losses = losses;
         }
         self.left = self.left.checked_sub(1)?;

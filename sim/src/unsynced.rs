@@ -49,7 +49,12 @@ impl Unsynced {
             _ => {}
         }
         self.reached(ino, after);
-        self.0.retain(|ino, _| after.node(*ino).is_some());
+        self.forget_gone(after);
+    }
+
+    /// Forgets the files that are not in `model` any more.
+    pub fn forget_gone(&mut self, model: &Model) {
+        self.0.retain(|ino, _| model.node(*ino).is_some());
     }
 
     /// The file came to look so, or may have.

@@ -5,9 +5,9 @@
 //!    to the log.
 //! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit). While nobody waits for the log
 //!    it lets entries gather for [`LINGER_MS`]: a write of each would cost more than all else that is done for it.
-//! 3. [`SeatEvent::LogWritten`] makes them durable here; once they are so on all members they are committed, and their
-//!    batches go to the key-value view, on every member.
+//! 3. [`SeatEvent::LogWritten`] makes them durable here; once they are so on all members they are committed.
 //! 4. The partition hears of the commit and releases the replies, which leave while all members keep their promise.
+//! 5. [`Seat::settle`] puts the batches of many entries into the key-value view at once, on every member.
 //!
 //! A seat that follows has no [`Partition`]; that is opened on the view when the replica became primary and all that is
 //! committed is applied, and forgotten when it steps down.
@@ -104,11 +104,13 @@ pub struct Seat {
     /// The replica's clock runs ahead of the shell's by what the election waited, milliseconds.
     ahead_ms: u64,
     meta: ReplicaMeta,
-    kv: Arc<dyn Kv>,
+    kv: Arc<CachedKv>,
     id: PartitionId,
     journal: Journal,
     stage: StageCache,
     applied: Applied,
+    /// The partition knows that all entries up to this one are committed.
+    told: Index,
     /// Durably applied: what the view holds even after a crash.
     flushed: Index,
     log_soft_bytes: u64,
@@ -163,7 +165,7 @@ impl Seat {
     ) -> Result<Self> {
         let id = config.partition.partition;
         let ident = LogIdent { cluster: config.cluster, partition: id, store: config.me.store };
-        let kv: Arc<dyn Kv> = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
+        let kv = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
         outside.settle()?;
         let mut meta = elect::read_meta(ident, outside)?;
         if meta.importing {
@@ -200,6 +202,7 @@ impl Seat {
             journal,
             stage: StageCache::new(config.stage_cache_bytes),
             applied,
+            told: applied.index,
             flushed: flushed.index,
             log_soft_bytes: config.log_soft_bytes,
             awaited_ms: 0,
@@ -218,12 +221,14 @@ impl Seat {
         if alone {
             seat.serve(out)?;
         } else {
+            seat.kv.keep_rows(false);
             seat.replicate(now, ReplicaEvent::ConfigSeen(members), out);
         }
         Ok(seat)
     }
 
-    /// Takes one event; pushes what follows from it. After a batch of events call [`Seat::batch_end`].
+    /// Takes one event; pushes what follows from it. After a batch of events call [`Seat::settle`] and
+    /// [`Seat::batch_end`].
     pub fn step(&mut self, now: Now, event: SeatEvent, out: &mut Vec<SeatEffect>) {
         if let Some(error) = &self.failed {
             if let SeatEvent::Request(token, ..) = event {
@@ -262,9 +267,7 @@ impl Seat {
             SeatEvent::Seats(hosts) => self.replicate(now, ReplicaEvent::Seats(hosts), out),
             SeatEvent::Leave => self.replicate(now, ReplicaEvent::Leave, out),
             SeatEvent::Tick => {
-                if self.full.take().is_some() {
-                    self.apply(now, out);
-                }
+                self.settle_all(now, out);
                 if !self.is_mute() {
                     self.replicate(now, ReplicaEvent::Tick, out);
                 }

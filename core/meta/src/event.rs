@@ -44,8 +44,10 @@ pub enum Event {
     Request(Token, Request),
     /// A message of another partition.
     Peer(PartitionId, PeerMsg),
-    /// All entries up to this one are durable on all members and in the key-value view.
+    /// All entries up to this one are durable on all members.
     Committed(Index),
+    /// All entries up to this one, which are committed, are in the key-value view.
+    Applied(Index),
     /// A bulk move ended; after an error nothing of it is referenced and it may be planned anew.
     JobDone(u64, Result<()>),
     /// The check of a pack ended.

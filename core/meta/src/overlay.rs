@@ -1,7 +1,7 @@
-//! Effects of entries that are proposed and not yet committed, above the key-value view.
+//! Effects of entries that are proposed and not yet in the key-value view, above it.
 //!
-//! The view never holds uncommitted effects (I5); whoever evaluates an operation must see them, because
-//! the log order is already fixed.
+//! The view never holds uncommitted effects (I5), and gets committed ones some at a time; whoever evaluates an operation
+//! must see them all, because the log order is already fixed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,6 +12,8 @@ use braid_base::ids::Index;
 pub struct Overlay {
     values: BTreeMap<Vec<u8>, (Index, Option<Vec<u8>>)>,
     entries: VecDeque<Pending>,
+    /// How many of `entries`, the newest, are not committed, and the payload bytes that they carry.
+    uncommitted: usize,
     staged: usize,
 }
 
@@ -28,13 +30,25 @@ impl Overlay {
             self.values.insert(key.clone(), (at, value.clone()));
         }
         self.entries.push_back(Pending { at, keys: writes.keys().cloned().collect(), staged });
+        self.uncommitted += 1;
         self.staged += staged;
     }
 
-    /// Forgets everything up to `upto`: it is in the view now.
+    /// Everything up to `upto` is committed.
     pub fn committed(&mut self, upto: Index) {
-        while let Some(Pending { at, keys, staged }) = self.entries.pop_front_if(|entry| entry.at <= upto) {
-            self.staged -= staged;
+        while self.uncommitted > 0 {
+            let oldest = &self.entries[self.entries.len() - self.uncommitted];
+            if oldest.at > upto {
+                return;
+            }
+            self.uncommitted -= 1;
+            self.staged -= oldest.staged;
+        }
+    }
+
+    /// Forgets everything up to `upto`, which is committed: it is in the view now.
+    pub fn applied(&mut self, upto: Index) {
+        while let Some(Pending { at, keys, .. }) = self.entries.pop_front_if(|entry| entry.at <= upto) {
             for key in keys {
                 if self.values.get(&key).is_some_and(|(newest, _)| *newest == at) {
                     self.values.remove(&key);
@@ -58,18 +72,13 @@ impl Overlay {
         self.values.range::<[u8], _>(bounds).map(|(key, (at, value))| (key.as_slice(), *at, value.as_deref()))
     }
 
-    /// Entries that are pending.
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    /// Entries that are not committed.
+    pub fn uncommitted(&self) -> usize {
+        self.uncommitted
     }
 
     /// Bytes of payload that they carry.
     pub fn staged(&self) -> usize {
         self.staged
-    }
-
-    /// True if nothing is pending.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
     }
 }

@@ -71,6 +71,10 @@ impl Partition {
             }
             Event::Scrubbed(id, result) => _ = self.run(out, |t, s| ops::scrubbed(t, s, id, result)),
             Event::Committed(upto) => self.committed(upto, out),
+            Event::Applied(upto) => {
+                assert!(upto <= self.committed, "{upto} is in the view before it is committed");
+                self.overlay.applied(upto);
+            }
             Event::Tick => self.tick(out),
         }
         // Writes that waited for room run as soon as there is some, whatever made it.
@@ -158,7 +162,7 @@ impl Partition {
         for (op, answer) in outcome.answers {
             self.state.dedup.remember(op, answer, wait);
         }
-        let little = self.overlay.len() <= PENDING_ENTRIES_MAX && self.overlay.staged() <= PENDING_BYTES_MAX;
+        let little = self.overlay.uncommitted() <= PENDING_ENTRIES_MAX && self.overlay.staged() <= PENDING_BYTES_MAX;
         if adds_nothing || little {
             out.append(&mut outcome.early);
         } else {

@@ -65,6 +65,7 @@ impl World {
         for Entry { index, batch, .. } in std::mem::take(&mut self.proposed) {
             self.kv.apply(&batch).expect("a map takes everything");
             self.step(Event::Committed(index));
+            self.step(Event::Applied(index));
         }
     }
 

@@ -445,6 +445,7 @@ impl World {
         let Some(node) = self.seat(at) else { return };
         node.batch_due = false;
         let mut out = Vec::new();
+        node.seat.settle(now, &mut out);
         if let Some(due_ms) = node.seat.batch_end(now, &mut out) {
             let end_us = self.soon(1_000 * due_ms.saturating_sub(now.mono_ms));
             self.queue.put(end_us, Event::BatchEnd { at, life });

@@ -278,6 +278,7 @@ impl World {
         }
         let upto = node.applied;
         self.feed(at, Event::Committed(upto));
+        self.feed(at, Event::Applied(upto));
     }
 
     /// The primary goes; the next one has some of what was not committed.

@@ -207,8 +207,7 @@ impl Handler for Clients {
             tracing::warn!("host {from} speaks for host {}: not heard", message.from.host);
             return;
         }
-        // Lost where no replica runs: replicas repeat what matters.
-        let _ = self.switch.tell(message.partition, SeatMsg::Replica(Box::new(message)));
+        self.switch.hear(message);
     }
 
     fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {

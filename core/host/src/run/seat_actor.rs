@@ -381,6 +381,7 @@ impl Actor for SeatActor {
     fn on_batch(&mut self, turn: &mut Turn) {
         let tick_ms = self.tick_ms;
         self.with(turn, |held, log| {
+            held.settle(log);
             held.batch_end(log);
             let comes_ms = held.comes_by(tick_ms);
             log.turn.set_timer(comes_ms.saturating_sub(log.turn.now().mono_ms));

@@ -1,8 +1,8 @@
 //! A seat that the threads of its process step where they are.
 //!
-//! A request of this process takes its step on the thread that brings it, if the seat is free: handing it to the thread
-//! of the seat and the answer back costs two switches between threads, dearer than the step (decision 17). What
-//! concerns the log is left to that thread, in order; everything else is carried out before the seat is let go, so
+//! A request takes its step on the thread that brings it, if the seat is free, and so does what another replica answers:
+//! handing it to the thread of the seat and the answer back costs two switches between threads, dearer than the step
+//! (decision 17). What concerns the log and the view is left to that thread, in order; everything else is carried out before the seat is let go, so
 //! answers, pushes and messages leave it in the order of its steps, whoever took them.
 
 use std::cell::Cell;
@@ -20,6 +20,7 @@ use braid_io::clock;
 use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
 use braid_replica::LogReader;
+use braid_replica::replica::event::{Body, Msg};
 
 use super::outside;
 use super::seat_actor::SeatMsg;
@@ -80,21 +81,34 @@ impl SeatDoor {
         self.send(SeatMsg::Request(term, request, waits))
     }
 
-    /// Takes the step of a request that is meant for what is served now, here if the seat is free; hands it over if not.
-    pub(super) fn request(&self, request: Request, waits: Waits) -> Result<()> {
-        let term = self.term();
+    /// Takes the step of a request that is meant for `term`, here if the seat is free; hands it over if not.
+    pub(super) fn request(&self, term: Term, request: Request, waits: Waits) -> Result<()> {
         if AT_SEAT.get() || self.queued.load(Ordering::SeqCst) > 0 {
             return self.send_request(term, request, waits);
         }
         let Some(seat) = self.seat.upgrade() else { return self.send_request(term, request, waits) };
-        let Some(mut held) = seat.try_hold() else { return self.send_request(term, request, waits) };
+        let Some(held) = seat.try_hold() else { return self.send_request(term, request, waits) };
         // Asked again by the one who holds the seat: a message may have been sent just before.
         if held.core.stopping || self.queued.load(Ordering::SeqCst) > 0 {
             drop(held);
             return self.send_request(term, request, waits);
         }
+        self.stepped(held, move |held| held.request(term, request, waits, &mut NoLog))
+    }
+
+    /// Takes the step of another replica's answer, here if the seat is free; hands over all else.
+    pub(super) fn replica(&self, message: Msg) -> Result<()> {
+        let seat = self.seat.upgrade().filter(|_| matches!(message.body, Body::Ack { .. }) && !AT_SEAT.get());
+        match seat.as_ref().and_then(|seat| seat.try_hold()).filter(|held| !held.core.stopping) {
+            Some(held) => self.stepped(held, move |held| held.step(SeatEvent::Replica(message), &mut NoLog)),
+            None => self.send(SeatMsg::Replica(Box::new(message))),
+        }
+    }
+
+    /// Takes a step at the seat that this thread holds; its own thread is told if there is something for it.
+    fn stepped(&self, mut held: Held<'_>, step: impl FnOnce(&mut Held<'_>)) -> Result<()> {
         let stepped = catch_unwind(AssertUnwindSafe(move || {
-            held.request(term, request, waits, &mut NoLog);
+            step(&mut held);
             held.batch_end(&mut NoLog);
             held.thread_is_needed()
         }));
@@ -223,6 +237,13 @@ impl<'a> Held<'a> {
         self.core.out = out;
     }
 
+    /// Puts what is committed into the view, if that is due: for the seat's thread, because the engine may block.
+    pub(super) fn settle(&mut self, log: &mut impl Log) {
+        if self.core.seat.is_unsettled() {
+            self.advance(log, |seat, now, out| seat.settle(now, out));
+        }
+    }
+
     /// Ends a round of steps.
     pub(super) fn batch_end(&mut self, log: &mut impl Log) {
         let now = now();
@@ -257,7 +278,8 @@ impl<'a> Held<'a> {
     /// True if the seat's thread must be told to look: something was left for it, or it would come too late. Once only.
     fn thread_is_needed(&mut self) -> bool {
         let core = &mut *self.core;
-        let needed = !core.left.is_empty() || core.due_ms.is_some_and(|due_ms| due_ms < core.comes_ms);
+        let due = core.due_ms.is_some_and(|due_ms| due_ms < core.comes_ms);
+        let needed = !core.left.is_empty() || due || core.seat.is_unsettled();
         needed && std::mem::take(&mut core.comes_ms) > 0
     }
 
@@ -439,7 +461,7 @@ mod tests {
 
     fn answer_of(door: &SeatDoor, seq: u64, body: Op) -> Result<Reply> {
         let (tx, rx) = mpsc::channel();
-        door.request(request(1, seq, body), Box::new(move |answer| drop(tx.send(answer.result))))?;
+        door.request(door.term(), request(1, seq, body), Box::new(move |answer| drop(tx.send(answer.result))))?;
         rx.recv_timeout(WAIT).map_err(|_| ErrorKind::TimedOut)?
     }
 
@@ -455,7 +477,8 @@ mod tests {
                     for seq in 1..=EACH {
                         let tx = tx.clone();
                         let waits = Box::new(move |answer: super::Answer| drop(tx.send((client, seq, answer.result))));
-                        door.request(request(client, seq, create(format!("{client}-{seq}"))), waits).expect("it runs");
+                        door.request(door.term(), request(client, seq, create(format!("{client}-{seq}"))), waits)
+                            .expect("it runs");
                         if seq % 50 == 0 {
                             // A setting: its thread has to come.
                             door.send(SeatMsg::With(Box::new(|_| {}))).expect("it runs");
@@ -488,12 +511,12 @@ mod tests {
     fn a_free_seat_is_stepped_by_who_asks_but_never_before_what_was_sent_to_it() {
         let world = World::new();
         let (door, back) = (world.door(), world.keep_away());
-        door.request(request(1, 10, Op::Statfs), world.says("here")).expect("it runs");
+        door.request(door.term(), request(1, 10, Op::Statfs), world.says("here")).expect("it runs");
         assert_eq!(world.said(), ["here"], "its thread is away, and the seat is free");
-        door.request(request(1, 11, create("f".to_owned())), world.says("created")).expect("it runs");
+        door.request(door.term(), request(1, 11, create("f".to_owned())), world.says("created")).expect("it runs");
         let before = world.said();
         door.send_request(door.term(), request(1, 12, Op::Statfs), world.says("sent")).expect("it runs");
-        door.request(request(1, 13, Op::Statfs), world.says("asked after it")).expect("it runs");
+        door.request(door.term(), request(1, 13, Op::Statfs), world.says("asked after it")).expect("it runs");
         assert_eq!(world.said(), before, "nobody overtakes what was sent");
         drop(back);
         assert_eq!(world.inodes(), 2);
@@ -501,7 +524,7 @@ mod tests {
         assert_eq!(said, ["here", "sent", "asked after it"]);
         // With nothing on its way it goes on at the seat.
         let back = world.keep_away();
-        door.request(request(1, 14, Op::Statfs), world.says("here again")).expect("it runs");
+        door.request(door.term(), request(1, 14, Op::Statfs), world.says("here again")).expect("it runs");
         assert_eq!(world.said().last(), Some(&"here again"));
         drop(back);
     }
@@ -510,15 +533,15 @@ mod tests {
     fn a_step_that_panics_ends_the_partition_for_everybody() {
         let world = World::new();
         let (door, back) = (world.door(), world.keep_away());
-        door.request(request(1, 21, Op::Statfs), Box::new(|_| panic!("on purpose"))).expect("taken");
+        door.request(door.term(), request(1, 21, Op::Statfs), Box::new(|_| panic!("on purpose"))).expect("taken");
         let (tx, rx) = mpsc::channel();
         // Sent to a seat that nobody can hold any more: dropped with its mailbox.
-        let late = door.request(request(1, 22, Op::Statfs), Box::new(move |answer| drop(tx.send(answer))));
+        let late = door.request(door.term(), request(1, 22, Op::Statfs), Box::new(move |answer| drop(tx.send(answer))));
         drop(back);
         let heard = late.map(|()| rx.recv_timeout(WAIT));
         assert!(!matches!(heard, Ok(Ok(_) | Err(mpsc::RecvTimeoutError::Timeout))), "{heard:?}");
         let mut tries = 0;
-        while door.request(request(1, 23, Op::Statfs), Box::new(|_| {})).is_ok() {
+        while door.request(door.term(), request(1, 23, Op::Statfs), Box::new(|_| {})).is_ok() {
             tries += 1;
             assert!(tries < 2_000, "its mailbox stays open");
             world.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(10)).await });

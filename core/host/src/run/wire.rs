@@ -81,14 +81,16 @@ impl Switch {
         self.seat(p)?.send(msg).map_err(|_| has_stopped(p))
     }
 
-    /// A request of another process, which is meant for `term`.
+    /// A request, which is meant for `term`: steps at the seat if that is free.
     pub(super) fn request(&self, p: PartitionId, term: Term, request: Request, waits: Waits) -> Result<()> {
-        self.seat(p)?.send_request(term, request, waits).map_err(|_| has_stopped(p))
+        self.seat(p)?.request(term, request, waits).map_err(|_| has_stopped(p))
     }
 
-    /// A request of this process: steps at the seat if that is free.
-    fn request_here(&self, p: PartitionId, request: Request, waits: Waits) -> Result<()> {
-        self.seat(p)?.request(request, waits).map_err(|_| has_stopped(p))
+    /// What another replica says; lost where none runs: replicas repeat what matters.
+    pub(super) fn hear(&self, message: Msg) {
+        if let Ok(seat) = self.seat(message.partition) {
+            let _ = seat.replica(message);
+        }
     }
 
     /// Passes a message on; lost if the other partition is not there (its sender repeats).
@@ -351,7 +353,8 @@ impl StageSource for SeatStage {
 
 fn ask(switch: &Switch, p: PartitionId, request: Request) -> BoxFuture<Answer> {
     let (tx, rx) = oneshot::channel();
-    let sent = switch.request_here(p, request, Box::new(move |answer| drop(tx.send(answer))));
+    let waits = Box::new(move |answer| drop(tx.send(answer)));
+    let sent = switch.seat(p).and_then(|seat| seat.request(seat.term(), request, waits).map_err(|_| has_stopped(p)));
     Box::pin(async move {
         if let Err(error) = sent {
             return error.into();

@@ -5,12 +5,16 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_meta::{Config, Event, Now, Partition};
 use braid_replica::log::LogReader;
 use braid_replica::replica::event::{Body, Effect as ReplicaEffect, Event as ReplicaEvent};
-use braid_replica::{Applied, Batch};
+use braid_replica::{Applied, Batch, Kv};
 
 use super::{Seat, SeatEffect};
 
 /// Changes that go to the view at once, bytes.
 const BATCH_BYTES: usize = 4 << 20;
+/// Entries that are committed and not in the view, and the bytes of their payload: with more they go there. Together
+/// they cost less than one by one, above all those that change the same rows.
+const LATER_ENTRIES: u64 = 64;
+const LATER_BYTES: usize = 4 << 20;
 
 impl Seat {
     /// Leaves a rule of the replica out, to show that tests notice.
@@ -48,7 +52,7 @@ impl Seat {
                 }
                 ReplicaEffect::Cas { expect, new } => out.push(SeatEffect::Cas { expect, new }),
                 ReplicaEffect::ReadConfig => out.push(SeatEffect::ReadConfig),
-                ReplicaEffect::Committed { .. } => self.apply(now, out),
+                ReplicaEffect::Committed { upto } => self.committed(now, upto, out),
                 ReplicaEffect::BecamePrimary { term } => {
                     if self.serving.is_none() {
                         self.opening = Some(term);
@@ -68,7 +72,53 @@ impl Seat {
         out.push(SeatEffect::WriteMeta { off, block });
     }
 
-    /// The batches of committed records go to the view, then the partition hears of it.
+    /// The partition hears what is committed, unless the view has no room; that gets it some at a time.
+    fn committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
+        self.tell_committed(now, upto, out);
+        if self.opening.is_some() {
+            self.apply(now, out);
+        }
+        self.propose_more(now, out);
+    }
+
+    fn tell_committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
+        if self.full.is_none() && self.told < upto {
+            self.told = upto;
+            self.tell(now, Event::Committed(upto), out);
+        }
+    }
+
+    /// True if [`Seat::settle`] has something to do.
+    pub fn is_unsettled(&self) -> bool {
+        let (next, upto) = (self.applied.index.next(), self.replica.committed());
+        if self.full.is_some() || upto < next {
+            return false;
+        }
+        let payload =
+            |index| self.replica.record(Index(index)).map_or(LATER_BYTES, |record| record.entry.payload().len());
+        upto.0 - self.applied.index.0 >= LATER_ENTRIES || (next.0..=upto.0).map(payload).sum::<usize>() >= LATER_BYTES
+    }
+
+    /// Puts what is committed into the view, if there is enough of it; a tick does so in any case.
+    pub fn settle(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        if self.is_unsettled() {
+            self.apply(now, out);
+        }
+    }
+
+    /// All that is committed goes to the view, as far as there is room; the partition hears what it could not hear before.
+    pub(super) fn settle_all(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        let was_full = self.full.take().is_some();
+        let upto = self.replica.committed();
+        if self.applied.index < upto {
+            self.apply(now, out);
+        }
+        if was_full {
+            self.tell_committed(now, upto, out);
+        }
+    }
+
+    /// The batches of committed records go to the view.
     pub(super) fn apply(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
         let upto = self.replica.committed();
         while self.applied.index < upto && self.full.is_none() && self.failed.is_none() {
@@ -81,6 +131,7 @@ impl Seat {
                 bytes += record.entry.batch().encoded_len();
                 batch.append(record.entry.batch().clone());
             }
+            batch.keep_last();
             if applied.index == self.applied.index {
                 break;
             }
@@ -89,7 +140,6 @@ impl Seat {
         if self.applied.index < upto && self.full.is_none() {
             self.want_log(out); // found in the log by a start, and never in memory
         }
-        self.propose_more(now, out);
         self.serve_if_ready(out);
     }
 
@@ -137,8 +187,9 @@ impl Seat {
             Err(error) => return self.fail(error.within("apply committed entries to the key-value view"), out),
         }
         let upto = applied.index;
+        self.tell_committed(now, upto, out);
         self.replicate(now, ReplicaEvent::Applied { upto }, out);
-        self.tell(now, Event::Committed(upto), out);
+        self.tell(now, Event::Applied(upto), out);
     }
 
     pub(super) fn want_log(&mut self, out: &mut Vec<SeatEffect>) {
@@ -173,6 +224,8 @@ impl Seat {
         let term = self.opening.take().expect("asked for by those who became primary");
         self.config.term = term;
         let config = Config { term, ..self.config.clone() };
+        self.kv.keep_rows(true);
+        self.told = self.applied.index;
         self.serving = Some(Partition::open(config, self.kv.clone(), self.applied.index)?);
         out.push(SeatEffect::Serves);
         Ok(())
@@ -185,6 +238,7 @@ impl Seat {
         self.backlog.clear();
         self.stage.keep_from(Index(u64::MAX));
         self.journal.forget_reads();
+        self.kv.keep_rows(false);
         if self.serving.take().is_some() {
             out.push(SeatEffect::StepsDown);
         }

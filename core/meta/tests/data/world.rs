@@ -403,6 +403,7 @@ impl World {
             }
             self.apply_first()?;
             self.feed(Event::Committed(self.committed))?;
+            self.feed(Event::Applied(self.committed))?;
         }
         Ok(())
     }

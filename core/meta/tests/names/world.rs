@@ -162,6 +162,7 @@ impl World {
         let upto = node.applied;
         if count > 0 && upto > Index(0) {
             self.step(at, Event::Committed(upto));
+            self.step(at, Event::Applied(upto));
         }
     }
 

@@ -1,5 +1,7 @@
 //! An atomic set of changes, in order, with its bytes on wire and disk.
 
+use std::collections::HashSet;
+
 use braid_base::codec::{Reader, Writer};
 use braid_base::{Error, ErrorKind, Result};
 
@@ -43,6 +45,15 @@ impl Batch {
     /// Adds the changes of `other` after these.
     pub fn append(&mut self, mut other: Batch) -> &mut Self {
         self.changes.append(&mut other.changes);
+        self
+    }
+
+    /// Drops the changes that a later one of the same key makes void.
+    pub fn keep_last(&mut self) -> &mut Self {
+        let mut seen = HashSet::with_capacity(self.changes.len());
+        let last: Vec<bool> = self.changes.iter().rev().map(|change| seen.insert(change.key())).collect();
+        let mut last = last.into_iter().rev();
+        self.changes.retain(|_| last.next().is_some_and(|keep| keep));
         self
     }
 
@@ -144,12 +155,16 @@ fn mix(value: u64) -> u64 {
 
 fn fold_bytes(before: u64, bytes: &[u8]) -> u64 {
     let mut hash = mix(before ^ bytes.len() as u64);
-    for piece in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..piece.len()].copy_from_slice(piece);
-        hash = mix(hash ^ u64::from_le_bytes(word));
+    let (words, rest) = bytes.as_chunks::<8>();
+    for word in words {
+        hash = mix(hash ^ u64::from_le_bytes(*word));
     }
-    hash
+    if rest.is_empty() {
+        return hash;
+    }
+    // Zeros behind it make the last one whole.
+    let last = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+    mix(hash ^ last)
 }
 
 #[cfg(test)]
@@ -175,6 +190,16 @@ mod tests {
             let error = Batch::decode(&mut Reader::new(&bytes[..cut])).expect_err("a cut batch");
             assert_eq!(error.kind(), ErrorKind::Corrupt);
         }
+    }
+
+    #[test]
+    fn of_several_changes_of_a_key_the_last_one_stays() {
+        let mut batch = Batch::new();
+        batch.put(b"a".to_vec(), b"1".to_vec()).put(b"b".to_vec(), b"2".to_vec()).delete(b"a".to_vec());
+        batch.put(b"c".to_vec(), b"3".to_vec()).put(b"b".to_vec(), b"4".to_vec()).keep_last();
+        let mut last = Batch::new();
+        last.delete(b"a".to_vec()).put(b"c".to_vec(), b"3".to_vec()).put(b"b".to_vec(), b"4".to_vec());
+        assert_eq!(batch, last);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! anew, in tables ordered for writing.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_base::{Error, Result};
@@ -16,19 +17,34 @@ const ROW_OVERHEAD: usize = 96;
 /// Longer values pass the cache by.
 const VALUE_MAX: usize = 16 << 10;
 
-/// An engine with its hot rows in memory.
+/// An engine with its hot rows in memory, while they are read.
 ///
 /// All changes of the keys that are read through it must go through it: each partition has one of its own in front
 /// of the engine they share.
 pub struct CachedKv {
     inner: Arc<dyn Kv>,
     rows: Mutex<Rows>,
+    keeps: AtomicBool,
 }
 
 impl CachedKv {
     /// A cache of at most about `limit` bytes before `inner`.
     pub fn new(inner: Arc<dyn Kv>, limit: usize) -> Self {
-        Self { inner, rows: Mutex::new(Rows { young: Generation::default(), old: Generation::default(), limit }) }
+        let rows = Mutex::new(Rows { young: Generation::default(), old: Generation::default(), limit });
+        Self { inner, rows, keeps: AtomicBool::new(true) }
+    }
+
+    /// Whether rows are kept from now on: who only writes has no use for them.
+    pub fn keep_rows(&self, keeps: bool) {
+        let mut rows = self.rows();
+        self.keeps.store(keeps, Ordering::Release);
+        if !keeps {
+            rows.clear();
+        }
+    }
+
+    fn keeps(&self) -> bool {
+        self.keeps.load(Ordering::Acquire)
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows> {
@@ -38,6 +54,9 @@ impl CachedKv {
 
 impl Kv for CachedKv {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !self.keeps() {
+            return self.inner.get(key);
+        }
         if let Some(known) = self.rows().get(key) {
             return Ok(known);
         }
@@ -52,6 +71,9 @@ impl Kv for CachedKv {
 
     fn apply(&self, batch: &Batch) -> Result<()> {
         let mut rows = self.rows();
+        if !self.keeps() {
+            return self.inner.apply(batch);
+        }
         if let Err(error) = self.inner.apply(batch) {
             rows.clear();
             return Err(error);
@@ -164,6 +186,18 @@ mod tests {
             assert!(rows.young.bytes + rows.old.bytes <= limit, "after {key}");
             assert!(rows.young.rows.contains_key(&0u32.to_be_bytes()[..]) || key == 0 || rows.young.rows.is_empty());
         }
+    }
+
+    #[test]
+    fn what_was_written_while_no_rows_were_kept_is_seen() {
+        let kv = CachedKv::new(Arc::new(MapKv::new()), 1 << 20);
+        put(&kv, 1, vec![1]);
+        kv.keep_rows(false);
+        put(&kv, 1, vec![2]);
+        assert_eq!(kv.get(&1u32.to_be_bytes()).expect("readable"), Some(vec![2]));
+        kv.keep_rows(true);
+        assert!(kv.rows().young.rows.is_empty() && kv.rows().old.rows.is_empty());
+        assert_eq!(kv.get(&1u32.to_be_bytes()).expect("readable"), Some(vec![2]));
     }
 
     #[test]

@@ -125,9 +125,19 @@ impl Replica {
             return;
         }
         let record = Arc::new(self.tail.next_record(self.term, entry));
+        let writes = self.durable < last;
         self.tail.push(Arc::clone(&record)).expect("its state hash was computed from this very log");
         self.append(vec![record]);
+        // While the log is written, more of them gather, there and here: a group of records costs as much as one.
+        if !writes {
+            self.replicate(now);
+        }
+    }
+
+    /// More of the own log is durable: what gathered meanwhile goes to the others with the next write here.
+    pub(super) fn lead_durable(&mut self, now: u64) {
         self.replicate(now);
+        self.advance(now);
     }
 
     /// A configuration led by this replica is in the register: after a campaign, or a change of members.
@@ -176,7 +186,10 @@ impl Replica {
         peer.acked = peer.acked.max(held);
         peer.next = peer.next.max(held.next());
         self.advance(now);
-        self.replicate(now);
+        // What gathers goes when the log here is written; a peer that lacks more than that waits for room in its window.
+        if self.durable == last || held.0 + WINDOW / 2 < last.0 {
+            self.replicate(now);
+        }
     }
 
     pub(super) fn on_mismatch(&mut self, now: u64, from: Member, term: Term, hint: Index, echo_ms: u64) {
