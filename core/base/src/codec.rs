@@ -11,6 +11,7 @@ pub struct Writer {
 }
 
 /// Takes values off the front of a byte slice.
+#[derive(Clone)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }

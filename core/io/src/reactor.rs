@@ -186,6 +186,7 @@ fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn
         if worked {
             actor.on_batch(&mut turn);
         }
+        turn.work_here();
         if turn.stopping {
             break;
         }
@@ -202,13 +203,16 @@ pub struct Turn {
     engine: Engine,
     files: Vec<Option<Arc<File>>>,
     early: VecDeque<(Token, Result<IoDone>)>,
+    /// What this thread does itself at the end of the round.
+    here: VecDeque<job::Job>,
     timer: Option<u64>,
     stopping: bool,
 }
 
 impl Turn {
     fn new(engine: Engine) -> Self {
-        Self { now: clock::now(), engine, files: Vec::new(), early: VecDeque::new(), timer: None, stopping: false }
+        let (early, here) = Default::default();
+        Self { now: clock::now(), engine, files: Vec::new(), early, here, timer: None, stopping: false }
     }
 
     /// When this round of events began.
@@ -218,14 +222,38 @@ impl Turn {
 
     /// Starts an I/O; its end comes as `on_io(token)`, never before this event is handled.
     pub fn submit(&mut self, token: Token, op: IoOp) {
-        let id = op.file();
-        let prepared = match self.files.get(id.0 as usize).and_then(Option::as_ref) {
-            Some(file) => job::Job::new(token, Arc::clone(file), op),
-            None => Err(Error::new(ErrorKind::Invalid, format!("file {} is not open here", id.0))),
-        };
-        match prepared {
+        match self.job(token, op) {
             Ok(job) => self.engine.submit(job),
             Err(error) => self.early.push_back((token, Err(error))),
+        }
+    }
+
+    /// Does an I/O on this thread, at the end of the round; its end comes as `on_io(token)`. For a short one without which
+    /// the actor has little to do: a small durable write costs two switches of threads, as a request to the ring it costs
+    /// five, because workers of the kernel wait for the flush and wake the thread. The actor hears nothing meanwhile.
+    pub fn submit_here(&mut self, token: Token, op: IoOp) {
+        match self.job(token, op) {
+            Ok(job) => self.here.push_back(job),
+            Err(error) => self.early.push_back((token, Err(error))),
+        }
+    }
+
+    fn job(&self, token: Token, op: IoOp) -> Result<job::Job> {
+        let id = op.file();
+        match self.files.get(id.0 as usize).and_then(Option::as_ref) {
+            Some(file) => job::Job::new(token, Arc::clone(file), op),
+            None => Err(Error::new(ErrorKind::Invalid, format!("file {} is not open here", id.0))),
+        }
+    }
+
+    fn work_here(&mut self) {
+        if self.here.is_empty() {
+            return;
+        }
+        self.hand_over();
+        while let Some(mut job) = self.here.pop_front() {
+            let result = job.run();
+            self.early.push_back((job.token, result));
         }
     }
 
@@ -270,7 +298,7 @@ impl Turn {
 
     /// I/Os submitted and not yet reported.
     pub fn in_flight(&self) -> usize {
-        self.engine.in_flight() + self.early.len()
+        self.engine.in_flight() + self.early.len() + self.here.len()
     }
 
     /// Ends the actor after this round. I/O under way is waited for, but not reported.
@@ -336,7 +364,7 @@ impl Engine {
 
     /// Hands over what was submitted, and sleeps until something happens or the clock shows `until` (mono ms). `idle` is asked once more after the
     /// thread is marked asleep, so that no wake-up is lost.
-    fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
+    fn sleep(&mut self, until: Option<u64>, idle: impl Fn() -> bool) {
         match self {
             Self::Uring(ring) => ring.sleep(until, idle),
             Self::Blocking(pool) => pool.sleep(until, idle),

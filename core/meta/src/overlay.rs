@@ -25,11 +25,13 @@ struct Pending {
 
 impl Overlay {
     /// Adds the effects of entry `at`, which carries `staged` bytes of payload.
-    pub fn push(&mut self, at: Index, writes: &BTreeMap<Vec<u8>, Option<Vec<u8>>>, staged: usize) {
+    pub fn push(&mut self, at: Index, writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>, staged: usize) {
+        let mut keys = Vec::with_capacity(writes.len());
         for (key, value) in writes {
-            self.values.insert(key.clone(), (at, value.clone()));
+            self.values.insert(key.clone(), (at, value));
+            keys.push(key);
         }
-        self.entries.push_back(Pending { at, keys: writes.keys().cloned().collect(), staged });
+        self.entries.push_back(Pending { at, keys, staged });
         self.uncommitted += 1;
         self.staged += staged;
     }

@@ -154,7 +154,7 @@ impl Partition {
             let ops = std::mem::take(&mut outcome.ops);
             let batch = outcome.batch();
             let staged = outcome.payload.iter().map(Bytes::len).sum();
-            self.overlay.push(self.next, &outcome.writes, staged);
+            self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
             out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload: outcome.payload }));
             wait = self.next;
             self.next = self.next.next();

@@ -10,7 +10,7 @@ use braid_base::limits::{CLEANUP_KEYS_MAX, JOB_META_MAX};
 use braid_base::msg::fs::FsResult;
 use braid_base::msg::lease::{Answer, Grant};
 use braid_base::record::Record;
-use braid_replica::{Batch, Kv};
+use braid_replica::{Batch, Change, Kv};
 use bytes::Bytes;
 
 use crate::event::{Effect, Now, Token};
@@ -294,11 +294,13 @@ impl<'a> Txn<'a> {
 impl Outcome {
     /// The effects as a batch for the log.
     pub fn batch(&self) -> Batch {
-        let mut batch = Batch::default();
+        let bytes =
+            |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Change::BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
+        let mut batch = Batch::with_capacity(self.writes.iter().map(bytes).sum());
         for (key, value) in &self.writes {
             match value {
-                Some(value) => batch.put(key.clone(), value.clone()),
-                None => batch.delete(key.clone()),
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
             };
         }
         batch

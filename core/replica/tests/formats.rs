@@ -118,5 +118,6 @@ fn applied_index_is_as_drawn() {
     let mut batch = Batch::new();
     Applied { term: Term(1), index: Index(2), hash: 3 }.put(PartitionId(4), &mut batch);
     let drawn = bytes("applied", &[n("term", 1u8), n("index", 2u8), n("hash", 3u8)]);
-    assert_eq!(batch.changes(), [Change::Put(keys::meta(PartitionId(4), "applied"), drawn)]);
+    let key = keys::meta(PartitionId(4), "applied");
+    assert_eq!(batch.changes().collect::<Vec<_>>(), [Change::Put(&key, &drawn)]);
 }

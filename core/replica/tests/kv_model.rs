@@ -43,7 +43,7 @@ impl Chance {
 fn apply_plain(plain: &mut Plain, batch: &Batch) {
     for change in batch.changes() {
         match change {
-            Change::Put(key, value) => plain.insert(key.clone(), value.clone()),
+            Change::Put(key, value) => plain.insert(key.to_vec(), value.to_vec()),
             Change::Delete(key) => plain.remove(key),
         };
     }

@@ -33,6 +33,8 @@ use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 const TICK_MS: u64 = 100;
 /// How often a log that has no room for its next segment tries again, milliseconds.
 const ROOM_MS: u64 = 1_000;
+/// Writes of the log up to this many bytes are done by the seat's thread itself: see [`Turn::submit_here`].
+const HERE_BYTES: usize = 64 << 10;
 /// Parts of files that one partition lists, at most about.
 const LOST_MAX: usize = 1_000;
 /// How long to wait for the next seat that says something of itself.
@@ -294,7 +296,12 @@ impl LogAt<'_> {
                 self.files.next_io += 1;
                 let token = IoToken(self.files.next_io);
                 self.files.io.insert(token, io);
-                self.turn.submit(token, op);
+                match &op {
+                    IoOp::Write { data, .. } if data.iter().map(Bytes::len).sum::<usize>() <= HERE_BYTES => {
+                        self.turn.submit_here(token, op);
+                    }
+                    _ => self.turn.submit(token, op),
+                }
             }
             Err(error) => self.files.refused.push((io, error)),
         }

@@ -20,7 +20,7 @@ use braid_io::clock;
 use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
 use braid_replica::LogReader;
-use braid_replica::replica::event::{Body, Msg};
+use braid_replica::replica::event::Msg;
 
 use super::outside;
 use super::seat_actor::SeatMsg;
@@ -96,9 +96,10 @@ impl SeatDoor {
         self.stepped(held, move |held| held.request(term, request, waits, &mut NoLog))
     }
 
-    /// Takes the step of another replica's answer, here if the seat is free; hands over all else.
+    /// Takes the step of what another replica says, here if the seat is free: a follower answers for its primary's lease
+    /// while its own thread writes the log.
     pub(super) fn replica(&self, message: Msg) -> Result<()> {
-        let seat = self.seat.upgrade().filter(|_| matches!(message.body, Body::Ack { .. }) && !AT_SEAT.get());
+        let seat = self.seat.upgrade().filter(|_| !AT_SEAT.get());
         match seat.as_ref().and_then(|seat| seat.try_hold()).filter(|held| !held.core.stopping) {
             Some(held) => self.stepped(held, move |held| held.step(SeatEvent::Replica(message), &mut NoLog)),
             None => self.send(SeatMsg::Replica(Box::new(message))),

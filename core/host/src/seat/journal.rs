@@ -103,7 +103,7 @@ impl Journal {
         self.log.read(reader, applied.index.next(), upto, &mut |record| {
             applied = applied.after(record.header.term, record.header.index, &record.batch, record.state_hash);
             bytes += record.batch.encoded_len();
-            batch.append(record.batch.clone());
+            batch.append(&record.batch);
             bytes <= REPLAY_BYTES
         })?;
         Ok((applied, batch))

@@ -129,7 +129,7 @@ impl Seat {
             {
                 applied = applied.after(record.term, record.index, record.entry.batch(), record.state_hash);
                 bytes += record.entry.batch().encoded_len();
-                batch.append(record.entry.batch().clone());
+                batch.append(record.entry.batch());
             }
             batch.keep_last();
             if applied.index == self.applied.index {

@@ -70,7 +70,7 @@ impl Blocking {
         self.in_flight -= out.len() - before;
     }
 
-    pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
+    pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl Fn() -> bool) {
         let waker = &self.shared.waker;
         waker.doze();
         if idle() && self.shared.lock().done.is_empty() {

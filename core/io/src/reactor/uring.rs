@@ -96,12 +96,27 @@ impl Uring {
 
     /// Hands what was submitted to the kernel without waiting.
     pub(super) fn flush(&mut self) {
-        // Errors here (a full completion queue, a signal) leave the entries queued for the next call.
-        let _ = self.ring.submit();
+        if !self.ring.submission().is_empty() {
+            // Errors here (a full completion queue, a signal) leave the entries queued for the next call.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Hands what was submitted to the kernel, and lets it report what has ended, without waiting.
+    fn poll(&mut self) {
+        let get_events = 1;
+        let queued = u32::try_from(self.ring.submission().len()).unwrap_or(u32::MAX);
+        if queued > 0 || self.in_kernel > 0 {
+            // SAFETY: no argument is passed.
+            let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, get_events, None) };
+        }
     }
 
     /// Hands what was submitted to the kernel, and waits if `idle`.
-    pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl FnOnce() -> bool) {
+    pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl Fn() -> bool) {
+        if !idle() {
+            return self.poll();
+        }
         self.arm();
         self.waker.doze();
         if !idle() {

@@ -1,6 +1,7 @@
 //! An atomic set of changes, in order, with its bytes on wire and disk.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use braid_base::codec::{Reader, Writer};
 use braid_base::{Error, ErrorKind, Result};
@@ -10,18 +11,22 @@ const TAG_DELETE: u8 = 0;
 const TAG_PUT: u8 = 1;
 
 /// One change of the key-value view.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Change {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
     /// The key has this value from now on.
-    Put(Vec<u8>, Vec<u8>),
+    Put(&'a [u8], &'a [u8]),
     /// The key is gone; it need not have existed.
-    Delete(Vec<u8>),
+    Delete(&'a [u8]),
 }
 
 /// Changes that happen together; a later one wins over an earlier one of the same key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+///
+/// Kept as its bytes: it is made once and then only copied, to the log, to other members and to the view.
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Batch {
-    changes: Vec<Change>,
+    count: u32,
+    /// The changes as they are encoded.
+    bytes: Vec<u8>,
 }
 
 impl Batch {
@@ -30,82 +35,86 @@ impl Batch {
         Self::default()
     }
 
+    /// No changes, with room for `bytes` of them; see [`Change::BYTES`].
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { count: 0, bytes: Vec::with_capacity(bytes) }
+    }
+
     /// Sets `key` to `value`.
-    pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
-        self.changes.push(Change::Put(key, value));
-        self
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> &mut Self {
+        self.push(Change::Put(key.as_ref(), value.as_ref()))
     }
 
     /// Removes `key`.
-    pub fn delete(&mut self, key: Vec<u8>) -> &mut Self {
-        self.changes.push(Change::Delete(key));
-        self
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> &mut Self {
+        self.push(Change::Delete(key.as_ref()))
     }
 
     /// Adds the changes of `other` after these.
-    pub fn append(&mut self, mut other: Batch) -> &mut Self {
-        self.changes.append(&mut other.changes);
+    pub fn append(&mut self, other: &Batch) -> &mut Self {
+        self.count += other.count;
+        self.bytes.extend_from_slice(&other.bytes);
         self
     }
 
     /// Drops the changes that a later one of the same key makes void.
     pub fn keep_last(&mut self) -> &mut Self {
-        let mut seen = HashSet::with_capacity(self.changes.len());
-        let last: Vec<bool> = self.changes.iter().rev().map(|change| seen.insert(change.key())).collect();
-        let mut last = last.into_iter().rev();
-        self.changes.retain(|_| last.next().is_some_and(|keep| keep));
+        let changes: Vec<Change<'_>> = self.changes().collect();
+        let mut seen = HashSet::with_capacity(changes.len());
+        let last: Vec<bool> = changes.iter().rev().map(|change| seen.insert(change.key())).collect();
+        let mut kept = Self::with_capacity(self.bytes.len());
+        for (change, is_last) in changes.iter().zip(last.into_iter().rev()) {
+            if is_last {
+                kept.push(*change);
+            }
+        }
+        *self = kept;
         self
     }
 
     /// The changes in order.
-    pub fn changes(&self) -> &[Change] {
-        &self.changes
+    pub fn changes(&self) -> impl Iterator<Item = Change<'_>> {
+        let mut rest = Reader::new(&self.bytes);
+        (0..self.count).map(move |_| Change::decode(&mut rest).expect("checked when it came here"))
     }
 
     /// Number of changes.
     pub fn len(&self) -> usize {
-        self.changes.len()
+        self.count as usize
     }
 
     /// True if nothing changes.
     pub fn is_empty(&self) -> bool {
-        self.changes.is_empty()
+        self.count == 0
     }
 
     /// Bytes that [`Batch::encode`] will append.
     pub fn encoded_len(&self) -> usize {
-        5 + self.changes.iter().map(Change::encoded_len).sum::<usize>()
+        5 + self.bytes.len()
     }
 
     /// Appends `version u8 | count u32 | count x (tag u8 | key len u32 | key | put: value len u32 | value)`.
     pub fn encode(&self, out: &mut Writer) {
-        let count = u32::try_from(self.changes.len()).expect("a batch is bounded by RECORD_META_MAX bytes");
-        out.put_u8(VERSION).put_u32(count);
-        for change in &self.changes {
-            match change {
-                Change::Put(key, value) => out.put_u8(TAG_PUT).put_bytes(key).put_bytes(value),
-                Change::Delete(key) => out.put_u8(TAG_DELETE).put_bytes(key),
-            };
-        }
+        out.put_u8(VERSION).put_u32(self.count).put_raw(&self.bytes);
     }
 
     /// Takes a batch off `from`; `Corrupt` if it is none.
     pub fn decode(from: &mut Reader<'_>) -> Result<Self> {
         from.version(VERSION, "a batch of changes")?;
-        let count = from.u32()? as usize;
-        // The count is foreign: trust it for no more memory than the bytes could fill.
-        let mut changes = Vec::with_capacity(count.min(from.remaining() / 5));
+        let count = from.u32()?;
+        let mut rest = from.clone();
         for _ in 0..count {
-            changes.push(Change::decode(from)?);
+            Change::decode(&mut rest)?;
         }
-        Ok(Self { changes })
+        let bytes = from.raw(from.remaining() - rest.remaining())?.to_vec();
+        Ok(Self { count, bytes })
     }
 
     /// The state hash after this batch: a fold over every batch of the log, equal on all members (I5).
     /// It is part of the log format, so its arithmetic must never change.
     pub fn fold_hash(&self, before: u64) -> u64 {
-        let mut hash = mix(before ^ (self.changes.len() as u64));
-        for change in &self.changes {
+        let mut hash = mix(before ^ u64::from(self.count));
+        for change in self.changes() {
             hash = match change {
                 Change::Put(key, value) => fold_bytes(fold_bytes(mix(hash ^ 1), key), value),
                 Change::Delete(key) => fold_bytes(mix(hash ^ 2), key),
@@ -113,30 +122,44 @@ impl Batch {
         }
         hash
     }
+
+    fn push(&mut self, change: Change<'_>) -> &mut Self {
+        let len = |bytes: &[u8]| u32::try_from(bytes.len()).expect("rows are bounded by RECORD_META_MAX").to_le_bytes();
+        let (tag, key, value) = match change {
+            Change::Put(key, value) => (TAG_PUT, key, Some(value)),
+            Change::Delete(key) => (TAG_DELETE, key, None),
+        };
+        self.bytes.push(tag);
+        for part in [Some(key), value].into_iter().flatten() {
+            self.bytes.extend_from_slice(&len(part));
+            self.bytes.extend_from_slice(part);
+        }
+        self.count = self.count.checked_add(1).expect("a batch is bounded by RECORD_META_MAX bytes");
+        self
+    }
 }
 
-impl Change {
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.changes()).finish()
+    }
+}
+
+impl<'a> Change<'a> {
+    /// Bytes of a change beside its key and value, at most.
+    pub const BYTES: usize = 9;
+
     /// The key that changes.
-    pub fn key(&self) -> &[u8] {
+    pub fn key(&self) -> &'a [u8] {
         match self {
             Self::Put(key, _) | Self::Delete(key) => key,
         }
     }
 
-    fn encoded_len(&self) -> usize {
-        match self {
-            Self::Put(key, value) => 9 + key.len() + value.len(),
-            Self::Delete(key) => 5 + key.len(),
-        }
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self> {
+    fn decode(from: &mut Reader<'a>) -> Result<Self> {
         match from.u8()? {
-            TAG_PUT => {
-                let key = from.bytes()?.to_vec();
-                Ok(Self::Put(key, from.bytes()?.to_vec()))
-            }
-            TAG_DELETE => Ok(Self::Delete(from.bytes()?.to_vec())),
+            TAG_PUT => Ok(Self::Put(from.bytes()?, from.bytes()?)),
+            TAG_DELETE => Ok(Self::Delete(from.bytes()?)),
             other => Err(Error::new(
                 ErrorKind::Corrupt,
                 format!("a batch of changes: expected tag {TAG_DELETE} or {TAG_PUT}, found {other}"),

@@ -101,7 +101,7 @@ impl Kv for MapKv {
         let state = &mut *self.write();
         for change in batch.changes() {
             let old = match change {
-                Change::Put(key, value) => state.live.insert(key.clone(), value.clone()),
+                Change::Put(key, value) => state.live.insert(key.to_vec(), value.to_vec()),
                 Change::Delete(key) => state.live.remove(key),
             };
             if let Entry::Vacant(slot) = state.undo.entry(change.key().to_vec()) {

@@ -62,7 +62,8 @@ impl Field for Entry {
     fn any(rng: &mut braid_io::chance::Rng) -> Self {
         let mut batch = Batch::new();
         for _ in 0..rng.below(4) {
-            batch.put(Field::any(rng), Field::any(rng)).delete(Field::any(rng));
+            let [one, other, value]: [Vec<u8>; 3] = std::array::from_fn(|_| Field::any(rng));
+            batch.put(one, value).delete(other);
         }
         Self::new(Field::any(rng), batch, Field::any(rng))
     }
