@@ -14,7 +14,7 @@ mod host_changes;
 mod views;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use braid_base::Result;
 use braid_base::ids::PartitionId;
@@ -65,11 +65,13 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     say("recovering partitions");
     let raw_of = drives::raw_of(plan.cluster.shard_bytes);
     let now = Snapshot::read(coordinator.as_ref())?;
-    let capacity_bytes = now.net_bytes(&raw_of);
+    let capacity_bytes = now.net_bytes(raw_of);
     let config = host_config(&options, &plan, capacity_bytes);
     let host = Host::start(config, &coordinator, None, tokio::runtime::Handle::current())?;
-    host.follow(&now, &raw_of);
-    Ok(Arc::new(Node::new(options.dir, coordinator, host, plan.cluster, plan.lost, Way::Here)))
+    let node = Node::new(options.dir, coordinator, host, plan.cluster, plan.lost, Way::Here);
+    // Its replicas do not come and go: nobody says that one is forsaken.
+    node.follow(now, mpsc::channel().1)?;
+    Ok(Arc::new(node))
 }
 
 fn decide(known: Option<Known>, options: &Options) -> Result<Plan> {

@@ -1,4 +1,4 @@
-//! `braid status rebuild`: what is being made anew, and how much is left.
+//! `braid status rebuild`: what is being made anew or moved, and how much is left.
 
 use braid_cluster::view::{DriveView, HealingView, Status};
 use serde_json::json;
@@ -22,7 +22,7 @@ pub fn run(whole: &Whole) -> Outcome {
                 "bytes_left": drive.leaving_shards.map(|shards| shards * status.shard_bytes),
             })
         });
-        return out::json(&rows.collect::<Vec<_>>());
+        return out::json(&json!({ "drives": rows.collect::<Vec<_>>(), "healing": status.healing }));
     }
     out::lines(&healing(&status.healing))?;
     if status.close_packs > 0 {
@@ -54,6 +54,11 @@ fn healing(healing: &HealingView) -> Vec<String> {
         let end = healing.rebuild_eta_s.map_or("no end in sight".to_owned(), |s| format!("done in {}", duration(s)));
         let (left, speed) = (size(healing.rebuild_bytes_left), size(healing.rebuild_bytes_per_s));
         lines.push(format!("rebuild: {left} left, {speed}/s, {end}"));
+    }
+    if healing.rebalance_bytes_left > 0 {
+        let end = healing.rebalance_eta_s.map_or("no end in sight".to_owned(), |s| format!("done in {}", duration(s)));
+        let (left, speed) = (size(healing.rebalance_bytes_left), size(healing.rebalance_bytes_per_s));
+        lines.push(format!("rebalance: {left} to be moved until drives are evenly full, {speed}/s, {end}"));
     }
     let (done, all, passes) = (healing.scrub_packs_done, healing.scrub_packs, healing.scrub_passes);
     lines.push(match (healing.scrub_running, passes) {

@@ -74,7 +74,10 @@ impl Node {
     pub fn follow(&self, now: Snapshot, forsaken: Receiver<PartitionId>) -> Result<()> {
         let (host, raw_of) = (self.host()?, drives::raw_of(self.cluster.shard_bytes));
         let seen: Seen = Arc::new(Mutex::new((Arc::new(now.clone()), None)));
-        let _ = self.seen.set(Arc::clone(&seen));
+        // One on this machine is asked itself: what was changed just now is known at once.
+        if matches!(self.way, Way::Network(_)) {
+            let _ = self.seen.set(Arc::clone(&seen));
+        }
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
         *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
@@ -394,7 +397,11 @@ impl Control for Node {
 
     fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView> {
         Box::pin(async move {
-            let (host, me) = (self.host()?, self.among_others()?);
+            let host = self.host()?;
+            let me = match &self.way {
+                Way::Network(network) => network.host,
+                Way::Here => self.asked(Snapshot::read)?.hosts.first().map(|host| host.id).unwrap_or_default(),
+            };
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
             let adding = move || drive_changes::add(coordinator.as_ref(), &cluster, (&host, me), &spec);
             let drive = blocking(adding).await?;
@@ -404,7 +411,6 @@ impl Control for Node {
 
     fn drive_remove(&self, id: u32) -> Answer<'_, ()> {
         Box::pin(async move {
-            self.among_others()?;
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
             blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, DriveId(id))).await
         })
@@ -420,7 +426,7 @@ impl Control for Node {
             let raw_of = drives::raw_of(self.cluster.shard_bytes);
             let settings = self.asked(|c| settings::update(c, &change, used_bytes, &raw_of))?;
             if matches!(self.way, Way::Here) {
-                // Nobody else looks at the records here.
+                // Nobody waits for other hosts here.
                 self.host()?.follow(&self.asked(Snapshot::read)?, &raw_of);
             }
             Ok(settings.view())
@@ -560,7 +566,7 @@ impl Node {
         match &self.way {
             Way::Network(network) => Ok(network.host),
             Way::Here => {
-                let words = "a cluster on one machine has the host and the drives that it was made with";
+                let words = "a cluster on one machine has the host that it was made with";
                 Err(Error::new(ErrorKind::Unsupported, words))
             }
         }

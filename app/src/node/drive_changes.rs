@@ -1,4 +1,4 @@
-//! Drives that are added to a host among others, or leave it.
+//! Drives that are added to a host, or leave it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -42,7 +42,8 @@ pub fn add(
         (Label::Broken(why), _) => return refuse(why),
     };
     bounds::drive_bytes(&path, size_bytes)?;
-    let own = now.drives.iter().find(|drive| drive.host == me).map(|drive| drive.domain);
+    // On one machine drives fail one by one, so each is its own domain.
+    let own = now.drives.iter().find(|drive| drive.host == me && cluster.copies > 1).map(|drive| drive.domain);
     let next = now.drives.iter().map(|drive| drive.domain.0 + 1).max().unwrap_or_default();
     let number = coordinator.counter("drive")?;
     let id = u32::try_from(number).map_err(|_| Error::new(ErrorKind::Refused, "all drive numbers were given"))?;
@@ -67,8 +68,9 @@ pub fn remove(coordinator: &dyn Coordinator, cluster: &Cluster, id: DriveId) -> 
     let (width, left) = (cluster.protection.width(), domains.len());
     let all: BTreeSet<u16> = now.drives.iter().map(|drive| drive.domain.0).collect();
     if left < width.min(all.len()) {
+        let place = if cluster.copies > 1 { " to the same host" } else { "" };
         let words = format!(
-            "without drive {id} there are {left} failure domains, {} wants {width}: add a drive to the same host first",
+            "without drive {id} there are {left} failure domains, {} wants {width}: add a drive{place} first",
             cluster.protection
         );
         return Err(Error::new(ErrorKind::Refused, words));

@@ -62,7 +62,10 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
         }
         Some(Ok(_)) => None,
         Some(Err(error)) => Some(error.message().to_owned()),
-        None => Some(lost.unwrap_or("it could not be opened; see the log").to_owned()),
+        None => Some(
+            lost.unwrap_or("it does not answer: it could not be opened, or what was there is gone; see the log")
+                .to_owned(),
+        ),
     };
     let state = match (record.state, known.trouble) {
         (DriveState::Active, _) if !answers => "missing",
@@ -113,6 +116,10 @@ pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
     let all = || reports.iter().filter(|report| report.term != Term(0)).map(|report| report.data.healing);
     let sum = |of: fn(Healing) -> u64| all().map(of).sum();
     let speed: u64 = sum(|healing| healing.rebuild_bytes_per_s);
+    // Each partition tells of all drives.
+    let uneven = all().map(|healing| healing.uneven_bytes).max().unwrap_or(0);
+    let moves: u64 = sum(|healing| healing.balance_bytes_per_s);
+    let eta_s = |left: u64, speed: u64| (left > 0 && speed > 0).then(|| left.div_ceil(speed));
     HealingView {
         scrub_running: all().any(|healing| healing.scrub_runs),
         scrub_packs_done: sum(|healing| healing.scrub_done),
@@ -125,7 +132,11 @@ pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
         lost_packs: sum(|healing| healing.beyond),
         rebuild_bytes_left: left,
         rebuild_bytes_per_s: speed,
-        rebuild_eta_s: (left > 0 && speed > 0).then(|| left.div_ceil(speed)),
+        rebuild_eta_s: eta_s(left, speed),
+        rebalance_bytes_left: uneven,
+        rebalanced_bytes: sum(|healing| healing.balanced_bytes),
+        rebalance_bytes_per_s: moves,
+        rebalance_eta_s: eta_s(uneven, moves),
     }
 }
 

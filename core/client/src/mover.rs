@@ -8,7 +8,8 @@
 //! A rebuild makes one shard anew:
 //! 1. the other shards say which of their blocks are written. What is committed is written on all of them, so each of
 //!    them says so, or that it does not know;
-//! 2. those are read from D of them, computed, and written to the new drive. A shard that is made whole where it is gets
+//! 2. those are read from D of them, computed, and written to the new drive; or copied, as far as the shard itself can
+//!    still be read. A shard that is made whole where it is gets
 //!    what can be computed: a block that is as it should be is left alone by its drive.
 //!
 //! A check of a pack: see [`scrub`].
@@ -72,7 +73,11 @@ pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
         if wait_us > 0 {
             wire.sleep_ms(wait_us.div_ceil(1_000)).await;
         }
-        let whole = reader.computed(pack, place, shard, (block, count)).await;
+        let copy = if job.copies && !mends { copied(reader, job, (block, count)).await } else { None };
+        let whole = match copy {
+            Some(data) => Ok(data),
+            None => reader.computed(pack, place, shard, (block, count)).await,
+        };
         match whole {
             Ok(data) => stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await,
             Err(error) if !mends => Err(error),
@@ -80,6 +85,15 @@ pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
         }
     });
     join_bounded(REBUILDS_AT_ONCE, work.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+}
+
+/// Those blocks of the shard from where it is, if they can be read there.
+async fn copied(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16)) -> Option<Bytes> {
+    let from = job.place.drives.get(usize::from(job.shard))?;
+    if reader.avoids(*from, reader.wire().now_ms()) {
+        return None;
+    }
+    reader.blocks(job.pack, &job.place, job.shard, first, count).await.ok()
 }
 
 /// Makes those blocks of a shard whole, where it is, that can be computed: what cannot be stays as it is.

@@ -95,13 +95,30 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
         let before: Vec<_> = before.into_iter().filter(|(block, _)| *block != 900).collect();
         assert!(!before.is_empty());
         let (to, class) = (DriveId(to), PackClass::Destage);
-        let rebuild = RebuildJob { id: 1, pack, shard, place: place.clone(), to, class, term: Term(1), fs: FsId(1) };
+        let rebuild = RebuildJob {
+            id: 1,
+            pack,
+            shard,
+            place: place.clone(),
+            to,
+            copies: false,
+            class,
+            term: Term(1),
+            fs: FsId(1),
+        };
         // Its own drive, and one more.
         world.drives.break_it(place.drives[usize::from(shard)].0, Fault::Broken);
         world.drives.break_it(place.drives[usize::from((shard + 1) % 6)].0, Fault::Lies);
         world.run(mover::rebuild(fs.reader(), &rebuild)).expect("four are left");
         assert_eq!(blocks(&world, to, id), Some(before));
-        world.drives.break_it(place.drives[usize::from((shard + 2) % 6)].0, Fault::Empty);
+        // It is there still, and two others are not: it is copied.
+        world.drives.mend_all();
+        (1..4).for_each(|next| world.drives.break_it(place.drives[usize::from((shard + next) % 6)].0, Fault::Lies));
+        let (copy, apart) =
+            (RebuildJob { copies: true, to: DriveId(to.0 + 20), ..rebuild.clone() }, DriveId(to.0 + 20));
+        world.run(mover::rebuild(fs.reader(), &copy)).expect("it can be read");
+        assert_eq!(blocks(&world, apart, id), Some(blocks(&world, to, id).expect("made before")));
+        world.drives.break_it(place.drives[usize::from(shard)].0, Fault::Broken);
         world.run(mover::rebuild(fs.reader(), &rebuild)).expect_err("only three are left");
         world.drives.mend_all();
     }

@@ -68,7 +68,7 @@ impl Scene {
     fn mend(&self, shard: u8) -> braid_base::Result<()> {
         let (pack, place, class) = (self.pack, self.place.clone(), PackClass::Destage);
         let to = place.drives[usize::from(shard)];
-        let job = RebuildJob { id: 1, pack, shard, place, to, class, term: Term(1), fs: FsId(1) };
+        let job = RebuildJob { id: 1, pack, shard, place, to, copies: false, class, term: Term(1), fs: FsId(1) };
         self.world.run(mover::rebuild(self.fs.reader(), &job))
     }
 

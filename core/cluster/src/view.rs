@@ -81,6 +81,18 @@ views! {
         pub rebuild_bytes_per_s: u64,
         /// When that is done, seconds from now; none: nothing is left, or nothing moves.
         pub rebuild_eta_s: Option<u64>,
+        /// Bytes to be moved until all drives are evenly full; 0 if they are, or cannot be more so.
+        #[serde(default)]
+        pub rebalance_bytes_left: u64,
+        /// Bytes moved for that.
+        #[serde(default)]
+        pub rebalanced_bytes: u64,
+        /// The same per second, during the last minute.
+        #[serde(default)]
+        pub rebalance_bytes_per_s: u64,
+        /// When that is done, seconds from now; none: nothing is left, or nothing moves.
+        #[serde(default)]
+        pub rebalance_eta_s: Option<u64>,
     }
 
     /// What was set for the whole cluster.

@@ -23,6 +23,7 @@ pub(crate) mod reserve;
 pub(crate) mod space;
 pub(crate) mod view;
 
+mod balance;
 mod care;
 mod destage;
 mod drives;
@@ -35,6 +36,7 @@ mod plan;
 mod reap;
 mod rebuild;
 pub(crate) mod scrub;
+mod speed;
 mod stage;
 mod status;
 
@@ -53,6 +55,7 @@ pub struct Data {
     jobs: destage::Jobs,
     gc: gc::Gc,
     rebuilds: rebuild::Rebuilds,
+    balance: balance::Balance,
     scrub: scrub::Scrub,
     merge: merge::Merge,
     held: held::Held,
@@ -98,6 +101,7 @@ impl Data {
             jobs: destage::Jobs::new(config),
             gc: gc::Gc::default(),
             rebuilds: rebuild::Rebuilds::new(config),
+            balance: balance::Balance::default(),
             scrub: scrub::Scrub::new(config),
             merge: merge::Merge::default(),
             held: held::Held::default(),
@@ -147,16 +151,10 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
 /// Takes the end of a bulk move.
 pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
     guarded(t, s, |t, s| {
-        if scrub::done(t, s, id, &result) {
+        if scrub::done(t, s, id, &result) || rebuild::done(t, s, id, &result) {
             return Ok(());
         }
-        if !rebuild::done(t, s, id, &result) {
-            return destage::done(t, s, id, result);
-        }
-        if result.is_ok() {
-            s.data.scrub.made(t.now.mono_ms, s.config.shard_bytes);
-        }
-        Ok(())
+        destage::done(t, s, id, result)
     });
 }
 

@@ -57,6 +57,12 @@ fn of_status(status: &Status) -> Vec<Sample> {
             "Bytes made anew per second, during the last minute.",
             healing.rebuild_bytes_per_s,
         ),
+        ("rebalance_bytes_left", "Bytes to be moved until drives are evenly full.", healing.rebalance_bytes_left),
+        (
+            "rebalance_bytes_per_second",
+            "Bytes moved for that per second, during the last minute.",
+            healing.rebalance_bytes_per_s,
+        ),
     ] {
         samples.push(gauge(name, help, value));
     }

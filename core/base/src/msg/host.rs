@@ -164,6 +164,12 @@ pub struct Healing {
     pub rebuilt_bytes: u64,
     /// The same per second, during the last minute in which there was anything to make.
     pub rebuild_bytes_per_s: u64,
+    /// Bytes of shards to be moved until drives are evenly full, of all partitions; 0: they are, or cannot be more so.
+    pub uneven_bytes: u64,
+    /// Bytes of shards moved for that.
+    pub balanced_bytes: u64,
+    /// The same per second, during the last minute in which there was anything to move.
+    pub balance_bytes_per_s: u64,
 }
 
 /// A part of a file that cannot be read.

@@ -40,6 +40,8 @@ pub struct RebuildJob {
     pub place: Placement,
     /// The drive for the new one; its own: only what is missing or damaged is written.
     pub to: DriveId,
+    /// Its own drive answers: it is copied from there, and only what cannot be read there is computed.
+    pub copies: bool,
     /// What the pack is for.
     pub class: PackClass,
     /// Term of the partition.

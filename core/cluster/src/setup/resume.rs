@@ -22,10 +22,7 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
     };
     for drive in &known.drives {
         match place(known.cluster.guid, drive, found)? {
-            // With other hosts, what is still valid on it counts again.
-            Place::At(path) if drive.state == DriveState::Failed && known.cluster.copies == 1 => {
-                plan.lost.push((Drive { path, ..drive.clone() }, "it was marked as failed".to_owned()));
-            }
+            // Of one that failed, what is still valid on it counts again.
             Place::At(path) => plan.present.push(Drive { path, ..drive.clone() }),
             Place::Unformatted { make_file } => plan.to_format.push(ToFormat { drive: drive.clone(), make_file }),
             Place::Nowhere(why) => plan.lost.push((drive.clone(), why)),
@@ -133,10 +130,12 @@ fn refuse_strangers(known: &Known, wish: &Wish, found: &[Found]) -> Result<()> {
     Ok(())
 }
 
-/// More lost drives than parity: data would be out of reach, so say it before anything starts.
+/// More lost drives than parity: data would be out of reach, so say it before anything starts. What lay on drives that
+/// have failed is made anew, or was.
 fn refuse_too_few(plan: &Plan) -> Result<()> {
-    let (lost, parity) = (plan.lost.len(), usize::from(plan.cluster.protection.parity));
-    let total = lost + plan.present.len() + plan.to_format.len();
+    let unexpected = plan.lost.iter().filter(|(drive, _)| drive.state != DriveState::Failed);
+    let (lost, parity) = (unexpected.count(), usize::from(plan.cluster.protection.parity));
+    let total = plan.lost.len() + plan.present.len() + plan.to_format.len();
     if lost <= parity {
         return Ok(());
     }

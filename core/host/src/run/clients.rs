@@ -320,6 +320,7 @@ mod tests {
             coordinator: Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("memory")),
             asking: Mutex::default(),
             drive_set: Mutex::default(),
+            marks: Mutex::default(),
             absent: Mutex::default(),
             company: None,
         };

@@ -32,7 +32,7 @@ use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatStart};
 use super::shared_seat::SeatDoor;
 use super::watch::Watch;
-use super::wire::{Company, HostWire, Runtime, Switch};
+use super::wire::{Company, HostWire, Mark, Runtime, Switch};
 use crate::seat::SeatConfig;
 
 /// A drive that this host runs.
@@ -119,6 +119,8 @@ impl Host {
     ) -> Result<Self> {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
+        let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
+        let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let switch = Arc::new(Switch {
             host: config.host,
@@ -131,6 +133,7 @@ impl Host {
             coordinator: Arc::clone(coordinator),
             asking: Mutex::default(),
             drive_set: Mutex::default(),
+            marks: Mutex::new(marks),
             absent: Mutex::default(),
             company,
         });
@@ -305,11 +308,12 @@ impl Host {
             set.usable.retain(|drive| domains.contains_key(drive) && !leaving.contains(drive));
             (set.domains, set.leaving) = (domains, leaving);
         });
+        self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).retain(|drive, _| !removed.contains(drive));
         // The thread of a removed drive ends with the last that asks it.
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).retain(|drive, _| !removed.contains(drive));
     }
 
-    /// Drives of the cluster that do not answer; none before they were asked.
+    /// Drives of the cluster that do not answer, or fail; none before they were asked.
     pub(super) fn absent(&self) -> Option<BTreeSet<DriveId>> {
         self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -332,6 +336,8 @@ impl Host {
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
         let running = start_drive(&self.config, spec)?;
+        let mark = Mark::of(&spec.path)?;
+        self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.id, mark);
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
         self.threads().drives.push(running.thread);
         Ok(())

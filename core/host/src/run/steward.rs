@@ -1,5 +1,6 @@
-//! Keeps a host among others in line with what the coordinator says: who is where, which replicas run here and on
-//! which stores; says that the host lives; and decides for all what one host has to decide.
+//! Keeps a host in line with what the coordinator says: which drives there are and, among others, who is where, which
+//! replicas run here and on which stores; says that the host lives; and decides for all what one host has to decide. Of
+//! that a host that is alone judges its drives, and no more: it has its replicas as long as it runs.
 //!
 //! A store is made in this order, so that none is ever taken for one that it is not (R9): its directory, durable; its
 //! record in the coordinator; the configuration that names it. A directory that is gone while the record is there was
@@ -44,7 +45,7 @@ const AGAIN_MS: u64 = 5_000;
 pub struct Steward {
     stop: Sender<()>,
     thread: JoinHandle<()>,
-    alive: Alive,
+    alive: Option<Alive>,
 }
 
 /// Says that the host lives, whatever else is being waited for.
@@ -75,13 +76,16 @@ impl Steward {
     pub fn start(duties: Duties, coordinator: Arc<dyn Coordinator>) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let me = duties.host.config().host;
-        let alive = Alive::start(me, Arc::clone(&coordinator))?;
+        let alive = match duties.host.company() {
+            Some(_) => Some(Alive::start(me, Arc::clone(&coordinator))?),
+            None => None,
+        };
         let mut work = Work {
             me,
             coordinator,
             told: BTreeMap::new(),
             again_ms: BTreeMap::new(),
-            session: Arc::clone(&alive.session),
+            session: alive.as_ref().map(|alive| Arc::clone(&alive.session)),
             looked_ms: 0,
             watch: None,
             silent: false,
@@ -99,7 +103,7 @@ impl Steward {
 
     /// Ends it, and says that the host does not live any more, if the coordinator takes it in time.
     pub fn stop(self) {
-        drop((self.stop, self.alive.stop));
+        drop((self.stop, self.alive.map(|alive| alive.stop)));
         let until_ms = clock::mono_ms() + STOP_MS;
         while !self.thread.is_finished() && clock::mono_ms() < until_ms {
             std::thread::park_timeout(Duration::from_millis(10));
@@ -149,6 +153,16 @@ fn live(me: HostId, coordinator: &dyn Coordinator, mine: &Mutex<Option<SessionId
     Ok(())
 }
 
+type DriveChange = (DriveId, DriveState, DriveState);
+
+fn set_drives(coordinator: &dyn Coordinator, changes: Vec<DriveChange>) -> Result<()> {
+    for (drive, from, to) in changes {
+        tracing::warn!("drive {drive} was {} and is {} from now on", from.word(), to.word());
+        setup::set_drive_state(coordinator, drive, from, to)?;
+    }
+    Ok(())
+}
+
 struct Work {
     me: HostId,
     coordinator: Arc<dyn Coordinator>,
@@ -157,7 +171,8 @@ struct Work {
     told: BTreeMap<PartitionId, Revision>,
     /// When to try again what could not be started.
     again_ms: BTreeMap<PartitionId, u64>,
-    session: Arc<Mutex<Option<SessionId>>>,
+    /// Among others, what says that this one lives.
+    session: Option<Arc<Mutex<Option<SessionId>>>>,
     looked_ms: u64,
     watch: Option<Box<dyn Watch>>,
     /// The coordinator is away, which was told.
@@ -241,6 +256,10 @@ impl Work {
         host.follow(now, &self.duties.raw_of);
         for fs in &now.filesystems {
             host.set_limit(fs.id, fs.total_bytes);
+        }
+        if self.session.is_none() {
+            self.seen().0 = Arc::new(now.clone());
+            return;
         }
         for record in &now.partitions {
             if self.told.insert(record.value.id, record.revision) != Some(record.revision) {
@@ -381,25 +400,30 @@ impl Work {
 
     /// Decides for all, if this host is the one that does.
     fn govern(&mut self) -> Result<()> {
-        let session = *self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let now_ms = clock::mono_ms();
+        let judges = now_ms >= self.judge_ms;
+        if judges {
+            self.judge_ms = now_ms + JUDGE_MS;
+        }
+        let coordinator = Arc::clone(&self.coordinator);
+        let Some(session) = &self.session else {
+            let drives = if judges { self.judge_drives(now_ms) } else { Vec::new() };
+            return set_drives(coordinator.as_ref(), drives);
+        };
+        let session = *session.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(session) = session else { return Ok(()) };
         let changes = controller::plan(&self.duties.now);
         let (mut drives, mut hosts, mut seats) = (Vec::new(), Vec::new(), Vec::new());
-        let now_ms = clock::mono_ms();
-        if now_ms >= self.judge_ms {
-            self.judge_ms = now_ms + JUDGE_MS;
+        if judges {
             (drives, hosts) = (self.judge_drives(now_ms), self.judge_hosts(now_ms));
             seats = placement::step(&self.duties.now);
         }
         if changes.is_empty() && drives.is_empty() && hosts.is_empty() && seats.is_empty() {
             return Ok(());
         }
-        let coordinator = self.coordinator.as_ref();
+        let coordinator = coordinator.as_ref();
         let Some(office) = controller::stand(coordinator, self.me, session)? else { return Ok(()) };
-        for (drive, from, to) in drives {
-            tracing::warn!("drive {drive} was {} and is {} from now on", from.word(), to.word());
-            setup::set_drive_state(coordinator, drive, from, to)?;
-        }
+        set_drives(coordinator, drives)?;
         for (host, from, to) in hosts {
             tracing::warn!("host {host} was {} and is {} from now on", from.word(), to.word());
             setup::set_host_state(coordinator, host, from, to)?;
@@ -433,19 +457,25 @@ impl Work {
         now.hosts.iter().filter_map(|host| Some((host.id, host.state, change(host)?))).collect()
     }
 
-    /// Drives whose state is to change: one that has not answered for long has failed, unless more have than the data
+    /// Drives whose state is to change: one that has not answered, or fails all that it is asked, for long has failed, unless more have than the data
     /// survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
     /// emptied goes when nothing lies on it any more.
-    fn judge_drives(&mut self, now_ms: u64) -> Vec<(DriveId, DriveState, DriveState)> {
+    fn judge_drives(&mut self, now_ms: u64) -> Vec<DriveChange> {
         let Some(absent) = self.duties.host.absent() else { return Vec::new() };
         self.absent_ms.retain(|drive, _| absent.contains(drive));
         absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));
         let now = &self.duties.now;
         let Some(cluster) = &now.cluster else { return Vec::new() };
         let is_absent = |drive: &Drive| absent.contains(&drive.id);
-        let gone: BTreeSet<u16> = now.drives.iter().filter(|d| is_absent(d)).map(|d| d.domain.0).collect();
-        let survives = gone.len() <= usize::from(cluster.protection.parity);
         let long = |drive: &Drive| self.absent_ms.get(&drive.id).is_some_and(|since| now_ms >= since + FAILED_MS);
+        // Those that have failed and were made up for do not count.
+        let due = now.drives.iter().any(|drive| drive.state == DriveState::Active && long(drive));
+        let lacks = |drive: &&Drive| {
+            let made_up = || drive.state == DriveState::Failed && self.duties.host.is_empty_of(drive.id);
+            is_absent(drive) && due && !made_up()
+        };
+        let gone: BTreeSet<u16> = now.drives.iter().filter(lacks).map(|drive| drive.domain.0).collect();
+        let survives = gone.len() <= usize::from(cluster.protection.parity);
         let change = |drive: &Drive| match drive.state {
             DriveState::Active if long(drive) && survives => Some(DriveState::Failed),
             DriveState::Failed if !is_absent(drive) => Some(DriveState::Active),

@@ -29,6 +29,7 @@ impl Watch {
 
     /// Looks once; partitions hear of it if other drives are to be used from now on.
     pub(super) fn round(&mut self) {
+        self.drop_gone();
         let found = self.look();
         for now in &found {
             let before = self.seen.iter().find(|before| before.drive == now.drive).and_then(|before| before.trouble);
@@ -54,8 +55,23 @@ impl Watch {
             };
             set.usable = usable.into_iter().filter(takes).collect();
         });
+        let fails = |watched: &&Watched| watched.trouble == Some(Trouble::Failing);
+        absent.extend(found.iter().filter(fails).map(|watched| watched.drive));
         *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(absent);
         self.seen = found;
+    }
+
+    /// Drives of this host whose file or device is gone stop: nobody would find again what was written there.
+    fn drop_gone(&self) {
+        let mut marks = self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<DriveId> = marks.iter().filter(|(_, mark)| mark.is_gone()).map(|(id, _)| *id).collect();
+        for id in gone {
+            marks.remove(&id);
+            let drive = self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+            if drive.is_some() {
+                tracing::error!("drive {id}: what lay at its path is gone; it is not used any more");
+            }
+        }
     }
 
     fn look(&self) -> Vec<Watched> {

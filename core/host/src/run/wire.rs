@@ -1,6 +1,8 @@
 //! Messages between the parts of a host: mailboxes within the process, sockets to those of other hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -51,10 +53,35 @@ pub(super) struct Switch {
     pub(super) asking: Mutex<BTreeSet<(PartitionId, bool)>>,
     /// The drives, as partitions were told last.
     pub(super) drive_set: Mutex<DriveSet>,
-    /// Drives of the cluster that do not answer, once they were asked.
+    /// Where the drives of this host lie.
+    pub(super) marks: Mutex<BTreeMap<DriveId, Mark>>,
+    /// Drives of the cluster that do not answer, or fail, once they were asked.
     pub(super) absent: Mutex<Option<BTreeSet<DriveId>>>,
     /// The other hosts, if this one is not alone.
     pub(super) company: Option<Company>,
+}
+
+/// What a drive was found as when it started.
+pub(super) struct Mark {
+    path: PathBuf,
+    /// Device and inode; the device that it is, if it is one.
+    id: (u64, u64, u64),
+}
+
+impl Mark {
+    /// What lies at `path` now.
+    pub(super) fn of(path: &Path) -> Result<Self> {
+        let found = std::fs::metadata(path).map_err(|error| Error::os(path.display(), &error))?;
+        Ok(Self { path: path.to_owned(), id: (found.dev(), found.ino(), found.rdev()) })
+    }
+
+    /// True if the path leads nowhere any more, or to something else: what is open still is gone with this process.
+    pub(super) fn is_gone(&self) -> bool {
+        match std::fs::metadata(&self.path) {
+            Ok(found) => (found.dev(), found.ino(), found.rdev()) != self.id,
+            Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+        }
+    }
 }
 
 /// The other hosts of a cluster.

@@ -297,6 +297,10 @@ pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveRes
             }
         }
         (Some(Call::Drop { pack, shard }), Ok(_)) => dropped(s, pack, shard),
+        (Some(Call::DropOrphan { id, drive }), Ok(_)) => {
+            s.data.rebuilds.has_dropped(id, drive);
+            s.data.packs.drives.took(drive, -1);
+        }
         (Some(Call::Stat { drive }), Ok(DriveReply::Stat(stat))) => s.data.packs.drives.learned(drive, stat),
         (Some(Call::Report { drive }), Ok(DriveReply::Shards(shards))) => drop_orphans(t, s, drive, &shards),
         // An unconfirmed drop is repeated, an unknown answer is none of ours.
@@ -362,8 +366,13 @@ fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(Shard
         if placed || term > s.config.term || id.pack.partition() != t.partition {
             continue;
         }
-        s.data.rebuilds.dropped(id, drive);
-        let call = s.data.packs.drives.ask(Call::DropOrphan);
-        t.at_once(Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term }));
+        t.at_once(drop_orphan(s, id, drive));
     }
+}
+
+/// What tells `drive` to drop a shard that no pack has there.
+pub(crate) fn drop_orphan(s: &mut State, id: ShardId, drive: DriveId) -> Effect {
+    s.data.rebuilds.dropped(id, drive);
+    let call = s.data.packs.drives.ask(Call::DropOrphan { id, drive });
+    Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term })
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{DriveId, PackId};
-use braid_base::msg::drive::DriveStat;
+use braid_base::msg::drive::{DriveStat, ShardId};
 use braid_base::record::PackClass;
 
 use crate::config::{Config, DriveSet};
@@ -21,7 +21,7 @@ const GC_SLOTS_PERCENT: u32 = 2;
 /// Questions that wait for an answer, at most; the oldest are given up.
 const CALLS_MAX: usize = 4_096;
 /// 2^64 divided by the golden ratio, odd: multiples of it fall evenly, whatever step the numbers take.
-const ODD_GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const ODD_GOLDEN: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A question to a drive.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,11 @@ pub(crate) enum Call {
     Report {
         drive: DriveId,
     },
-    /// Nobody waits for the answer: the next report shows what became of it.
-    DropOrphan,
+    /// Of a shard that no pack has there.
+    DropOrphan {
+        id: ShardId,
+        drive: DriveId,
+    },
 }
 
 /// What is known of the drives.
@@ -321,6 +324,25 @@ impl Drives {
         let found =
             self.replacement(&others, (u8::MAX, true), now_ms, |drive| drive == drives[at] || refused(drive))?;
         (self.shared(found, &others) == 0).then_some(found)
+    }
+
+    /// What the drives that may be used said of their space.
+    pub fn fills(&self) -> impl Iterator<Item = (DriveId, DriveStat)> {
+        let stat = |drive: &DriveId| self.stats.get(drive).map(|stat| (*drive, *stat));
+        self.set.usable.iter().filter_map(stat).filter(|(_, stat)| stat.slots > 0)
+    }
+
+    /// True if shard `at` of a pack on `drives` may go to `to`: with no more of the others in its failure domain than
+    /// where it is, and not into the slots that are kept for garbage collection.
+    pub fn may_take(&self, to: DriveId, drives: &[DriveId], at: usize, now_ms: u64) -> bool {
+        let others = || drives.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, drive)| *drive);
+        let near = |drive| others().filter(|other| self.domain(*other) == self.domain(drive)).count();
+        self.is_usable(to)
+            && !self.leaves(to)
+            && !drives.contains(&to)
+            && !self.is_full(to, PackClass::User)
+            && self.suspect_until.get(&to).is_none_or(|until| *until <= now_ms)
+            && near(to) <= near(drives[at])
     }
 
     /// A number for a question.

@@ -6,9 +6,11 @@
 //!    with the old placement go on computing the shard.
 //! 4. Packs that had to be put closer together than one shard in a failure domain are moved apart in the same way, when
 //!    there is nothing else to do.
-//! 5. What a move leaves behind that fails, or that nobody commits, is an orphan: reports of drives find it.
+//! 5. Then shards move that make drives evenly full (`data/balance`).
+//! 6. What is left on the old drive, if that stays, is dropped when the entry is committed. What a move leaves behind that
+//!    fails, or that nobody commits, is an orphan: reports of drives find it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use braid_base::ids::{DriveId, FsId, PackId};
 use braid_base::msg::drive::ShardId;
@@ -16,6 +18,8 @@ use braid_base::msg::job::{Job, RebuildJob};
 use braid_base::{Result, keys};
 
 use crate::config::Config;
+use crate::data::balance;
+use crate::data::care::drop_orphan;
 use crate::data::packs::{Life, Pack};
 use crate::event::Effect;
 use crate::state::State;
@@ -39,18 +43,22 @@ pub(crate) struct Rebuilds {
     close: Option<u64>,
     /// When to try again what failed.
     again_ms: BTreeMap<PackId, u64>,
-    /// Shards that drives were told to drop in this term: the word may still be on its way.
-    dropped: BTreeSet<(ShardId, DriveId)>,
+    /// Shards that drives were told to drop in this term, and how many such words may still be on their way.
+    dropped: BTreeMap<(ShardId, DriveId), u32>,
+    /// Packs whose shards lie on drives that leave were there at the last look.
+    lacks: bool,
     next: u64,
     look_ms: u64,
 }
 
 /// A shard on its way.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Made {
-    id: ShardId,
-    from: DriveId,
-    to: DriveId,
+pub(crate) struct Made {
+    pub id: ShardId,
+    pub from: DriveId,
+    pub to: DriveId,
+    /// Only to make drives evenly full.
+    pub evens: bool,
 }
 
 impl Rebuilds {
@@ -58,7 +66,7 @@ impl Rebuilds {
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
         let (running, again_ms, dropped) = Default::default();
-        Self { running, close: None, again_ms, dropped, next, look_ms: 0 }
+        Self { running, close: None, again_ms, dropped, lacks: false, next, look_ms: 0 }
     }
 
     /// Packs whose shards lie closer together than one in a failure domain, as far as was counted.
@@ -78,47 +86,77 @@ impl Rebuilds {
 
     /// `drive` is told to drop the shard.
     pub fn dropped(&mut self, id: ShardId, drive: DriveId) {
-        self.dropped.insert((id, drive));
+        *self.dropped.entry((id, drive)).or_default() += 1;
+    }
+
+    /// It said that it has.
+    pub fn has_dropped(&mut self, id: ShardId, drive: DriveId) {
+        if let Some(words) = self.dropped.get_mut(&(id, drive)) {
+            *words -= 1;
+            self.dropped.retain(|_, words| *words > 0);
+        }
+    }
+
+    /// True if a word to drop the shard may be on its way to `drive`, and would take one that is made there.
+    pub fn is_refused(&self, id: ShardId, drive: DriveId) -> bool {
+        self.dropped.contains_key(&(id, drive))
+    }
+
+    /// True if nothing is being done with the shards of a pack, and the last try was long enough ago.
+    pub fn is_quiet(&self, id: PackId, now_ms: u64) -> bool {
+        let busy = self.running.values().any(|made| made.id.pack == id);
+        !busy && self.again_ms.get(&id).is_none_or(|again_ms| now_ms >= *again_ms)
     }
 }
 
 /// Begins what there is reason for.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) {
     let now_ms = t.now.mono_ms;
-    let stay = s.data.packs.drives.all_stay();
-    if now_ms < s.data.rebuilds.look_ms || (stay && s.data.rebuilds.close == Some(0)) {
-        return;
-    }
     while s.data.rebuilds.running.len() < JOBS_MAX {
-        let Some(made) = choose(s, now_ms).or_else(|| choose_close(s, now_ms)) else {
-            s.data.rebuilds.look_ms = now_ms + if stay { APART_MS } else { LOOK_MS };
-            return;
-        };
+        let Some(made) = needed(s, now_ms).or_else(|| balanced(s, now_ms)) else { return };
         let Some(pack) = s.data.packs.table.get(&made.id.pack) else { return };
-        let Made { id: ShardId { pack: id, shard }, to, .. } = made;
+        let Made { id: ShardId { pack: id, shard }, from, to, .. } = made;
         let (place, class, fs) = (pack.rec.place.clone(), pack.rec.class, FsId(0));
+        let copies = !s.data.packs.drives.is_absent(from);
         let rebuilds = &mut s.data.rebuilds;
         rebuilds.next += 1;
         rebuilds.running.insert(rebuilds.next, made);
         s.data.packs.drives.took(to, 1);
         let (number, term) = (s.data.rebuilds.next, s.config.term);
-        let job = RebuildJob { id: number, pack: id, shard, place, to, class, term, fs };
+        let job = RebuildJob { id: number, pack: id, shard, place, to, copies, class, term, fs };
         t.at_once(Effect::Job(Job::Rebuild(job)));
     }
 }
 
+/// What is to be done to have all data protected as it should be.
+fn needed(s: &mut State, now_ms: u64) -> Option<Made> {
+    let stay = s.data.packs.drives.all_stay();
+    if now_ms < s.data.rebuilds.look_ms || (stay && s.data.rebuilds.close == Some(0)) {
+        return None;
+    }
+    let found = choose(s, now_ms).or_else(|| choose_close(s, now_ms));
+    if found.is_none() {
+        s.data.rebuilds.look_ms = now_ms + if stay { APART_MS } else { LOOK_MS };
+    }
+    found
+}
+
+/// What makes drives evenly full: one at a time, when nothing is needed.
+fn balanced(s: &mut State, now_ms: u64) -> Option<Made> {
+    let idle = !s.data.rebuilds.lacks && s.data.rebuilds.running.is_empty();
+    if idle { balance::choose(s, now_ms) } else { None }
+}
+
 /// Packs whose shards may be made anew: they do not change any more, and nothing else is done with them.
 fn quiet(s: &State, now_ms: u64) -> impl Iterator<Item = (&PackId, &Pack)> {
-    let rebuilds = &s.data.rebuilds;
-    let busy = |id: &PackId| rebuilds.running.values().any(|made| made.id.pack == *id);
-    let due = move |id: &PackId| rebuilds.again_ms.get(id).is_none_or(|again_ms| now_ms >= *again_ms);
     let sealed = s.data.packs.table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. }));
-    sealed.filter(move |(id, _)| !busy(id) && due(id))
+    sealed.filter(move |(id, _)| s.data.rebuilds.is_quiet(**id, now_ms))
 }
 
 /// The next shard to make because its drive leaves, and where.
-fn choose(s: &State, now_ms: u64) -> Option<Made> {
-    let (drives, rebuilds) = (&s.data.packs.drives, &s.data.rebuilds);
+fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
+    s.data.rebuilds.lacks = false;
+    let drives = &s.data.packs.drives;
     if drives.all_stay() {
         return None;
     }
@@ -127,15 +165,17 @@ fn choose(s: &State, now_ms: u64) -> Option<Made> {
     let mut found: Vec<(usize, PackId)> = lacking.filter(|(lacks, _)| *lacks > 0).collect();
     // Those that lack most, and of them the oldest.
     found.sort_unstable_by_key(|(lacks, id)| (std::cmp::Reverse(*lacks), *id));
+    s.data.rebuilds.lacks = !found.is_empty();
+    let (drives, rebuilds) = (&s.data.packs.drives, &s.data.rebuilds);
     found.into_iter().find_map(|(lacks, pack)| {
         let place = &s.data.packs.table.get(&pack)?.rec.place;
         let shard = place.drives.iter().position(|drive| drives.leaves(*drive))?;
         let id = ShardId { pack, shard: shard as u8 };
         let stay: Vec<DriveId> = place.drives.iter().copied().filter(|drive| !drives.leaves(*drive)).collect();
-        let refused = |drive| rebuilds.dropped.contains(&(id, drive));
+        let refused = |drive| rebuilds.is_refused(id, drive);
         let urgent = lacks >= usize::from(place.parity);
         let to = drives.replacement(&stay, (place.parity, urgent), now_ms, refused)?;
-        Some(Made { id, from: place.drives[shard], to })
+        Some(Made { id, from: place.drives[shard], to, evens: false })
     })
 }
 
@@ -149,9 +189,9 @@ fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
     let found = quiet(s, now_ms).filter(|_| close > 0).find_map(|(pack, value)| {
         let shard = crowded(value)?;
         let id = ShardId { pack: *pack, shard: shard as u8 };
-        let refused = |drive| rebuilds.dropped.contains(&(id, drive));
+        let refused = |drive| rebuilds.is_refused(id, drive);
         let to = drives.apart_from(&value.rec.place.drives, shard, now_ms, refused)?;
-        Some(Made { id, from: value.rec.place.drives[shard], to })
+        Some(Made { id, from: value.rec.place.drives[shard], to, evens: false })
     });
     s.data.rebuilds.close = Some(close);
     found
@@ -159,20 +199,35 @@ fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
 
 /// A move of [`start`] ended; false if `number` is none of them.
 pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<()>) -> bool {
-    let Some(Made { id, from, to }) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
-    let drives = &s.data.packs.drives;
+    let Some(made) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
+    let Made { id, from, to, evens } = made;
+    let (drives, now_ms) = (&s.data.packs.drives, t.now.mono_ms);
     let Some(pack) = s.data.packs.table.get_mut(&id.pack) else { return true };
-    let at = usize::from(id.shard);
-    let wanted = drives.leaves(from) || drives.crowded(&pack.rec.place.drives).is_some();
-    let same = pack.rec.place.drives.get(at) == Some(&from);
+    let (at, on) = (usize::from(id.shard), &pack.rec.place.drives);
+    let leaves = drives.leaves(from);
+    let wanted = leaves || drives.crowded(on).is_some() || (evens && drives.may_take(to, on, at, now_ms));
+    // Another shard may have been mended there meanwhile.
+    let same = on.get(at) == Some(&from) && !on.contains(&to);
     if result.is_ok() && same && wanted && !matches!(pack.life, Life::Dead { .. }) {
         pack.rec.place.drives[at] = to;
         pack.rec.place.epoch.0 += 1;
         t.write(keys::pack(t.partition, id.pack), &pack.rec);
         s.data.rebuilds.again_ms.remove(&id.pack);
+        let bytes = s.config.shard_bytes;
+        if evens {
+            s.data.balance.moved(now_ms, bytes);
+        } else {
+            s.data.scrub.made(now_ms, bytes);
+        }
+        if !leaves {
+            let drops = drop_orphan(s, id, from);
+            t.after(drops);
+        }
     } else {
-        s.data.rebuilds.again_ms.insert(id.pack, t.now.mono_ms + AGAIN_MS);
+        s.data.rebuilds.again_ms.insert(id.pack, now_ms + AGAIN_MS);
     }
-    s.data.rebuilds.look_anew();
+    if !evens {
+        s.data.rebuilds.look_anew();
+    }
     true
 }

@@ -9,7 +9,7 @@
 //!
 //! What was found is kept in memory only: a new primary finds it again.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use braid_base::ids::{DriveId, FsId, PackId};
@@ -25,6 +25,7 @@ use crate::config::Config;
 use crate::data::care::hinted;
 use crate::data::packs::{Life, Pack};
 use crate::data::remap;
+use crate::data::speed::Speed;
 use crate::event::Effect;
 use crate::state::State;
 use crate::txn::Txn;
@@ -43,8 +44,6 @@ const AGAIN_MS: (u64, u64) = (5_000, 600_000);
 const NUMBERS: u64 = 1 << 62;
 /// Below this.
 const NUMBERS_END: u64 = 1 << 63;
-/// The speed of rebuilds is that of so long, milliseconds.
-const SPEED_MS: u64 = 60_000;
 
 /// What is checked, what was found, what is mended.
 pub(crate) struct Scrub {
@@ -58,10 +57,8 @@ pub(crate) struct Scrub {
     found: BTreeMap<PackId, Found>,
     /// When a check began last.
     begun_ms: u64,
-    /// Rebuilds that ended a short while ago: when, and how many bytes each made.
-    made: VecDeque<(u64, u64)>,
-    /// Since when rebuilds follow each other, as far as their speed counts.
-    making_ms: Option<u64>,
+    /// How fast shards are made anew.
+    speed: Speed,
     told: Healing,
 }
 
@@ -104,9 +101,9 @@ impl Scrub {
     /// Nothing is known yet. Numbers of an earlier primary's jobs are not used again.
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
-        let (checks, mends, pass, again_ms, found, made) = Default::default();
-        let (begun_ms, making_ms, told) = (0, None, Healing::default());
-        Self { next, checks, mends, pass, again_ms, found, begun_ms, made, making_ms, told }
+        let (checks, mends, pass, again_ms, found) = Default::default();
+        let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
+        Self { next, checks, mends, pass, again_ms, found, begun_ms, speed, told }
     }
 
     /// True if the shard is just being made on `drive`.
@@ -117,10 +114,7 @@ impl Scrub {
     /// A rebuild made `bytes`.
     pub fn made(&mut self, now_ms: u64, bytes: u64) {
         self.told.rebuilt_bytes += bytes;
-        self.made.push_back((now_ms, bytes));
-        while self.made.front().is_some_and(|(then, _)| then + SPEED_MS < now_ms) {
-            self.made.pop_front();
-        }
+        self.speed.add(now_ms, bytes);
     }
 
     fn number(&mut self) -> u64 {
@@ -134,11 +128,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let now_ms = t.now.mono_ms;
     let rebuilds = !s.data.packs.drives.all_stay();
     let scrub = &mut s.data.scrub;
-    match scrub.making_ms {
-        None if rebuilds => scrub.making_ms = Some(now_ms),
-        Some(_) if !rebuilds => scrub.making_ms = None,
-        _ => {}
-    }
+    scrub.speed.runs(rebuilds, now_ms);
     let limit = s.config.drives.scrub_bytes_per_s;
     if limit == 0 {
         return Ok(());
@@ -292,8 +282,18 @@ fn mend(t: &mut Txn<'_>, s: &mut State) {
         s.data.packs.drives.took(mend.to, 1);
     }
     let (ShardId { pack, shard }, to, term) = (mend.id, mend.to, s.config.term);
-    let PackRec { place, class, .. } = rec;
-    t.at_once(Effect::Job(Job::Rebuild(RebuildJob { id: number, pack, shard, place, to, class, term, fs: FsId(0) })));
+    let (PackRec { place, class, .. }, copies) = (rec, false);
+    t.at_once(Effect::Job(Job::Rebuild(RebuildJob {
+        id: number,
+        pack,
+        shard,
+        place,
+        to,
+        copies,
+        class,
+        term,
+        fs: FsId(0),
+    })));
 }
 
 /// A move of [`mend`] ended; false if `number` is none of them.
@@ -311,7 +311,9 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     let at = usize::from(id.shard);
     let tries = found.tries.entry(id.shard).or_default();
     *tries += 1;
-    if result.is_ok() && sealed && pack.rec.place.drives.get(at) == Some(&from) {
+    let on = &pack.rec.place.drives;
+    let same = on.get(at) == Some(&from) && (to == from || !on.contains(&to));
+    if result.is_ok() && sealed && same {
         if to != from {
             pack.rec.place.drives[at] = to;
             pack.rec.place.epoch.0 += 1;
@@ -356,14 +358,10 @@ pub(crate) fn healing(s: &State) -> Healing {
         holds && (away > usize::from(pack.rec.place.parity) || rotten())
     };
     told.beyond = s.data.packs.table.iter().filter(lost).count() as u64;
-    let bytes: u64 = scrub.made.iter().map(|(_, bytes)| bytes).sum();
-    told.rebuild_bytes_per_s = match scrub.making_ms {
-        Some(since_ms) => {
-            let last_ms = scrub.made.back().map_or(since_ms, |(then, _)| *then);
-            bytes * 1_000 / last_ms.saturating_sub(since_ms).clamp(1_000, SPEED_MS)
-        }
-        None => 0,
-    };
+    told.rebuild_bytes_per_s = scrub.speed.per_s();
+    let (slots, moved, per_s) = s.data.balance.told();
+    told.uneven_bytes = slots * s.config.shard_bytes;
+    (told.balanced_bytes, told.balance_bytes_per_s) = (moved, per_s);
     told
 }
 

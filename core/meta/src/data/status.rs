@@ -102,6 +102,7 @@ impl State {
         self.config.drives.clone_from(&set);
         self.data.packs.set_drives(set, self.config.parity);
         self.data.rebuilds.look_anew();
+        self.data.balance.look_anew();
     }
 
     /// Flash bytes that users may fill in this partition from now on.

@@ -1,5 +1,6 @@
 //! The data side of a partition against a plain byte array per file, in a world that fails at any moment.
 
+mod balance;
 mod cases;
 mod check;
 mod model;

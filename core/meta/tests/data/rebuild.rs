@@ -51,7 +51,14 @@ impl World {
         if parts && !leaves {
             self.met.insert("shards moved apart");
         }
-        if !(leaves || parts) || job.place.drives.contains(&job.to) {
+        // What the partition knows of their fill may be old.
+        let with = |a: &DriveId, b: &DriveId| self.domains.get(a).is_some_and(|d| self.domains.get(b) == Some(d));
+        let near = |drive: &DriveId| others.clone().filter(|other| with(other, drive)).count();
+        let evens = job.copies && from.is_some_and(|from| near(&job.to) <= near(from));
+        if evens && !parts {
+            self.met.insert("shards moved to an emptier drive");
+        }
+        if !(leaves || parts || evens) || job.place.drives.contains(&job.to) {
             return Err(format!("{job:?}: nobody needs that"));
         }
         self.rebuilds.push(job);

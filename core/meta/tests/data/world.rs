@@ -43,7 +43,7 @@ impl Default for Wish {
 }
 
 /// A small generator of chance (SplitMix64).
-pub struct Chance(u64);
+pub struct Chance(pub u64);
 
 impl Chance {
     pub fn below(&mut self, bound: u64) -> u64 {

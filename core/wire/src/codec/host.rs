@@ -21,6 +21,9 @@ wire_struct!(Healing {
     beyond,
     rebuilt_bytes,
     rebuild_bytes_per_s,
+    uneven_bytes,
+    balanced_bytes,
+    balance_bytes_per_s,
 });
 wire_struct!(Lost { fs, ino, off, len });
 
