@@ -4,6 +4,7 @@
 #   tests-outside/cluster.sh up     start it, or say that it runs (BRAID_CLUSTER_DIR: where; default /var/tmp/braid-cluster; about 15 GB)
 #   tests-outside/cluster.sh demo   start a new one, break it in every way, show that nothing was lost, and stop it
 #   tests-outside/cluster.sh bench  measure such a cluster, in clear; words for bench/run.sh may follow
+#   tests-outside/cluster.sh rebuild  measure how fast a lost drive (REBUILD_SIZE, default 4GiB, 80 % full) is made up for, beside a copy on the same disk
 #   tests-outside/cluster.sh down   stop it and take it away
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -119,6 +120,48 @@ END
     trap down EXIT
     "$root/bench/run.sh" --dir "$MOUNT" --name braid-cluster --no-base --pids "$STATE" --cold-command "$here/cluster.sh cold" "$@"
     ;;
+  rebuild)
+    down
+    trap down EXIT
+    export TLS=0 DRIVE_SIZE=${REBUILD_SIZE:-4GiB}
+    size=$(numfmt --from=iec-i --suffix=B "$DRIVE_SIZE" | tr -d B)
+    mkdir -p "$SCRATCH"
+    touch "$SCRATCH/.braid-cluster"
+    # One host more than a pack has shards: there is a place for each lost one.
+    hosts_new hosts 7 --protection 4+2 --partitions 6
+    # 4 of 6 bytes on drives are data.
+    megabytes=$((size * 7 / 10 * 8 * 4 / 6 / 1000000))
+    for ((file = 0; file * 100 < megabytes; file++)); do head -c 100000000 /dev/urandom >"$MOUNT/file-$file"; done
+    sync -f "$MOUNT"
+    (cd "$MOUNT" && sha256sum file-*) >"$SCRATCH/sums"
+    used=$(on h1 cluster drive --json | python3 -c 'import json, sys; print(next(d["used_bytes"] for d in json.load(sys.stdin) if d["id"] == 7))')
+    # The same number of bytes, read and written past the cache, twice: the faster one counts.
+    copies=()
+    fallocate -l "$used" "$SCRATCH/raw"
+    dd if=/dev/urandom of="$SCRATCH/raw" bs=4M count=$((used / 4194304)) iflag=fullblock oflag=direct conv=notrunc status=none
+    for round in 1 2; do
+      begin=$(now)
+      dd if="$SCRATCH/raw" of="$SCRATCH/raw-copy" bs=4M count=$((used / 4194304)) iflag=direct oflag=direct conv=fsync status=none
+      copies+=("$(awk -v b="$used" -v t="$(since "$begin")" 'BEGIN { printf "%.0f", b / t / 1e6 }')")
+      rm "$SCRATCH/raw-copy"
+    done
+    rm "$SCRATCH/raw"
+    raw=$(printf '%s\n' "${copies[@]}" | sort -n | tail -n 1)
+    rm "$STATE/h7/drive-0"
+    state() { on h1 cluster drive --json | python3 -c 'import json, sys; print(next(d["state"] for d in json.load(sys.stdin) if d["id"] == 7))'; }
+    until [[ $(state) == failed ]]; do sleep 0.1; done
+    begin=$(now)
+    before=$(on h1 status --json | field healing.rebuild_bytes_left)
+    until on h1 status rebuild | grep -q 'nothing is to be made anew'; do
+      awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 1200) }' || die "rebuild: no end within 1200 s: $(on h1 status rebuild)"
+      sleep 0.2
+    done
+    took=$(since "$begin")
+    echo 3 >/proc/sys/vm/drop_caches
+    (cd "$MOUNT" && sha256sum --quiet --check "$SCRATCH/sums") || die "rebuild: not what was written"
+    awk -v b="$used" -v t="$took" -v raw="$raw" -v copies="${copies[*]}" -v n="$before" 'BEGIN {
+      printf "rebuild of a lost drive, %.2f GB used: %.1f s, %.0f MB/s; a copy past the cache on the same disk: %s MB/s; %.2f of the faster one\n", b / 1e9, t, b / t / 1e6, copies, b / t / 1e6 / raw }'
+    ;;
   cold) # what `bench` says before a cold read: no process keeps anything
     STATE=$SCRATCH/hosts MOUNT=$SCRATCH/hosts.m
     mapfile -t HOSTS < <(seq -f h%g 1 6)
@@ -130,5 +173,5 @@ END
     until_serving 60
     hosts_mount "$MOUNT" >/dev/null
     ;;
-  *) die "cluster: up, down, demo or bench expected, found '$1'" ;;
+  *) die "cluster: up, down, demo, rebuild or bench expected, found '$1'" ;;
 esac

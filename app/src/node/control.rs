@@ -11,6 +11,7 @@ use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
 use braid_base::msg::drive::DriveStat;
 use braid_base::msg::host::{Attached, Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
+use braid_client::fs::Space;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
@@ -169,7 +170,10 @@ impl Node {
         let open = self.open(record, false).await?;
         let space = open.fs.statfs().await;
         Filesystems::leave(&open).await;
-        Ok(views::filesystem(record, space?))
+        // Partitions hear a little later of what was just changed.
+        let capacity = self.host()?.capacity();
+        let total_bytes = record.total_bytes.map_or(capacity, |limit| limit.min(capacity));
+        Ok(views::filesystem(record, Space { total_bytes, ..space? }))
     }
 
     /// What the coordinator said last, and why it says nothing, if so. Does not wait for one that is away.

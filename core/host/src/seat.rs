@@ -19,7 +19,7 @@ mod journal;
 mod members;
 mod stage;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use braid_base::ids::{FsId, Guid, Index, PartitionId, Term};
@@ -385,6 +385,13 @@ impl Seat {
         self.config.capacity_bytes = bytes;
         if let Some(partition) = &mut self.serving {
             partition.state_mut().set_capacity(bytes);
+        }
+    }
+
+    /// What all partitions together may hold, and file systems with a capacity of their own, for those who ask.
+    pub fn set_totals(&mut self, bytes: u64, limits: BTreeMap<FsId, u64>) {
+        if let Some(partition) = &mut self.serving {
+            partition.state_mut().set_totals(bytes, limits);
         }
     }
 

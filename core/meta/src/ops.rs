@@ -161,7 +161,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::CancelLock { ino, seq } => s.locks.cancel(t, request, *ino, *seq)?.into(),
         Op::TestLock { ino, lock } => s.locks.test(request, *ino, *lock)?.into(),
         Op::UnlockOwner { ino, owner, flock } => s.locks.unlock_owner(t, request, *ino, *owner, *flock)?.into(),
-        Op::Statfs => layout::usage(t, fs)?.into(),
+        Op::Statfs => layout::usage(t, s, fs)?.into(),
         Op::Sync { .. } => sync(t).into(),
         Op::MakeRoot { ino, mode } => create::make_root(t, request, *ino, *mode)?.into(),
         Op::EndSession => open::end_session(t, s, request)?.into(),

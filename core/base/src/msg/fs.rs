@@ -275,8 +275,8 @@ pub enum Reply {
     Names(Vec<Vec<u8>>),
     /// A conflicting lock.
     Locked(Option<LockSpec>),
-    /// Usage of a file system in one partition.
-    Usage { bytes: u64, inodes: u64 },
+    /// Usage of a file system in one partition, and how many bytes it can hold in all of them, if that is known there.
+    Usage { bytes: u64, inodes: u64, total_bytes: Option<u64> },
     /// The session lives. `reassert`: the primary is new and knows nothing of what the client holds.
     Session { reassert: bool },
 }

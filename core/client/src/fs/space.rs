@@ -48,16 +48,23 @@ impl Fs {
         let asked = (0..session.wire().partitions())
             .map(|p| session.call_at(PartitionId(p), self.0.fs, Cred::default(), Op::Statfs))
             .collect();
-        let mut space = Space { total_bytes: self.0.total_bytes.load(Ordering::Relaxed), ..Space::default() };
+        let mut space = Space::default();
+        let mut total = None;
         for answer in join_bounded(PARTITIONS_AT_ONCE, asked).await {
             match answer? {
-                Reply::Usage { bytes, inodes } => {
+                Reply::Usage { bytes, inodes, total_bytes } => {
+                    // It changed a moment ago if they differ: not all have heard of it.
+                    total = total.max(total_bytes);
                     space.used_bytes += bytes;
                     space.used_inodes += inodes;
                 }
                 other => return Err(unexpected("statfs", &other)),
             }
         }
+        if let Some(total) = total {
+            self.set_total_bytes(total);
+        }
+        space.total_bytes = self.0.total_bytes.load(Ordering::Relaxed);
         Ok(space)
     }
 }

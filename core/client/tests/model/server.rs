@@ -169,7 +169,7 @@ impl State {
                 self.wake_lock_waiters();
                 Reply::Done
             }
-            Op::Statfs => Reply::Usage { bytes: 4096, inodes: self.nodes.len() as u64 },
+            Op::Statfs => Reply::Usage { bytes: 4096, inodes: self.nodes.len() as u64, total_bytes: None },
             Op::Sync { .. } | Op::EndSession => Reply::Done,
             body => self.name_op(p, req.cred, body)?,
         })

@@ -136,16 +136,19 @@ impl Rounds {
             return;
         }
         let used: u64 = self.known.values().map(|report| report.data.used_bytes).sum();
+        let total = self.capacity.load(Ordering::Relaxed);
+        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mine = || seats.iter().zip(reports).filter(|(_, report)| serving(report));
         for (seat, report) in mine() {
             let others = used - report.data.used_bytes;
-            let mine = self.capacity.load(Ordering::Relaxed).saturating_sub(others);
+            let (mine, limits) = (total.saturating_sub(others), limits.clone());
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.set_capacity(mine);
+                seat.set_totals(total, limits);
             })));
         }
         let held = |report: &SeatReport, fs| report.data.used_by_fs.get(fs).copied().unwrap_or(0);
-        for (fs, limit) in self.limits.lock().unwrap_or_else(PoisonError::into_inner).iter() {
+        for (fs, limit) in &limits {
             let used: u64 = self.known.values().map(|report| held(report, fs)).sum();
             for (seat, report) in mine() {
                 let (fs, mine) = (*fs, limit.saturating_sub(used - held(report, fs)));

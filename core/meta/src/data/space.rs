@@ -18,6 +18,8 @@ pub(crate) struct Space {
     used: BTreeMap<FsId, u64>,
     /// What file systems with a capacity of their own may hold in this partition.
     pub limits: BTreeMap<FsId, u64>,
+    /// What all partitions together may hold, and each file system that has a capacity of its own; none before it was told.
+    pub totals: Option<(u64, BTreeMap<FsId, u64>)>,
 }
 
 impl Space {
@@ -48,6 +50,12 @@ impl Space {
     /// Bytes of file data by file system.
     pub fn by_fs(&self) -> &BTreeMap<FsId, u64> {
         &self.used
+    }
+
+    /// Bytes that `fs` may hold in all partitions together, as far as that is known.
+    pub fn total(&self, fs: FsId) -> Option<u64> {
+        let (all, limits) = self.totals.as_ref()?;
+        Some(limits.get(&fs).map_or(*all, |limit| *limit.min(all)))
     }
 
     /// Bytes that `fs` may still take here.

@@ -110,6 +110,11 @@ impl State {
         self.config.capacity_bytes = bytes;
     }
 
+    /// What all partitions together may hold, and what file systems with a capacity of their own may: only to be told.
+    pub fn set_totals(&mut self, bytes: u64, limits: BTreeMap<FsId, u64>) {
+        self.data.space.totals = Some((bytes, limits));
+    }
+
     /// Bytes of file data that `fs` may hold in this partition from now on; `None`: no bound of its own.
     pub fn set_limit(&mut self, fs: FsId, bytes: Option<u64>) {
         match bytes {

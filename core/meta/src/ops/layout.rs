@@ -85,7 +85,7 @@ fn within(extent: Extent, from: u32, to: u32) -> Option<Extent> {
 }
 
 /// `Op::Statfs`: usage of the file system in this partition.
-pub(crate) fn usage(t: &Txn<'_>, fs: FsId) -> Result<Reply> {
+pub(crate) fn usage(t: &Txn<'_>, s: &State, fs: FsId) -> Result<Reply> {
     let UsageRec { bytes, inodes } = t.read(&keys::usage(t.partition, fs, 0))?.unwrap_or_default();
-    Ok(Reply::Usage { bytes, inodes })
+    Ok(Reply::Usage { bytes, inodes, total_bytes: s.data.space.total(fs) })
 }

@@ -116,7 +116,7 @@ wire_enum!(Reply, "answer" {
     10 = Value(value),
     11 = Names(names),
     12 = Locked(lock),
-    13 = Usage { bytes, inodes },
+    13 = Usage { bytes, inodes, total_bytes },
     14 = Session { reassert },
     15 = Space(ranges),
 });
