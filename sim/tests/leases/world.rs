@@ -574,7 +574,7 @@ fn open(p: PartitionId, partitions: u16, term: Term, kv: Arc<MapKv>, applied: In
 fn copy(kv: &MapKv) -> MapKv {
     let mut batch = braid_replica::Batch::default();
     kv.scan(&[], &[0xFF; 64], &mut |key, value| {
-        batch.put(key.to_vec(), value.to_vec());
+        batch.put(key, value);
         true
     })
     .expect("a map can be read");

@@ -55,7 +55,7 @@ pub(crate) fn wipe(kv: &dyn Kv, p: PartitionId) -> Result<()> {
     loop {
         let (mut batch, mut rows) = (Batch::new(), 0);
         kv.scan(&first, &keys::prefix_end(&first), &mut |key, _| {
-            batch.delete(key.to_vec());
+            batch.delete(key);
             rows += 1;
             rows < WIPE_ROWS
         })?;
