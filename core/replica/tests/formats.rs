@@ -40,7 +40,7 @@ fn segment_header_is_as_drawn() {
 
 fn batch() -> (Batch, Vec<u8>) {
     let mut batch = Batch::new();
-    batch.put(b"key".to_vec(), b"value".to_vec()).delete(b"gone".to_vec());
+    batch.put(b"key", b"value").delete(b"gone");
     let put = bytes("batch-put", &[b("key", b"key"), b("value", b"value")]);
     let changes = [put, bytes("batch-delete", &[b("key", b"gone")])].concat();
     (batch, bytes("batch", &[n("count", 2u8), b("changes", &changes)]))

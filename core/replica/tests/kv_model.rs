@@ -141,7 +141,7 @@ fn an_engine_with_a_cache_equals_a_map_over_crashes() {
 fn an_empty_or_reversed_range_shows_nothing() {
     let kv = MapKv::new();
     let mut batch = Batch::new();
-    batch.put(b"b".to_vec(), b"1".to_vec());
+    batch.put(b"b", b"1");
     kv.apply(&batch).expect("memory");
     assert!(scan(&kv, b"c", b"a", 9).is_empty());
     assert!(scan(&kv, b"b", b"b", 9).is_empty());
@@ -207,7 +207,7 @@ mod rocks {
         let kv = scratch.open().expect("a fresh directory");
         let put = |n: u64| {
             let mut batch = Batch::new();
-            batch.put(b"\0\0a".to_vec(), n.to_le_bytes().to_vec()).put(b"\0\0z".to_vec(), n.to_le_bytes().to_vec());
+            batch.put(b"\0\0a", n.to_le_bytes()).put(b"\0\0z", n.to_le_bytes());
             kv.apply(&batch).expect("writable");
         };
         (0..10).for_each(put);
@@ -230,7 +230,7 @@ mod rocks {
         let held = scratch.open().err().expect("one process at a time");
         assert_eq!(held.kind(), ErrorKind::Refused);
         let mut batch = Batch::new();
-        batch.put(b"k".to_vec(), vec![1; 5000]);
+        batch.put(b"k", vec![1; 5000]);
         kv.apply(&batch).expect("writable");
         kv.flush().expect("writable");
         drop(kv);
@@ -251,7 +251,7 @@ mod rocks {
         let scratch = Scratch::new("remains");
         let kv = scratch.open().expect("a fresh directory");
         let mut batch = Batch::new();
-        batch.put(b"k".to_vec(), vec![1; 5000]);
+        batch.put(b"k", vec![1; 5000]);
         kv.apply(&batch).expect("writable");
         kv.flush().expect("writable");
         drop(kv);
@@ -276,7 +276,7 @@ mod rocks {
         let kv = scratch.open().expect("a fresh directory");
         let mut batch = Batch::new();
         for i in 0..2000u32 {
-            batch.put(i.to_be_bytes().to_vec(), i.to_le_bytes().repeat(64));
+            batch.put(i.to_be_bytes(), i.to_le_bytes().repeat(64));
         }
         kv.apply(&batch).expect("writable");
         kv.flush().expect("writable");

@@ -47,7 +47,7 @@ fn a_full_disk_breaks_nothing() {
     fill(&ballast);
     // What fits the buffers is taken, and cannot be flushed.
     let mut first = Batch::new();
-    first.put(b"first".to_vec(), value(7));
+    first.put(b"first", value(7));
     kv.apply(&first).expect("there is room in memory");
     let flushed = kv.flush().expect_err("there is no room for a file");
     assert_eq!(flushed.kind(), ErrorKind::NoSpace, "{flushed}");
@@ -59,7 +59,7 @@ fn a_full_disk_breaks_nothing() {
     for rows in (0..ROWS).step_by(1_000) {
         let mut batch = Batch::new();
         (rows..rows + 1_000).for_each(|row| {
-            batch.put(row.to_be_bytes().to_vec(), value(row));
+            batch.put(row.to_be_bytes(), value(row));
         });
         while let Err(error) = kv.apply(&batch) {
             assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");

@@ -33,7 +33,7 @@ fn a_look_up_reads_a_few_blocks_however_large_the_view_is() {
     for first in (0..ROWS).step_by(10_000) {
         let mut batch = Batch::new();
         for row in first..first + 10_000 {
-            batch.put(key(row), row.to_le_bytes().to_vec());
+            batch.put(key(row), row.to_le_bytes());
         }
         kv.apply(&batch).expect("rows are written");
         if (first + 10_000) % (ROWS / FLUSHES) == 0 {

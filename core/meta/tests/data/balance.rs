@@ -86,7 +86,7 @@ impl Cluster {
             let live_upper = u64::from(data) * SHARD_BYTES;
             let rec = PackRec { state: PackState::Sealed, class: PackClass::Destage, place, term: 1, live_upper };
             kvs[at].put(keys::pack(PartitionId(at as u16), pack), rec.encode());
-            kvs[at].put(keys::meta(PartitionId(at as u16), "pack"), u64::to_be_bytes(newest[at]).to_vec());
+            kvs[at].put(keys::meta(PartitionId(at as u16), "pack"), u64::to_be_bytes(newest[at]));
         }
         let set = DriveSet { usable: slots.keys().copied().collect(), domains: domains.clone(), ..DriveSet::default() };
         let host = |(at, batch): (u16, Batch)| {

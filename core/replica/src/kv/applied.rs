@@ -76,7 +76,7 @@ mod tests {
         let (kv, p) = (MapKv::new(), PartitionId(3));
         assert_eq!(Applied::read(&kv, p), Ok(Applied::default()));
         let mut batch = Batch::new();
-        batch.put(b"k".to_vec(), b"v".to_vec());
+        batch.put(b"k", b"v");
         let pure = batch.clone();
         let next = Applied::default().advance(p, Term(2), Index(1), &mut batch);
         kv.apply(&batch).expect("memory");

@@ -198,7 +198,7 @@ mod tests {
 
     fn sample() -> Batch {
         let mut batch = Batch::new();
-        batch.put(b"alpha".to_vec(), b"one".to_vec()).delete(b"beta".to_vec()).put(vec![], vec![0; 20]);
+        batch.put(b"alpha", b"one").delete(b"beta").put(vec![], vec![0; 20]);
         batch
     }
 
@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn of_several_changes_of_a_key_the_last_one_stays() {
         let mut batch = Batch::new();
-        batch.put(b"a".to_vec(), b"1".to_vec()).put(b"b".to_vec(), b"2".to_vec()).delete(b"a".to_vec());
-        batch.put(b"c".to_vec(), b"3".to_vec()).put(b"b".to_vec(), b"4".to_vec()).keep_last();
+        batch.put(b"a", b"1").put(b"b", b"2").delete(b"a");
+        batch.put(b"c", b"3").put(b"b", b"4").keep_last();
         let mut last = Batch::new();
-        last.delete(b"a".to_vec()).put(b"c".to_vec(), b"3".to_vec()).put(b"b".to_vec(), b"4".to_vec());
+        last.delete(b"a").put(b"c", b"3").put(b"b", b"4");
         assert_eq!(batch, last);
     }
 
@@ -235,8 +235,8 @@ mod tests {
         other.delete(vec![]);
         assert_ne!(hash, other.fold_hash(7));
         let (mut ab, mut ba) = (Batch::new(), Batch::new());
-        ab.put(b"a".to_vec(), b"bc".to_vec());
-        ba.put(b"ab".to_vec(), b"c".to_vec());
+        ab.put(b"a", b"bc");
+        ba.put(b"ab", b"c");
         assert_ne!(ab.fold_hash(0), ba.fold_hash(0));
     }
 }

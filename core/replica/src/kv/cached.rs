@@ -171,7 +171,7 @@ mod tests {
 
     fn put(kv: &dyn Kv, key: u32, value: Vec<u8>) {
         let mut batch = Batch::new();
-        batch.put(key.to_be_bytes().to_vec(), value);
+        batch.put(key.to_be_bytes(), value);
         kv.apply(&batch).expect("applied");
     }
 

@@ -42,7 +42,7 @@ fn start(me: Member, term: u64, config: &Config) -> Start {
 
 fn entry(op: u64) -> Entry {
     let mut batch = Batch::new();
-    batch.put(vec![op as u8], op.to_le_bytes().to_vec());
+    batch.put(vec![op as u8], op.to_le_bytes());
     Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, Bytes::new())
 }
 

@@ -391,7 +391,7 @@ impl World {
         let op = self.next_op;
         self.next_op += 1;
         let mut batch = Batch::new();
-        batch.put(vec![0, 1, 0x20, (op % 13) as u8], op.to_le_bytes().to_vec());
+        batch.put(vec![0, 1, 0x20, (op % 13) as u8], op.to_le_bytes());
         let payload = if op.is_multiple_of(5) { Bytes::from(vec![op as u8; 5000]) } else { Bytes::new() };
         let entry = Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, payload);
         self.step(host, Event::Propose(entry))
