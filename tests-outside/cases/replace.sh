@@ -2,6 +2,7 @@
 # What: on one machine the files of two of eight drives are lost under load, one after the other: each is given up after a minute, made up for on the others, and replaced.
 # Needs: cluster
 # Seconds: 400 700
+# Long only: a drive is given up after a minute, twice, and made up for
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 

@@ -16,8 +16,10 @@ pub const IN_FLIGHT_MAX: u64 = 4096;
 pub const MESSAGE_RECORDS: usize = 64;
 /// Payload bytes of one message, exceeded by at most one record.
 pub const MESSAGE_BYTES: usize = 4 << 20;
-/// Records sent to a peer ahead of its answers.
+/// Records sent to a peer ahead of its answers, and payload bytes, exceeded by at most one message: what a slow member
+/// and the ways to it hold in memory for a partition.
 const WINDOW: u64 = 512;
+const WINDOW_BYTES: usize = 16 << 20;
 /// A learner this close to the end of the log starts to count, if all that it lacks is in memory.
 pub(super) const JOIN_LAG: u64 = 64;
 /// Applied records kept in memory for slow peers; older ones come from the log.
@@ -249,6 +251,12 @@ impl Replica {
         records
     }
 
+    /// Payload of the records in `[from, to)` that are in memory, bytes.
+    fn payload_bytes(&self, from: Index, to: Index) -> usize {
+        let len = |index| self.tail.record(Index(index)).map_or(0, |record| record.entry.payload().len());
+        (from.0..to.0).map(len).sum()
+    }
+
     /// Sends each peer what it lacks, and a heartbeat when one is due.
     fn replicate(&mut self, now: u64) {
         let Role::Lead(lead) = &self.role else { return };
@@ -265,7 +273,9 @@ impl Replica {
         let peer = &lead.peers[at];
         let (to, next) = (peer.member, peer.next);
         let due = peer.sent_ms.is_none_or(|sent| now >= sent + heartbeat_ms);
-        let more = next <= last && next.0 - peer.acked.max(peer.floor).0 <= WINDOW;
+        let answered = peer.acked.max(peer.floor);
+        let ahead = next.0 - answered.0 <= WINDOW && self.payload_bytes(answered.next(), next) < WINDOW_BYTES;
+        let more = next <= last && ahead;
         let before = Index(next.0 - 1);
         let records = if more { self.records_in_memory(next) } else { Vec::new() };
         let (prev, records) = match self.tail.term_at(before) {

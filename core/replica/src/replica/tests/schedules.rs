@@ -418,3 +418,55 @@ fn the_lead_goes_to_where_it_should_be_and_members_to_their_seats() {
     }
     lab.tick_until(|lab| lab.replicas[0].is_active());
 }
+
+fn payload(op: u64, bytes: usize) -> Entry {
+    Entry::new(vec![OpId { client: ClientId(1), seq: op }], Batch::new(), Bytes::from(vec![op as u8; bytes]))
+}
+
+/// How many records each message of `from` to `to` carries; messages without any are left out.
+fn on_the_way(lab: &Lab, from: usize, to: usize) -> Vec<usize> {
+    let records = |(_, _, msg): &(usize, usize, Msg)| match &msg.body {
+        Body::Append { records, .. } if !records.is_empty() => Some(records.len()),
+        _ => None,
+    };
+    lab.wires.iter().filter(|(f, t, _)| (*f, *t) == (from, to)).filter_map(records).collect()
+}
+
+#[test]
+fn entries_go_out_in_the_groups_of_the_log() {
+    let mut lab = Lab::started(2, None);
+    lab.exchange(0, 1);
+    lab.slow_disk = true;
+    lab.seen[0].clear();
+    for op in 1..=5 {
+        lab.step(0, Event::Propose(entry(op)));
+    }
+    assert_eq!(on_the_way(&lab, 0, 1), [1], "the log was idle for the first one");
+    let first = lab.seen[0].iter().find_map(|effect| match effect {
+        Effect::AppendLog { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    lab.step(0, Event::LogDurable { ticket: first.expect("it is written") });
+    assert_eq!(on_the_way(&lab, 0, 1), [1, 4], "the others go with the next write");
+    // A log that hangs holds nobody up who could go on.
+    lab.step(0, Event::Propose(entry(6)));
+    assert_eq!(on_the_way(&lab, 0, 1), [1, 4]);
+    lab.now += Timing::DESIGN.heartbeat_ms;
+    lab.step(0, Event::Tick);
+    assert_eq!(on_the_way(&lab, 0, 1), [1, 4, 1]);
+}
+
+#[test]
+fn a_slow_member_is_sent_only_so_many_bytes_ahead() {
+    let mut lab = Lab::started(2, None);
+    lab.exchange(0, 1);
+    for op in 1..=40 {
+        lab.step(0, Event::Propose(payload(op, 1 << 20)));
+    }
+    let ahead: usize = on_the_way(&lab, 0, 1).iter().sum();
+    assert!((16..=20).contains(&ahead), "{ahead} MiB");
+    for _ in 0..10 {
+        lab.exchange(0, 1);
+    }
+    assert_eq!(lab.committed(0), 40, "its answers make room");
+}
