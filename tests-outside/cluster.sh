@@ -3,7 +3,8 @@
 # through the network.
 #   tests-outside/cluster.sh up     start it, or say that it runs (BRAID_CLUSTER_DIR: where; default /var/tmp/braid-cluster; about 15 GB)
 #   tests-outside/cluster.sh demo   start a new one, break it in every way, show that nothing was lost, and stop it
-#   tests-outside/cluster.sh bench  measure such a cluster, in clear; words for bench/run.sh may follow
+#   tests-outside/cluster.sh bench  measure such a cluster, in clear and on addresses of the loopback device (LOOPBACK=:
+#                                   in namespaces as above); words for bench/run.sh may follow
 #   tests-outside/cluster.sh rebuild  measure how fast a lost drive (REBUILD_SIZE, default 4GiB, 80 % full) is made up for, beside a copy on the same disk
 #   tests-outside/cluster.sh down   stop it and take it away
 set -euo pipefail
@@ -20,6 +21,7 @@ down() {
   if [[ -d $SCRATCH ]]; then
     [[ -f $SCRATCH/.braid-cluster ]] || die "cluster: $SCRATCH is there and not of a cluster of this script: set BRAID_CLUSTER_DIR"
     stop_all
+    hosts_end
     rm -rf "$SCRATCH"
   fi
 }
@@ -114,6 +116,7 @@ END
   bench)
     shift
     down
+    [[ -n ${LOOPBACK-1} ]] && export LOOPBACK=1
     # The drives take what the suite writes, one and a half times.
     export TLS=0 DRIVE_SIZE=${DRIVE_SIZE:-6GiB}
     up

@@ -138,7 +138,6 @@ net_down() {
     ip link del "bd$net" 2>/dev/null || true
   done < <(cat "$SCRATCH/nets" 2>/dev/null)
   rm -f "$SCRATCH/nets"
-  [[ -z ${LOOPBACK:-} ]] || hosts_end
 }
 # Kills what runs without a namespace of its own: the processes of hosts_new's pid files that name their folder.
 hosts_end() {
