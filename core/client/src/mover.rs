@@ -10,7 +10,9 @@
 //!    them says so, or that it does not know;
 //! 2. those are read from D of them, computed, and written to the new drive; or copied, as far as the shard itself can
 //!    still be read. A shard that is made whole where it is gets
-//!    what can be computed: a block that is as it should be is left alone by its drive.
+//!    what can be computed: a block that is as it should be is left alone by its drive;
+//! 3. a block that cannot be computed any more does not keep the others from being made: it is left out, so that reads of
+//!    it go on to fail.
 //!
 //! A check of a pack: see [`scrub`].
 
@@ -80,8 +82,7 @@ pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
         };
         match whole {
             Ok(data) => stripe::put_shard(wire, *to, id, block, data, &PUT_WAITS_MS).await,
-            Err(error) if !mends => Err(error),
-            Err(_) => mend_rows(reader, job, (block, count)).await,
+            Err(_) => put_rows(reader, job, (block, count), mends).await,
         }
     });
     join_bounded(REBUILDS_AT_ONCE, work.collect()).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
@@ -96,15 +97,34 @@ async fn copied(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16)) -
     reader.blocks(job.pack, &job.place, job.shard, first, count).await.ok()
 }
 
-/// Makes those blocks of a shard whole, where it is, that can be computed: what cannot be stays as it is.
-async fn mend_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16)) -> Result<()> {
+/// Writes those blocks of a shard that can be computed. What cannot be stays as it is where the shard is mended; elsewhere
+/// it is left out if it is beyond repair, and is the error if it is only out of reach.
+async fn put_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16), mends: bool) -> Result<()> {
     let id = ShardId { pack: job.pack, shard: job.shard };
     for block in first..first + count {
-        if let Ok(data) = reader.computed(job.pack, &job.place, job.shard, (block, 1)).await {
-            stripe::put_shard(reader.wire(), job.to, id, block, data, &PUT_WAITS_MS).await?;
+        match reader.computed(job.pack, &job.place, job.shard, (block, 1)).await {
+            Ok(data) => stripe::put_shard(reader.wire(), job.to, id, block, data, &PUT_WAITS_MS).await?,
+            Err(_) if mends => {}
+            Err(error) => {
+                if !is_beyond_repair(reader, job, block).await {
+                    return Err(error);
+                }
+                tracing::error!("{} shard {}: block {block} is beyond repair and left out", job.pack, job.shard);
+            }
         }
     }
     Ok(())
+}
+
+/// True if so many of the other shards have lost a block for good that it cannot be computed, even if all that do not
+/// answer come back.
+async fn is_beyond_repair(reader: &Reader, job: &RebuildJob, block: u16) -> bool {
+    let others = (0..job.place.drives.len() as u8).filter(|shard| *shard != job.shard);
+    let reads = others.map(|shard| reader.blocks(job.pack, &job.place, shard, block, 1));
+    let found = join_bounded(job.place.drives.len().max(1), reads.collect()).await;
+    // A whole shard that is not where it should be is no matter of single blocks.
+    let gone = |error: &Error| error.kind() == ErrorKind::Corrupt;
+    found.iter().filter(|found| !found.as_ref().is_err_and(gone)).count() < usize::from(job.place.data)
 }
 
 /// The blocks that all shards of `pack` but `lost` have, as far as they answer: at least D must.
@@ -179,10 +199,21 @@ impl Rows {
 
     /// The blocks that all shards may have, and one has for sure: the first and how many.
     fn runs(&self) -> Vec<(u16, u16)> {
+        self.runs_of(|at| self.maybe[at] == self.shards)
+    }
+
+    /// The blocks that some shards have and others do not: a stripe that nobody committed, or what was beyond repair when
+    /// one of them was made anew.
+    fn partial(&self) -> Vec<(u16, u16)> {
+        self.runs_of(|at| self.maybe[at] < self.shards)
+    }
+
+    /// The blocks that one shard has for sure, of those that are `wanted`.
+    fn runs_of(&self, wanted: impl Fn(usize) -> bool) -> Vec<(u16, u16)> {
         let mut runs: Vec<(u16, u16)> = Vec::new();
         for block in 0..u16::MAX {
             let at = usize::from(block);
-            if self.maybe[at] < self.shards || !self.sure[at] {
+            if !self.sure[at] || !wanted(at) {
                 continue;
             }
             match runs.last_mut() {

@@ -118,7 +118,10 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
             (RebuildJob { copies: true, to: DriveId(to.0 + 20), ..rebuild.clone() }, DriveId(to.0 + 20));
         world.run(mover::rebuild(fs.reader(), &copy)).expect("it can be read");
         assert_eq!(blocks(&world, apart, id), Some(blocks(&world, to, id).expect("made before")));
+        world.drives.mend_all();
         world.drives.break_it(place.drives[usize::from(shard)].0, Fault::Broken);
+        world.drives.break_it(place.drives[usize::from((shard + 1) % 6)].0, Fault::Lies);
+        world.drives.break_it(place.drives[usize::from((shard + 2) % 6)].0, Fault::Empty);
         world.run(mover::rebuild(fs.reader(), &rebuild)).expect_err("only three are left");
         world.drives.mend_all();
     }

@@ -5,7 +5,7 @@ mod model;
 use braid_base::ErrorKind;
 use braid_base::ids::{DriveId, FsId, Ino, PackId, PartitionId, Term};
 use braid_base::limits::BLOCK;
-use braid_base::msg::drive::{DriveOp, ShardId};
+use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::fs::Cred;
 use braid_base::msg::job::{RebuildJob, ScrubJob, Scrubbed};
 use braid_base::record::{PackClass, Placement};
@@ -179,4 +179,44 @@ fn shards_are_made_anew_no_faster_than_allowed() {
     (0..6).for_each(|shard| scene.mend(shard).expect("all are there"));
     let took_ms = now_ms() - begun_ms;
     assert!((3_900..6_100).contains(&took_ms), "{took_ms} ms");
+}
+
+#[test]
+fn a_row_beyond_repair_does_not_keep_the_rest_of_a_lost_shard_from_being_made() {
+    let mut scene = Scene::new();
+    let (row, shard, to) = (7, 1, DriveId(30));
+    scene.rot(2, row);
+    let lost = scene.place.drives[usize::from(shard)];
+    scene.world.drives.break_it(lost.0, Fault::Broken);
+    let job = RebuildJob {
+        id: 1,
+        pack: scene.pack,
+        shard,
+        place: scene.place.clone(),
+        to,
+        copies: false,
+        class: PackClass::Destage,
+        term: Term(1),
+        fs: FsId(1),
+    };
+    // As long as one that could make up for it may come back, it is waited for.
+    let away = scene.place.drives[0];
+    scene.world.drives.break_it(away.0, Fault::Broken);
+    scene.world.run(mover::rebuild(scene.fs.reader(), &job)).expect_err("one may come back");
+    scene.world.drives.mend_all();
+    scene.rot(4, row);
+    scene.world.drives.break_it(lost.0, Fault::Broken);
+    scene.world.run(mover::rebuild(scene.fs.reader(), &job)).expect("all but one row");
+    scene.place.drives[usize::from(shard)] = to;
+    let id = ShardId { pack: scene.pack, shard };
+    let Ok(DriveReply::Written(runs)) = scene.world.run(scene.world.drives.ask(to, DriveOp::Written { id })) else {
+        panic!("it is there")
+    };
+    let at = scene.first + row;
+    let made: Vec<u16> = runs.into_iter().flat_map(|(first, count, _)| first..first + count).collect();
+    let wanted: Vec<u16> = (scene.first..scene.first + ROWS).filter(|block| *block != at).collect();
+    assert_eq!(made, wanted, "nothing was made up");
+    let found = scene.scrub().expect("all answer");
+    assert_eq!(found.lost, [(1, at, 1), (2, at, 1)], "it is not forgotten");
+    assert!(found.bad.is_empty(), "{found:?}");
 }

@@ -30,6 +30,7 @@ mod drives;
 mod gc;
 pub(crate) mod grants;
 pub(crate) mod held;
+mod mark;
 mod merge;
 mod packs;
 mod plan;
@@ -102,7 +103,7 @@ impl Data {
             gc: gc::Gc::default(),
             rebuilds: rebuild::Rebuilds::new(config),
             balance: balance::Balance::default(),
-            scrub: scrub::Scrub::new(config),
+            scrub: scrub::Scrub::load(config, kv)?,
             merge: merge::Merge::default(),
             held: held::Held::default(),
             committed: Index(0),

@@ -108,7 +108,8 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Shards that lack a block, or have a damaged one, that the others make up for; in order.
     pub bad: Vec<u8>,
-    /// Blocks of data that cannot be read, nor computed from the others: shard, first block, how many; in order.
+    /// Blocks of data that cannot be read, nor computed from the others: shard, first block, how many; in order. Means
+    /// something only where a stripe was committed.
     pub lost: Vec<(u8, u16, u16)>,
     /// Blocks that match their checksums in all shards, but not each other: the first and how many, in order. Means
     /// something only where a stripe was committed.

@@ -3,6 +3,8 @@
 //! 1. The shards say which of their blocks are written. What is committed is written on all of them.
 //! 2. These blocks are read from all shards, some rows at a time. Where a read of many fails, each is read by itself.
 //! 3. Rows that lack blocks are judged: D good ones make up for the others. In whole rows, parity is computed anew.
+//! 4. Rows that not all shards say to have are of stripes that nobody committed, or were beyond repair when a shard was
+//!    made anew. Of those only what cannot be read is told, which means something where a stripe was committed.
 //!
 //! It gives way: it has one read of each shard under way, and rests three times as long as that took. So it has a quarter
 //! of the time of a drive that does nothing else, and the less the more others have to do there.
@@ -62,11 +64,13 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
         result.lost = (0..code.data()).map(|shard| (shard as u8, 0, u16::MAX)).collect();
         return Ok(result);
     }
-    let pieces = rows.runs().into_iter().flat_map(|(first, count)| {
+    let rows = rows.runs().into_iter().map(|run| (run, true)).chain(rows.partial().into_iter().map(|run| (run, false)));
+    let pieces = rows.flat_map(|((first, count), whole)| {
         let end = first + count;
-        (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
+        let firsts = (first..end).step_by(usize::from(REBUILD_BLOCKS));
+        firsts.map(move |from| (from, REBUILD_BLOCKS.min(end - from), whole))
     });
-    for (first, count) in pieces {
+    for (first, count, whole) in pieces {
         let begun_ms = reader.wire().now_ms();
         let reads = shards.iter().enumerate().map(|(shard, state)| async move {
             match state {
@@ -77,7 +81,7 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
         let found = join_bounded(shards.len(), reads.collect()).await;
         let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
         result.bytes += (read * BLOCK) as u64;
-        judge(code, first, &found, &mut result);
+        judge(code, (first, whole), &found, &mut result);
         let took_ms = reader.wire().now_ms().saturating_sub(begun_ms);
         let due_ms = u64::from(count) * BLOCK as u64 * 1_000 / (*bytes_per_s).max(1);
         reader.wire().sleep_ms((RESTS * took_ms).max(due_ms.saturating_sub(took_ms))).await;
@@ -108,8 +112,8 @@ async fn found(reader: &Reader, job: &ScrubJob, shard: u8, (first, count): (u16,
     (blocks, Shard::Here)
 }
 
-/// Judges the rows from `first` on, of which `found` says what each shard has.
-fn judge(code: Code, first: u16, found: &[(Found, Shard)], result: &mut Scrubbed) {
+/// Judges the rows from `first` on, of which `found` says what each shard has; whether all of them should have it.
+fn judge(code: Code, (first, whole): (u16, bool), found: &[(Found, Shard)], result: &mut Scrubbed) {
     let rows = found.first().map_or(0, |(blocks, _)| blocks.len());
     for row in 0..rows {
         let block = first + row as u16;
@@ -126,7 +130,7 @@ fn judge(code: Code, first: u16, found: &[(Found, Shard)], result: &mut Scrubbed
                 if shard < code.data() {
                     join_of(&mut result.lost, number, block);
                 }
-            } else if *state != Shard::Silent && !result.bad.contains(&number) {
+            } else if whole && *state != Shard::Silent && !result.bad.contains(&number) {
                 result.bad.push(number);
             }
         }

@@ -7,7 +7,8 @@
 //! 3. Blocks that the others do not make up for are beyond repair: nothing is made up for them. Reads of them fail, the
 //!    files are listed, and the pack is checked again and again: a drive may come back, files are removed.
 //!
-//! What was found is kept in memory only: a new primary finds it again.
+//! What was found is kept in memory only: a new primary finds it again. It goes on with a long pass where the last one
+//! left a mark (`data/mark`), which is never beyond a pack with damage that is not made good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -20,13 +21,15 @@ use braid_base::msg::host::{Healing, Lost};
 use braid_base::msg::job::{Job, RebuildJob, ScrubJob, Scrubbed};
 use braid_base::record::{Extent, PackRec, Place, Record, StripeAt, StripeRec};
 use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
 
 use crate::config::Config;
 use crate::data::care::hinted;
+use crate::data::mark::{self, Mark};
 use crate::data::packs::{Life, Pack};
 use crate::data::remap;
 use crate::data::speed::Speed;
-use crate::event::Effect;
+use crate::event::{Effect, Now};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -72,6 +75,11 @@ struct Pass {
     upto: PackId,
     /// When the next one begins; none: it was not said yet.
     next_ms: Option<u64>,
+    /// When this one began, seconds since 1970.
+    begun_s: u64,
+    /// Packs that were begun since the last mark; none was made yet if `marked` is false.
+    since_mark: u64,
+    marked: bool,
 }
 
 /// A shard that is made whole.
@@ -98,12 +106,16 @@ struct Found {
 }
 
 impl Scrub {
-    /// Nothing is known yet. Numbers of an earlier primary's jobs are not used again.
-    pub fn new(config: &Config) -> Self {
+    /// Nothing is known yet but how far the last primary was. Numbers of its jobs are not used again.
+    pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
         let next = NUMBERS | (config.term.0 << 32);
-        let (checks, mends, pass, again_ms, found) = Default::default();
+        let mut pass = Pass::default();
+        if let Some(Mark { at, upto, begun_s }) = Mark::load(config.partition, kv)? {
+            pass = Pass { under_way: at < upto, at, upto, begun_s, marked: true, ..pass };
+        }
+        let (checks, mends, again_ms, found) = Default::default();
         let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
-        Self { next, checks, mends, pass, again_ms, found, begun_ms, speed, told }
+        Ok(Self { next, checks, mends, pass, again_ms, found, begun_ms, speed, told })
     }
 
     /// True if the shard is just being made on `drive`.
@@ -137,7 +149,10 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     if s.data.scrub.checks.is_some() {
         return Ok(());
     }
-    let Some((pack, of_pass)) = choose(s, now_ms) else { return Ok(()) };
+    let before = s.data.scrub.pass.at;
+    let chosen = choose(s, t.now);
+    mark(t, s, before);
+    let Some((pack, of_pass)) = chosen else { return Ok(()) };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
     // All partitions do this. Each pack lies on some of the drives only, so that on average each gets its share.
@@ -153,7 +168,8 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 }
 
 /// The next pack to check, and whether it is the next one of the pass.
-fn choose(s: &mut State, now_ms: u64) -> Option<(PackId, bool)> {
+fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
+    let (now_ms, now_s) = (now.mono_ms, u64::try_from(now.wall.sec).unwrap_or(0));
     let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
     let can = |pack: &Pack| {
         let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
@@ -168,16 +184,28 @@ fn choose(s: &mut State, now_ms: u64) -> Option<(PackId, bool)> {
         return Some((id, false));
     }
     let pass = &mut scrub.pass;
-    let next_ms = *pass.next_ms.get_or_insert(now_ms + FIRST_MS);
+    let sealed = || table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. }));
+    if pass.next_ms.is_none() {
+        // Of one that is marked it is known when it began.
+        let left_ms = if pass.marked { (pass.begun_s * 1_000 + PASS_MS).saturating_sub(now_s * 1_000) } else { 0 };
+        pass.next_ms = Some(now_ms + left_ms.clamp(FIRST_MS, PASS_MS));
+        if pass.under_way {
+            let done = sealed().filter(|(id, _)| **id <= pass.at).count() as u64;
+            (scrub.told.scrub_done, scrub.told.scrub_packs) = (done, sealed().count() as u64);
+        }
+    }
+    let next_ms = pass.next_ms.unwrap_or(now_ms);
     if !pass.under_way {
         if now_ms < next_ms {
             return None;
         }
         // Without packs a pass ends as it begins.
         let newest = table.last_key_value().map_or(PackId(0), |(id, _)| *id);
-        let sealed = table.values().filter(|pack| matches!(pack.life, Life::Sealed { .. })).count() as u64;
-        *pass = Pass { under_way: true, at: PackId(0), upto: newest, next_ms: Some(now_ms + PASS_MS) };
-        (scrub.told.scrub_done, scrub.told.scrub_packs) = (0, sealed);
+        let (at, next_ms, marked) = (PackId(0), Some(now_ms + PASS_MS), pass.marked);
+        // What an earlier pass has marked is not true of this one.
+        let since_mark = if marked { mark::PACKS } else { 0 };
+        *pass = Pass { under_way: true, at, upto: newest, next_ms, begun_s: now_s, since_mark, marked };
+        (scrub.told.scrub_done, scrub.told.scrub_packs) = (0, sealed().count() as u64);
     }
     if !s.data.stage.is_calm(now_ms) && now_ms < scrub.begun_ms + BUSY_MS {
         return None;
@@ -185,13 +213,32 @@ fn choose(s: &mut State, now_ms: u64) -> Option<(PackId, bool)> {
     let left = (Bound::Excluded(pass.at), Bound::Included(pass.upto));
     let found = if pass.at < pass.upto { table.range(left).find(|(_, pack)| can(pack)) } else { None };
     match found {
-        Some((id, _)) => pass.at = *id,
+        Some((id, _)) => {
+            pass.at = *id;
+            pass.since_mark += 1;
+        }
         None => {
             pass.under_way = false;
+            pass.at = pass.upto;
+            pass.since_mark = if pass.marked { mark::PACKS } else { 0 };
             scrub.told.passes += 1;
         }
     }
     found.map(|(id, _)| (*id, true))
+}
+
+/// Keeps how far the pass is, now and then. `before`: the last pack whose check has ended.
+fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId) {
+    let Scrub { pass, found, again_ms, .. } = &mut s.data.scrub;
+    if pass.since_mark < mark::PACKS {
+        return;
+    }
+    (pass.since_mark, pass.marked) = (0, true);
+    let damaged = found.keys().chain(again_ms.keys()).min();
+    let whole = damaged.map_or(PackId(u64::MAX), |id| PackId(id.0.saturating_sub(1)));
+    let at = if pass.under_way { before.min(pass.at) } else { pass.at };
+    let mark = Mark { at: at.min(whole), upto: pass.upto, begun_s: pass.begun_s };
+    t.put(Mark::key(t.partition), mark.encode());
 }
 
 /// A check of [`start`] ended.
@@ -211,6 +258,7 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
         }
     };
     let odd = committed(t, id, &found.odd)?;
+    let found = Scrubbed { lost: committed_of(t, id, found.lost)?, ..found };
     let known = s.data.scrub.found.remove(&id).unwrap_or_default();
     let scrub = &mut s.data.scrub;
     scrub.told.scrubbed_bytes += found.bytes;
@@ -254,6 +302,17 @@ fn committed(t: &Txn<'_>, pack: PackId, odd: &[(u16, u16)]) -> Result<u64> {
         bad.is_none()
     })?;
     bad.map_or(Ok(count), Err)
+}
+
+/// The parts of `lost` that touch a committed stripe: shard, first block, how many.
+fn committed_of(t: &Txn<'_>, pack: PackId, mut lost: Vec<(u8, u16, u16)>) -> Result<Vec<(u8, u16, u16)>> {
+    let mut kept = Vec::new();
+    for (shard, first, count) in lost.drain(..) {
+        if committed(t, pack, &[(first, count)])? > 0 {
+            kept.push((shard, first, count));
+        }
+    }
+    Ok(kept)
 }
 
 /// Begins to make a damaged shard whole: where it is, and after each failure elsewhere, or there again.

@@ -16,7 +16,7 @@ const SPEED: u64 = 1 << 20;
 
 /// A world of four drives with sealed packs of two data shards and one of parity, of a file of `2 * count` blocks.
 fn world(count: usize) -> Result<(World, braid_base::ids::Ino), String> {
-    let (mut world, ino) = calm_world(Wish::default())?;
+    let (mut world, ino) = calm_world(Wish { slots: 200, ..Wish::default() })?;
     write(&mut world, ino, 0, &vec![7; count * 2 * BLOCK])?;
     for _ in 0..20 {
         pass(&mut world, 1_000)?;
@@ -177,5 +177,41 @@ fn with_more_drives_away_than_parity_packs_are_out_of_reach() -> Outcome {
     assert!(!parts.is_empty() && parts.iter().all(|part| part.ino == ino), "{parts:?}");
     use_drives(&mut world, &[1, 2, 3, 4], &[]);
     assert_eq!((healing(&world).beyond, world.part.lost(100).map_err(|e| e.to_string())?), (0, Vec::new()));
+    Ok(())
+}
+
+#[test]
+fn a_new_primary_goes_on_with_a_long_pass_and_forgets_no_damage() -> Outcome {
+    let clean = Scrubbed { bytes: 5, ..Scrubbed::default() };
+    for damaged in [None, Some(30)] {
+        let (mut world, ino) = world(2)?;
+        // Packs of 32 blocks in two shards.
+        for part in 1..60 {
+            write(&mut world, ino, part << 20, &vec![part as u8; 300_000])?;
+            pass_idle(&mut world)?;
+        }
+        for _ in 0..30 {
+            pass_idle(&mut world)?;
+        }
+        use_drives(&mut world, &[1, 2, 3], &[]);
+        use_drives(&mut world, &[1, 2, 3, 4], &[]);
+        let mut seen: Vec<PackId> = Vec::new();
+        while seen.len() < 80 {
+            let job = next_check(&mut world)?;
+            let bad = if damaged == Some(seen.len()) { vec![0] } else { Vec::new() };
+            seen.push(job.pack);
+            found(&mut world, &job, Scrubbed { bad, ..clean.clone() })?;
+            assert_eq!(healing(&world).passes, 0, "too few packs: {}", seen.len());
+        }
+        world.checks.clear();
+        world.restart()?;
+        use_drives(&mut world, &[1, 2, 3, 4], &[]);
+        let next = next_check(&mut world)?.pack;
+        match damaged {
+            None => assert!(next > seen[50] && next <= seen[65], "{next} after {seen:?}"),
+            Some(at) => assert!(next > seen[at - 10] && next <= seen[at], "{next}: the damage is forgotten"),
+        }
+        assert!(healing(&world).scrub_done > 20 && healing(&world).scrub_runs);
+    }
     Ok(())
 }
