@@ -202,7 +202,11 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     let Some(made) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
     let Made { id, from, to, evens } = made;
     let (drives, now_ms) = (&s.data.packs.drives, t.now.mono_ms);
-    let Some(pack) = s.data.packs.table.get_mut(&id.pack) else { return true };
+    let Some(pack) = s.data.packs.table.get_mut(&id.pack) else {
+        // It was dropped meanwhile, without what was just made.
+        t.at_once(drop_orphan(s, id, to));
+        return true;
+    };
     let (at, on) = (usize::from(id.shard), &pack.rec.place.drives);
     let leaves = drives.leaves(from);
     let wanted = leaves || drives.crowded(on).is_some() || (evens && drives.may_take(to, on, at, now_ms));
@@ -224,7 +228,11 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
             t.after(drops);
         }
     } else {
+        let placed = on.get(at) == Some(&to);
         s.data.rebuilds.again_ms.insert(id.pack, now_ms + AGAIN_MS);
+        if !placed {
+            t.at_once(drop_orphan(s, id, to));
+        }
     }
     if !evens {
         s.data.rebuilds.look_anew();
