@@ -6,11 +6,11 @@
 //!    abandons the ranges. A repeated write of the same bytes succeeds, so a lost answer costs only time.
 //!
 //! A rebuild makes one shard anew:
-//! 1. the other shards say which of their blocks are written. What is committed is written on all of them, so each of
-//!    them says so, or that it does not know;
-//! 2. those are read from D of them, computed, and written to the new drive; or copied, as far as the shard itself can
-//!    still be read. A shard that is made whole where it is gets
-//!    what can be computed: a block that is as it should be is left alone by its drive;
+//! 1. the partition says which rows are committed. What drives say of their blocks is not asked: a lost checksum page
+//!    takes the marks with it, and a shard would be made without them;
+//! 2. those are read from D of the other shards, computed, and written to the new drive; or copied, as far as the shard
+//!    itself can still be read. A shard that is made whole where it is gets what can be computed: a block that is as it
+//!    should be is left alone by its drive;
 //! 3. a block that cannot be computed any more does not keep the others from being made: it is left out, so that reads of
 //!    it go on to fail.
 //!
@@ -59,15 +59,14 @@ pub async fn run(reader: &Reader, stage: &dyn StageSource, job: &Job) -> Result<
 /// Makes the shard of `job` on its new drive. When it returns, all of it is durable. Errors: too few of the other shards
 /// can be read, or the new drive does not take it; then nothing must be committed.
 pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
-    let RebuildJob { pack, shard, place, to, class, term, fs, .. } = job;
+    let RebuildJob { pack, shard, place, rows, to, class, term, fs, .. } = job;
     let (pack, shard, wire) = (*pack, *shard, reader.wire());
     let id = ShardId { pack, shard };
     let create = DriveOp::Create { id, data: place.data, parity: place.parity, class: *class, term: *term, fs: *fs };
     ask_drive(&**wire, *to, &create, &PUT_WAITS_MS).await.map_err(|error| error.within(to))?;
-    let rows = written(reader, pack, place, shard).await?;
     let mends = place.drives.get(usize::from(shard)) == Some(to);
-    let pieces = rows.into_iter().flat_map(|(first, count)| {
-        let end = first + count;
+    let pieces = rows.iter().flat_map(|(first, count)| {
+        let (first, end) = (*first, first.saturating_add(*count));
         (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
     });
     let work = pieces.map(|(block, count)| async move {
@@ -127,39 +126,12 @@ async fn is_beyond_repair(reader: &Reader, job: &RebuildJob, block: u16) -> bool
     found.iter().filter(|found| !found.as_ref().is_err_and(gone)).count() < usize::from(job.place.data)
 }
 
-/// The blocks that all shards of `pack` but `lost` have, as far as they answer: at least D must.
-async fn written(reader: &Reader, pack: PackId, place: &Placement, lost: u8) -> Result<Vec<(u16, u16)>> {
-    let (mut heard, mut errors) = (0, Vec::new());
-    let mut rows = Rows::new();
-    for answer in written_on(reader, pack, place, Some(lost)).await {
-        match answer {
-            Ok(runs) => {
-                heard += 1;
-                rows.take(&runs);
-            }
-            Err(error) => errors.push(error.message().to_owned()),
-        }
-    }
-    if heard < usize::from(place.data) {
-        let words =
-            format!("{pack}: {} shards are needed to make another, {heard} answer ({})", place.data, errors.join("; "));
-        return Err(Error::new(ErrorKind::Io, words));
-    }
-    Ok(rows.runs())
-}
-
-/// Which blocks of them each shard of `pack` says to have, in order; all of them, or all but one.
-async fn written_on(
-    reader: &Reader,
-    pack: PackId,
-    place: &Placement,
-    without: Option<u8>,
-) -> Vec<Result<Vec<(u16, u16, bool)>>> {
-    let asked = place.drives.iter().enumerate().filter(|(shard, _)| without != Some(*shard as u8));
-    let asked = asked.map(|(shard, drive)| async move {
+/// Whether each shard of `pack` is there.
+async fn are_there(reader: &Reader, pack: PackId, place: &Placement) -> Vec<Result<()>> {
+    let asked = place.drives.iter().enumerate().map(|(shard, drive)| async move {
         let op = DriveOp::Written { id: ShardId { pack, shard: shard as u8 } };
         match ask_drive(&**reader.wire(), *drive, &op, &READ_WAITS_MS).await? {
-            DriveReply::Written(runs) => Ok(runs),
+            DriveReply::Written(_) => Ok(()),
             other => {
                 let words = format!("asked which blocks are written, {drive} said {other:?}");
                 Err(Error::new(ErrorKind::Io, words))
@@ -167,62 +139,6 @@ async fn written_on(
         }
     });
     join_bounded(place.drives.len().max(1), asked.collect()).await
-}
-
-/// What the shards of a pack say of each of their blocks.
-struct Rows {
-    /// How many shards said that it is written, or may be.
-    maybe: Vec<u8>,
-    /// One of them is sure.
-    sure: Vec<bool>,
-    shards: u8,
-}
-
-impl Rows {
-    fn new() -> Self {
-        let blocks = usize::from(u16::MAX) + 1;
-        Self { maybe: vec![0; blocks], sure: vec![false; blocks], shards: 0 }
-    }
-
-    /// One more shard.
-    fn take(&mut self, runs: &[(u16, u16, bool)]) {
-        self.shards += 1;
-        for (first, count, sure) in runs {
-            let end = (usize::from(*first) + usize::from(*count)).min(self.maybe.len());
-            for block in usize::from(*first)..end {
-                // A drive may say what it likes, and the same twice.
-                self.maybe[block] = (self.maybe[block] + 1).min(self.shards);
-                self.sure[block] |= sure;
-            }
-        }
-    }
-
-    /// The blocks that all shards may have, and one has for sure: the first and how many.
-    fn runs(&self) -> Vec<(u16, u16)> {
-        self.runs_of(|at| self.maybe[at] == self.shards)
-    }
-
-    /// The blocks that some shards have and others do not: a stripe that nobody committed, or what was beyond repair when
-    /// one of them was made anew.
-    fn partial(&self) -> Vec<(u16, u16)> {
-        self.runs_of(|at| self.maybe[at] < self.shards)
-    }
-
-    /// The blocks that one shard has for sure, of those that are `wanted`.
-    fn runs_of(&self, wanted: impl Fn(usize) -> bool) -> Vec<(u16, u16)> {
-        let mut runs: Vec<(u16, u16)> = Vec::new();
-        for block in 0..u16::MAX {
-            let at = usize::from(block);
-            if !self.sure[at] || !wanted(at) {
-                continue;
-            }
-            match runs.last_mut() {
-                Some((first, count)) if *first + *count == block => *count += 1,
-                _ => runs.push((block, 1)),
-            }
-        }
-        runs
-    }
 }
 
 /// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
@@ -266,23 +182,4 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
     }
     logical.resize(total, 0);
     Ok(logical.freeze())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Rows;
-
-    #[test]
-    fn only_what_all_may_have_and_one_has_for_sure() {
-        let rows = |shards: &[&[(u16, u16, bool)]]| {
-            let mut rows = Rows::new();
-            shards.iter().for_each(|runs| rows.take(runs));
-            rows.runs()
-        };
-        assert_eq!(rows(&[&[(0, 10, true), (20, 5, true)], &[(3, 4, true), (8, 14, true)]]), [(3, 4), (8, 2), (20, 2)]);
-        assert_eq!(rows(&[&[(0, 10, true)], &[]]), []);
-        assert_eq!(rows(&[&[(0, 4, true)], &[(0, 100, false)]]), [(0, 4)], "a page of checksums was lost");
-        assert_eq!(rows(&[&[(0, 4, false)], &[(0, 100, false)]]), []);
-        assert_eq!(rows(&[&[(65_000, 60_000, true)]]), [(65_000, 535)]);
-    }
 }

@@ -85,6 +85,7 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
     prepare(&world, &job);
     world.run(mover::move_bytes(fs.reader(), &stage(&world, &fs), &job)).expect("moved");
     let (pack, place) = (job.stripes[0].at.pack, job.stripes[0].place.clone());
+    let rows: Vec<(u16, u16)> = job.stripes.iter().map(|plan| (plan.at.sb, plan.at.ul)).collect();
     // A stripe that nobody committed: not all of its shards were written.
     let (id, data) = (ShardId { pack, shard: 1 }, Bytes::from(vec![7; BLOCK]));
     let put = DriveOp::Put { id, block: 900, crcs: vec![braid_base::crc::crc32c(&data)], data };
@@ -100,6 +101,7 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
             pack,
             shard,
             place: place.clone(),
+            rows: rows.clone(),
             to,
             copies: false,
             class,

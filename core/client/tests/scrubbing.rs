@@ -3,6 +3,7 @@
 mod model;
 
 use braid_base::ErrorKind;
+use braid_base::crc::crc32c;
 use braid_base::ids::{DriveId, FsId, Ino, PackId, PartitionId, Term};
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
@@ -61,14 +62,16 @@ impl Scene {
     }
 
     fn scrub(&self) -> braid_base::Result<Scrubbed> {
-        let job = ScrubJob { id: 1, pack: self.pack, place: self.place.clone(), bytes_per_s: 1 << 30 };
+        let (pack, place, rows) = (self.pack, self.place.clone(), vec![(self.first, ROWS)]);
+        let job = ScrubJob { id: 1, pack, place, rows, bytes_per_s: 1 << 30 };
         self.world.run(mover::scrub(self.fs.reader(), &job))
     }
 
     fn mend(&self, shard: u8) -> braid_base::Result<()> {
         let (pack, place, class) = (self.pack, self.place.clone(), PackClass::Destage);
         let to = place.drives[usize::from(shard)];
-        let job = RebuildJob { id: 1, pack, shard, place, to, copies: false, class, term: Term(1), fs: FsId(1) };
+        let (rows, term) = (vec![(self.first, ROWS)], Term(1));
+        let job = RebuildJob { id: 1, pack, shard, place, rows, to, copies: false, class, term, fs: FsId(1) };
         self.world.run(mover::rebuild(self.fs.reader(), &job))
     }
 
@@ -193,6 +196,7 @@ fn a_row_beyond_repair_does_not_keep_the_rest_of_a_lost_shard_from_being_made() 
         pack: scene.pack,
         shard,
         place: scene.place.clone(),
+        rows: vec![(scene.first, ROWS)],
         to,
         copies: false,
         class: PackClass::Destage,
@@ -219,4 +223,67 @@ fn a_row_beyond_repair_does_not_keep_the_rest_of_a_lost_shard_from_being_made() 
     let found = scene.scrub().expect("all answer");
     assert_eq!(found.lost, [(1, at, 1), (2, at, 1)], "it is not forgotten");
     assert!(found.bad.is_empty(), "{found:?}");
+}
+
+#[test]
+fn what_a_shard_lacks_since_it_was_made_anew_is_told() {
+    let scene = Scene::new();
+    for shard in [2, 5] {
+        scene.rot(shard, 3);
+    }
+    // All of it is gone, and is made anew but for the row that has lost three.
+    let id = ShardId { pack: scene.pack, shard: 0 };
+    scene
+        .world
+        .run(scene.world.drives.ask(scene.place.drives[0], DriveOp::Drop { id, term: Term(1) }))
+        .expect("dropped");
+    scene.mend(0).expect("what can be made good is");
+    let found = scene.scrub().expect("all drives answer");
+    let at = scene.first + 3;
+    assert_eq!((found.bad, found.lost), (vec![], vec![(0, at, 1), (2, at, 1)]));
+    assert_eq!([0, 1, 2, 3].map(|shard| scene.unreadable(shard)), [vec![3], vec![], vec![3], vec![]]);
+}
+
+#[test]
+fn what_was_written_and_never_committed_is_nobodys_damage() {
+    let scene = Scene::new();
+    // The next row is on some of them.
+    for shard in [0_u8, 1, 5] {
+        let id = ShardId { pack: scene.pack, shard };
+        let data = Bytes::from(vec![shard; BLOCK]);
+        let put = DriveOp::Put { id, block: scene.first + ROWS, crcs: vec![crc32c(&data)], data };
+        scene.world.run(scene.world.drives.ask(scene.place.drives[usize::from(shard)], put)).expect("written");
+    }
+    let found = scene.scrub().expect("all drives answer");
+    assert_eq!((found.bad, found.lost, found.odd), (vec![], vec![], vec![]));
+}
+
+#[test]
+fn a_shard_is_not_made_empty_because_others_have_forgotten_what_they_hold() {
+    let scene = Scene::new();
+    let (shard, to) = (1, DriveId(30));
+    // The marks of what is written went with a checksum page of each other shard; the shard itself is sound.
+    for other in [0, 2, 3, 4, 5] {
+        for row in 0..ROWS {
+            scene.rot(other, row);
+        }
+    }
+    let job = RebuildJob {
+        id: 1,
+        pack: scene.pack,
+        shard,
+        place: scene.place.clone(),
+        rows: vec![(scene.first, ROWS)],
+        to,
+        copies: true,
+        class: PackClass::Destage,
+        term: Term(1),
+        fs: FsId(1),
+    };
+    scene.world.run(mover::rebuild(scene.fs.reader(), &job)).expect("it is copied");
+    let id = ShardId { pack: scene.pack, shard };
+    let Ok(DriveReply::Written(runs)) = scene.world.run(scene.world.drives.ask(to, DriveOp::Written { id })) else {
+        panic!("it is there")
+    };
+    assert_eq!(runs.iter().map(|(_, count, _)| count).sum::<u16>(), ROWS);
 }

@@ -175,7 +175,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         held::expire(t, s);
         grants::tend(t, s);
         merge::step(t, s)?;
-        rebuild::start(t, s);
+        rebuild::start(t, s)?;
         scrub::start(t, s)?;
         destage::start(t, s)?;
         care::step(t, s)?;

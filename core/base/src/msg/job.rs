@@ -38,6 +38,8 @@ pub struct RebuildJob {
     pub shard: u8,
     /// Where its shards are now.
     pub place: Placement,
+    /// Its rows in which something is committed, as in [`ScrubJob::rows`]: all that the new one must hold.
+    pub rows: Vec<(u16, u16)>,
     /// The drive for the new one; its own: only what is missing or damaged is written.
     pub to: DriveId,
     /// Its own drive answers: it is copied from there, and only what cannot be read there is computed.
@@ -97,6 +99,8 @@ pub struct ScrubJob {
     pub pack: PackId,
     /// Where its shards are.
     pub place: Placement,
+    /// Its rows in which something is committed, as runs: the first block of a shard, how many; in order.
+    pub rows: Vec<(u16, u16)>,
     /// Bytes that are read of each shard per second, at most.
     pub bytes_per_s: u64,
 }

@@ -1,10 +1,9 @@
 //! Checks a pack: every block against its checksum, and all blocks of a row against each other.
 //!
-//! 1. The shards say which of their blocks are written. What is committed is written on all of them.
-//! 2. These blocks are read from all shards, some rows at a time. Where a read of many fails, each is read by itself.
+//! 1. The shards say whether they are there.
+//! 2. Committed rows, which the partition knows, are read from all shards, some at a time. Where a read of many fails, each
+//!    is read by itself. Nothing else is read: what is written and not committed is whole or not, and nobody's.
 //! 3. Rows that lack blocks are judged: D good ones make up for the others. In whole rows, parity is computed anew.
-//! 4. Rows that not all shards say to have are of stripes that nobody committed, or were beyond repair when a shard was
-//!    made anew. Of those only what cannot be read is told, which means something where a stripe was committed.
 //!
 //! It gives way: it has one read of each shard under way, and rests three times as long as that took. So it has a quarter
 //! of the time of a drive that does nothing else, and the less the more others have to do there.
@@ -15,7 +14,7 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_erasure::Code;
 use bytes::Bytes;
 
-use super::{REBUILD_BLOCKS, Rows, written_on};
+use super::{REBUILD_BLOCKS, are_there};
 use crate::join::join_bounded;
 use crate::reader::{Reader, code_of};
 
@@ -38,16 +37,12 @@ type Found = Vec<Option<Bytes>>;
 
 /// Carries out `job`. Errors: so many drives do not answer that nothing can be said.
 pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
-    let ScrubJob { pack, place, bytes_per_s, .. } = job;
+    let ScrubJob { pack, place, rows, bytes_per_s, .. } = job;
     let code = code_of(place)?;
-    let mut rows = Rows::new();
     let (mut shards, mut errors) = (Vec::new(), Vec::new());
-    for said in written_on(reader, *pack, place, None).await {
+    for said in are_there(reader, *pack, place).await {
         shards.push(match said {
-            Ok(runs) => {
-                rows.take(&runs);
-                Shard::Here
-            }
+            Ok(()) => Shard::Here,
             Err(error) if error.kind() == ErrorKind::NotFound => Shard::Missing,
             Err(error) => {
                 errors.push(error);
@@ -64,13 +59,11 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
         result.lost = (0..code.data()).map(|shard| (shard as u8, 0, u16::MAX)).collect();
         return Ok(result);
     }
-    let rows = rows.runs().into_iter().map(|run| (run, true)).chain(rows.partial().into_iter().map(|run| (run, false)));
-    let pieces = rows.flat_map(|((first, count), whole)| {
-        let end = first + count;
-        let firsts = (first..end).step_by(usize::from(REBUILD_BLOCKS));
-        firsts.map(move |from| (from, REBUILD_BLOCKS.min(end - from), whole))
+    let pieces = rows.iter().flat_map(|(first, count)| {
+        let (first, end) = (*first, first.saturating_add(*count));
+        (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
     });
-    for (first, count, whole) in pieces {
+    for (first, count) in pieces {
         let begun_ms = reader.wire().now_ms();
         let reads = shards.iter().enumerate().map(|(shard, state)| async move {
             match state {
@@ -81,7 +74,7 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
         let found = join_bounded(shards.len(), reads.collect()).await;
         let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
         result.bytes += (read * BLOCK) as u64;
-        judge(code, (first, whole), &found, &mut result);
+        judge(code, first, &found, &mut result);
         let took_ms = reader.wire().now_ms().saturating_sub(begun_ms);
         let due_ms = u64::from(count) * BLOCK as u64 * 1_000 / (*bytes_per_s).max(1);
         reader.wire().sleep_ms((RESTS * took_ms).max(due_ms.saturating_sub(took_ms))).await;
@@ -112,8 +105,8 @@ async fn found(reader: &Reader, job: &ScrubJob, shard: u8, (first, count): (u16,
     (blocks, Shard::Here)
 }
 
-/// Judges the rows from `first` on, of which `found` says what each shard has; whether all of them should have it.
-fn judge(code: Code, (first, whole): (u16, bool), found: &[(Found, Shard)], result: &mut Scrubbed) {
+/// Judges the rows from `first` on, of which `found` says what each shard has.
+fn judge(code: Code, first: u16, found: &[(Found, Shard)], result: &mut Scrubbed) {
     let rows = found.first().map_or(0, |(blocks, _)| blocks.len());
     for row in 0..rows {
         let block = first + row as u16;
@@ -130,7 +123,7 @@ fn judge(code: Code, (first, whole): (u16, bool), found: &[(Found, Shard)], resu
                 if shard < code.data() {
                     join_of(&mut result.lost, number, block);
                 }
-            } else if whole && *state != Shard::Silent && !result.bad.contains(&number) {
+            } else if *state != Shard::Silent && !result.bad.contains(&number) {
                 result.bad.push(number);
             }
         }

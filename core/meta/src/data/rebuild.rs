@@ -21,6 +21,7 @@ use crate::config::Config;
 use crate::data::balance;
 use crate::data::care::drop_orphan;
 use crate::data::packs::{Life, Pack};
+use crate::data::scrub;
 use crate::event::Effect;
 use crate::state::State;
 use crate::txn::Txn;
@@ -110,11 +111,13 @@ impl Rebuilds {
 }
 
 /// Begins what there is reason for.
-pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) {
+pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let now_ms = t.now.mono_ms;
     while s.data.rebuilds.running.len() < JOBS_MAX {
-        let Some(made) = needed(s, now_ms).or_else(|| balanced(s, now_ms)) else { return };
-        let Some(pack) = s.data.packs.table.get(&made.id.pack) else { return };
+        let Some(made) = needed(s, now_ms).or_else(|| balanced(s, now_ms)) else { break };
+        let Some(pack) = s.data.packs.table.get(&made.id.pack) else { break };
+        // What drives say of their blocks is no measure: a checksum page may be lost with the marks in it.
+        let rows = scrub::committed(t, made.id.pack)?;
         let Made { id: ShardId { pack: id, shard }, from, to, .. } = made;
         let (place, class, fs) = (pack.rec.place.clone(), pack.rec.class, FsId(0));
         let copies = !s.data.packs.drives.is_absent(from);
@@ -123,9 +126,10 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) {
         rebuilds.running.insert(rebuilds.next, made);
         s.data.packs.drives.took(to, 1);
         let (number, term) = (s.data.rebuilds.next, s.config.term);
-        let job = RebuildJob { id: number, pack: id, shard, place, to, copies, class, term, fs };
+        let job = RebuildJob { id: number, pack: id, shard, place, rows, to, copies, class, term, fs };
         t.at_once(Effect::Job(Job::Rebuild(job)));
     }
+    Ok(())
 }
 
 /// What is to be done to have all data protected as it should be.

@@ -145,7 +145,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     if limit == 0 {
         return Ok(());
     }
-    mend(t, s);
+    mend(t, s)?;
     if s.data.scrub.checks.is_some() {
         return Ok(());
     }
@@ -155,6 +155,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let Some((pack, of_pass)) = chosen else { return Ok(()) };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
+    let rows = committed(t, pack)?;
     // All partitions do this. Each pack lies on some of the drives only, so that on average each gets its share.
     let (drives, width) = (s.data.packs.drives.usable().len() as u64, place.drives.len() as u64);
     let share = limit.saturating_mul(drives) / (width * u64::from(s.config.partitions)).max(1);
@@ -163,7 +164,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     scrub.begun_ms = now_ms;
     let id = scrub.number();
     scrub.checks = Some((id, pack, of_pass));
-    t.at_once(Effect::Scrub(ScrubJob { id, pack, place, bytes_per_s }));
+    t.at_once(Effect::Scrub(ScrubJob { id, pack, place, rows, bytes_per_s }));
     Ok(())
 }
 
@@ -257,12 +258,10 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
             return Ok(());
         }
     };
-    let odd = committed(t, id, &found.odd)?;
-    let found = Scrubbed { lost: committed_of(t, id, found.lost)?, ..found };
     let known = s.data.scrub.found.remove(&id).unwrap_or_default();
     let scrub = &mut s.data.scrub;
     scrub.told.scrubbed_bytes += found.bytes;
-    scrub.told.odd += odd;
+    scrub.told.odd += found.odd.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
     scrub.told.scrub_done += u64::from(of_pass);
     if found.bad.is_empty() && found.lost.is_empty() {
         return Ok(());
@@ -276,51 +275,37 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     let tries = bad.iter().filter_map(|shard| known.tries.get(shard)).max().copied().unwrap_or(0);
     let due_ms = if tries > 0 { now_ms + wait_ms(tries) } else { 0 };
     s.data.scrub.found.insert(id, Found { bad, lost: found.lost, matters, tries: known.tries, due_ms });
-    mend(t, s);
+    mend(t, s)?;
     Ok(())
 }
 
-/// How many blocks of `odd` are in committed stripes: in others nothing was promised.
-fn committed(t: &Txn<'_>, pack: PackId, odd: &[(u16, u16)]) -> Result<u64> {
-    if odd.is_empty() {
-        return Ok(0);
-    }
-    let (mut count, mut bad) = (0, None);
+/// The rows of `pack` in committed stripes: in others nothing was promised, and what a drive says of its blocks is no
+/// measure. A shard that was made anew lacks the rows that could not be computed.
+pub(super) fn committed(t: &Txn<'_>, pack: PackId) -> Result<Vec<(u16, u16)>> {
+    let (mut rows, mut bad): (Vec<(u16, u16)>, _) = (Vec::new(), None);
     t.scan_prefix(&keys::stripes(t.partition, pack), &mut |key, value| {
         match (key.get(9..11).and_then(|sb| sb.try_into().ok()).map(u16::from_be_bytes), StripeRec::decode(value)) {
-            (Some(sb), Ok(rec)) => {
-                let end = u32::from(sb) + u32::from(rec.ul);
-                let within = |(first, len): &(u16, u16)| {
-                    let last = (u32::from(*first) + u32::from(*len)).min(end);
-                    u64::from(last.saturating_sub(u32::from(*first.max(&sb))))
-                };
-                count += odd.iter().map(within).sum::<u64>();
-            }
+            (Some(sb), Ok(rec)) => match rows.last_mut() {
+                // A row that two of them name is one all the same.
+                Some((first, count)) if u32::from(*first) + u32::from(*count) >= u32::from(sb) => {
+                    *count = (*count).max(sb.saturating_add(rec.ul) - *first);
+                }
+                _ => rows.push((sb, rec.ul)),
+            },
             (_, Err(error)) => bad = Some(error),
             (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "stripe: the key is too short")),
         }
         bad.is_none()
     })?;
-    bad.map_or(Ok(count), Err)
-}
-
-/// The parts of `lost` that touch a committed stripe: shard, first block, how many.
-fn committed_of(t: &Txn<'_>, pack: PackId, mut lost: Vec<(u8, u16, u16)>) -> Result<Vec<(u8, u16, u16)>> {
-    let mut kept = Vec::new();
-    for (shard, first, count) in lost.drain(..) {
-        if committed(t, pack, &[(first, count)])? > 0 {
-            kept.push((shard, first, count));
-        }
-    }
-    Ok(kept)
+    bad.map_or(Ok(rows), Err)
 }
 
 /// Begins to make a damaged shard whole: where it is, and after each failure elsewhere, or there again.
-fn mend(t: &mut Txn<'_>, s: &mut State) {
+fn mend(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let now_ms = t.now.mono_ms;
     let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
     if s.data.scrub.mends.is_some() {
-        return;
+        return Ok(());
     }
     let chosen = s.data.scrub.found.iter().filter(|(_, found)| now_ms >= found.due_ms).find_map(|(id, found)| {
         let Pack { rec, life: Life::Sealed { .. }, .. } = table.get(id)? else { return None };
@@ -334,7 +319,8 @@ fn mend(t: &mut Txn<'_>, s: &mut State) {
             if found.tries.get(&shard).copied().unwrap_or(0) % 2 == 1 { elsewhere().unwrap_or(from) } else { from };
         Some((Mend { id: ShardId { pack: *id, shard }, from, to }, rec.clone()))
     });
-    let Some((mend, rec)) = chosen else { return };
+    let Some((mend, rec)) = chosen else { return Ok(()) };
+    let rows = committed(t, mend.id.pack)?;
     let number = s.data.scrub.number();
     s.data.scrub.mends = Some((number, mend));
     if mend.to != mend.from {
@@ -347,12 +333,14 @@ fn mend(t: &mut Txn<'_>, s: &mut State) {
         pack,
         shard,
         place,
+        rows,
         to,
         copies,
         class,
         term,
         fs: FsId(0),
     })));
+    Ok(())
 }
 
 /// A move of [`mend`] ended; false if `number` is none of them.

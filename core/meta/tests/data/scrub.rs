@@ -72,7 +72,7 @@ fn healing(world: &World) -> Healing {
 #[test]
 fn each_pack_is_checked_once_in_a_pass() -> Outcome {
     let (mut world, _) = world(40)?;
-    let mut seen: Vec<PackId> = Vec::new();
+    let (mut seen, mut rows): (Vec<PackId>, u64) = (Vec::new(), 0);
     let clean = Scrubbed { bytes: 5, ..Scrubbed::default() };
     while healing(&world).passes == 0 {
         let job = next_check(&mut world)?;
@@ -80,12 +80,14 @@ fn each_pack_is_checked_once_in_a_pass() -> Outcome {
         assert_eq!(job.bytes_per_s, SPEED, "one partition alone has all of it");
         assert!(world.checks.is_empty(), "one at a time");
         seen.push(job.pack);
+        rows += job.rows.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
         found(&mut world, &job, clean.clone())?;
         pass_idle(&mut world)?;
         assert!(seen.len() < 1_000);
     }
     let all: BTreeSet<PackId> = seen.iter().copied().collect();
     assert!(all.len() == seen.len() && all.len() >= 2, "{seen:?}");
+    assert_eq!(rows, 40, "what was committed, and nothing else: two blocks of data in a row");
     let told = healing(&world);
     assert_eq!(
         (told.scrub_done, told.scrub_packs, told.scrubbed_bytes),
