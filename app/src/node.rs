@@ -11,6 +11,7 @@ mod drive_changes;
 mod drives;
 mod filesystems;
 mod host_changes;
+mod problems;
 mod views;
 
 use std::path::{Path, PathBuf};

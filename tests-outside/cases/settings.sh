@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: spare failure domains lower capacity, and df of later mounts, and are refused when what is stored would not fit; rates are kept over a restart.
+# What: spare failure domains lower capacity, and df of mounts that are there, and are refused when what is stored would not fit; rates are kept over a restart.
 # Needs: cluster
 # Seconds: 60 60
 set -euo pipefail
@@ -7,15 +7,24 @@ set -euo pipefail
 
 cluster_new settings --drive-size 256MiB
 net() { status_field capacity.net_bytes; }
-df_bytes() { df -B1 --output=size "$MOUNT" | tail -1 | tr -d ' '; }
+df_bytes() { df -B1 --output=size "$1" | tail -1 | tr -d ' '; }
 [[ $("$BRAID" cluster hot-spare) == *" 0 "* ]] || die "a new cluster has spares: $("$BRAID" cluster hot-spare)"
 all=$(net)
 "$BRAID" cluster hot-spare 1
 [[ $(net) == $((all * 5 / 6)) || $(net) == $((all * 5 / 6 + 1)) ]] || die "six domains hold $all bytes, and five $(net)"
-# A mount says what the cluster held when it was mounted.
-cluster_down
-cluster_up
-(($(df_bytes) <= $(net))) || die "df says $(df_bytes), the cluster holds $(net)"
+# A mount says what the cluster holds by now, in the process of the cluster and in one of its own.
+mount_again own --own-process
+sleep 3 # Partitions hear of it once a second.
+for path in "$MOUNT" "$MOUNT.own"; do
+  (($(df_bytes "$path") <= $(net) && $(df_bytes "$path") > all / 2)) || die "df of $path: $(df_bytes "$path"), the cluster holds $(net)"
+done
+"$BRAID" cluster hot-spare 0
+sleep 3
+for path in "$MOUNT" "$MOUNT.own"; do
+  (($(df_bytes "$path") > all * 9 / 10)) || die "df of $path says $(df_bytes "$path") when the spares are given back, it was $all"
+done
+"$BRAID" cluster hot-spare 1
+"$BRAID" umount "$MOUNT.own"
 head -c "$((all / 2))" /dev/urandom >"$MOUNT/half"
 sync -f "$MOUNT"
 if "$BRAID" cluster hot-spare 4 2>"$SCRATCH/settings-words"; then die "what is stored fits on two domains of six"; fi

@@ -22,7 +22,13 @@ pub fn run(whole: &Whole) -> Outcome {
             host.drives.to_string().into(),
             host.leads.to_string().into(),
             host.copies.to_string().into(),
+            match host.clock_ahead_ms {
+                None => "?".into(),
+                Some(-999..=999) => "right".into(),
+                Some(ms) => toned(format!("{:+} s", ms / 1_000), tone_of("degraded")),
+            },
         ]
     });
-    out::table(&["ID", "NAME", "ADDRESS", "FAILURE DOMAIN", "STATE", "DRIVES>", "LEADS>", "COPIES>"], rows.collect())
+    let titles = ["ID", "NAME", "ADDRESS", "FAILURE DOMAIN", "STATE", "DRIVES>", "LEADS>", "COPIES>", "CLOCK>"];
+    out::table(&titles, rows.collect())
 }

@@ -22,7 +22,12 @@ pub fn run(whole: &Whole) -> Outcome {
                 "bytes_left": drive.leaving_shards.map(|shards| shards * status.shard_bytes),
             })
         });
-        return out::json(&json!({ "drives": rows.collect::<Vec<_>>(), "healing": status.healing }));
+        let drives: Vec<_> = rows.collect();
+        return out::json(&json!({
+            "healing": status.healing,
+            "close_packs": status.close_packs,
+            "drives": drives,
+        }));
     }
     out::lines(&healing(&status.healing))?;
     if status.close_packs > 0 {

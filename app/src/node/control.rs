@@ -24,7 +24,7 @@ use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
-use super::{drive_changes, drives, host_changes, views};
+use super::{drive_changes, drives, host_changes, problems, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -200,24 +200,18 @@ impl Node {
     }
 
     async fn summary(&self) -> Result<Status> {
-        let reports = self.host()?.partitions().await;
+        let host = self.host()?;
+        let (replicas, ahead) = tokio::join!(host.reports(), host.clocks());
+        let reports = Host::served(&replicas);
         let (drives, partitions) = (self.drive_views(&reports).await?, self.partition_views(&reports)?);
         let cluster = &self.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
         let (recorded, silent) = self.recorded()?;
-        let hosts = views::hosts(&recorded, &partitions);
-        for host in hosts.iter().filter(|host| matches!(host.state.as_str(), "down" | "failed")) {
+        let hosts = views::hosts(&recorded, &partitions, ahead);
+        let worse =
+            problems::hosts(&hosts, &mut problems) | problems::replicas(&hosts, &replicas, &reports, &mut problems);
+        if worse {
             state = state.max(State::Degraded);
-            let (name, id) = (&host.name, host.id);
-            let end = if host.state == "failed" {
-                format!("others take over what it held; if it does not come back, `braid cluster remove {name}`")
-            } else {
-                "start its `braid backend` again".to_owned()
-            };
-            problems.insert(0, format!("host {name} (h{id}) is {}: {end}", host.state));
-        }
-        for host in hosts.iter().filter(|host| host.state == "draining") {
-            problems.push(format!("host {} (h{}) is being emptied, and is removed then", host.name, host.id));
         }
         let left: u64 = drives.iter().filter_map(|drive| drive.leaving_shards).sum();
         if left > 0 {
@@ -369,8 +363,9 @@ impl Control for Node {
 
     fn hosts(&self) -> Answer<'_, Vec<HostView>> {
         Box::pin(async {
-            let partitions = self.partition_views(&self.host()?.partitions().await)?;
-            Ok(views::hosts(&self.recorded()?.0, &partitions))
+            let host = self.host()?;
+            let (reports, ahead) = tokio::join!(host.partitions(), host.clocks());
+            Ok(views::hosts(&self.recorded()?.0, &self.partition_views(&reports)?, ahead))
         })
     }
 
@@ -381,7 +376,7 @@ impl Control for Node {
             let joined = blocking(move || host_changes::add(coordinator.as_ref(), &spec.names)).await?;
             let now = self.asked(Snapshot::read)?;
             let new = |view: &HostView| joined.iter().any(|host| host.id.0 == view.id);
-            Ok(views::hosts(&now, &[]).into_iter().filter(new).collect())
+            Ok(views::hosts(&now, &[], Vec::new()).into_iter().filter(new).collect())
         })
     }
 

@@ -1,7 +1,7 @@
 //! What the parts say of themselves, in the words of the administrator.
 
 use braid_base::Result;
-use braid_base::ids::{DriveId, Term};
+use braid_base::ids::{DriveId, HostId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
 use braid_base::msg::host::{Healing, SeatReport};
 use braid_client::fs::Space;
@@ -23,7 +23,9 @@ pub fn mount(who: Who) -> MountView {
 }
 
 /// The hosts that the coordinator knew at `now`; one that is alone is up, or nobody would ask.
-pub fn hosts(now: &Snapshot, partitions: &[PartitionView]) -> Vec<HostView> {
+/// `ahead`: by how much their clocks are ahead of some clock, as far as they say so.
+pub fn hosts(now: &Snapshot, partitions: &[PartitionView], ahead: Vec<(HostId, i64)>) -> Vec<HostView> {
+    let clocks = health::clocks(ahead);
     let alone = now.cluster.as_ref().is_none_or(|cluster| cluster.copies == 1 && now.hosts.len() == 1);
     let count = |which: &dyn Fn(&PartitionView) -> bool| partitions.iter().filter(|p| which(p)).count() as u64;
     let view = |host: &Host| HostView {
@@ -40,6 +42,7 @@ pub fn hosts(now: &Snapshot, partitions: &[PartitionView]) -> Vec<HostView> {
         drives: now.drives.iter().filter(|drive| drive.host == host.id).count() as u64,
         leads: count(&|p| p.primary == Some(host.id.0)),
         copies: count(&|p| p.members.contains(&host.id.0)),
+        clock_ahead_ms: clocks.get(&host.id).copied(),
     };
     now.hosts.iter().map(view).collect()
 }

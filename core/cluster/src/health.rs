@@ -1,12 +1,12 @@
 //! The state of a cluster in one word, and the sentences that explain it; which drives are fit for new data.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::DriveId;
+use braid_base::ids::{DriveId, HostId};
 use braid_base::msg::drive::Trouble;
 
 use crate::facts::Protection;
-use crate::view::{DriveView, PartitionView, State};
+use crate::view::{DriveView, HostView, PartitionView, State};
 
 /// What was seen of a drive that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,31 @@ pub fn usable(parity: u8, drives: &[Watched]) -> Vec<DriveId> {
     };
     let quick = left(true);
     if slow <= parity && quick.len() > parity { quick } else { left(false) }
+}
+
+/// A clock that is so far from those of the other hosts is told, milliseconds.
+const CLOCK_MS: u64 = 1_000;
+
+/// `ahead`: how far the clock of each host is ahead of some clock, milliseconds. Returns how far each is ahead of most of
+/// them: of the one in the middle.
+pub fn clocks(mut ahead: Vec<(HostId, i64)>) -> BTreeMap<HostId, i64> {
+    ahead.sort_by_key(|(host, ms)| (*ms, *host));
+    let middle = ahead.get(ahead.len() / 2).map_or(0, |(_, ms)| *ms);
+    ahead.into_iter().map(|(host, ms)| (host, ms.saturating_sub(middle))).collect()
+}
+
+/// One sentence for each host whose clock is wrong.
+pub fn wrong_clocks(hosts: &[HostView]) -> Vec<String> {
+    let sentence = |host: &HostView| {
+        let ms = host.clock_ahead_ms.filter(|ms| ms.unsigned_abs() >= CLOCK_MS)?;
+        let (seconds, side) = (ms.unsigned_abs() / 1_000, if ms > 0 { "ahead of" } else { "behind" });
+        let (name, id) = (&host.name, host.id);
+        Some(format!(
+            "the clock of host {name} (h{id}) is {seconds} s {side} those of the others: set it (NTP does); times of files \
+             that it serves are as wrong, no data is at risk"
+        ))
+    };
+    hosts.iter().filter_map(sentence).collect()
 }
 
 /// What is wrong with a drive in `trouble`, and what to do.

@@ -165,6 +165,9 @@ views! {
         pub leads: u64,
         /// Number of partitions that it holds a full copy of.
         pub copies: u64,
+        /// How far its clock is ahead of those of the others, milliseconds; negative: behind; none: it does not answer.
+        #[serde(default)]
+        pub clock_ahead_ms: Option<i64>,
     }
 
     /// A drive.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::thread;
 
 use braid_base::ErrorKind;
-use braid_base::ids::{DriveId, FsId, Guid};
+use braid_base::ids::{DriveId, FsId, Guid, HostId};
 use braid_base::msg::drive::Trouble;
 use braid_cluster::coordinator::{Coordinator, Txn};
 use braid_cluster::facts::{Cluster, Filesystem, Group, Protection};
 use braid_cluster::health::{self, Watched, judge};
-use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, PartitionView, State};
+use braid_cluster::view::{DriveView, FsChange, FsSpec, GroupSpec, HostView, PartitionView, State};
 use braid_cluster::{Embedded, filesystems, groups, records};
 
 fn coordinator() -> Embedded {
@@ -228,4 +228,35 @@ fn a_drive_that_makes_errors_is_named() {
     let (state, problems) = judge(Protection { data: 4, parity: 2 }, &[drive(1, "active"), liar], &[]);
     assert_eq!(state, State::Degraded);
     assert_eq!(problems, ["drive d5 (/d/5): 3 checksum errors since start: replace it if they go on"]);
+}
+
+#[test]
+fn a_clock_is_wrong_by_what_it_differs_from_most() {
+    let clocks = |ahead: &[(u32, i64)]| {
+        let found = health::clocks(ahead.iter().map(|(host, ms)| (HostId(*host), *ms)).collect());
+        found.into_iter().map(|(host, ms)| (host.0, ms)).collect::<Vec<_>>()
+    };
+    // As the wrong one sees it, and as others do.
+    assert_eq!(clocks(&[(1, 0), (2, -3_600_000), (3, -3_600_000)]), [(1, 3_600_000), (2, 0), (3, 0)]);
+    assert_eq!(clocks(&[(1, 3_600_000), (2, 0), (3, 5)]), [(1, 3_599_995), (2, -5), (3, 0)]);
+    assert_eq!(clocks(&[(1, 0), (2, i64::MAX), (3, i64::MIN), (4, 0)]), [(1, 0), (2, i64::MAX), (3, i64::MIN), (4, 0)]);
+    assert!(clocks(&[]).is_empty());
+
+    let host = |id, clock_ahead_ms| HostView {
+        id,
+        name: format!("box{id}"),
+        addresses: Vec::new(),
+        failure_domain: String::new(),
+        state: "up".to_owned(),
+        drives: 0,
+        leads: 0,
+        copies: 0,
+        clock_ahead_ms,
+    };
+    let wrong =
+        health::wrong_clocks(&[host(1, Some(999)), host(2, None), host(3, Some(-7_200_500)), host(4, Some(1_000))]);
+    let begins = |text: &str, begin: &str| assert!(text.starts_with(begin), "{text}");
+    assert_eq!(wrong.len(), 2, "{wrong:?}");
+    begins(&wrong[0], "the clock of host box3 (h3) is 7200 s behind those of the others: set it");
+    begins(&wrong[1], "the clock of host box4 (h4) is 1 s ahead of those of the others: set it");
 }

@@ -242,16 +242,20 @@ impl Routes {
         }
     }
 
+    /// Asks all hosts that are reached.
+    fn ask_all(&self, op: &HostOp) -> JoinSet<HostResult> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = JoinSet::new();
+        for trunk in now.trunks.values().filter(|trunk| trunk.is_connected()) {
+            let (trunk, op) = (Arc::clone(trunk), op.clone());
+            asked.spawn(async move { ask_host(&trunk, op).await });
+        }
+        asked
+    }
+
     /// The newest map that a host knows.
     pub(crate) async fn newer(&self) -> Option<Map> {
-        let trunks: Vec<Arc<Trunk>> = {
-            let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-            now.trunks.values().filter(|trunk| trunk.is_connected()).map(Arc::clone).collect()
-        };
-        let mut asked = JoinSet::new();
-        for trunk in trunks {
-            asked.spawn(async move { ask_host(&trunk, HostOp::Map).await });
-        }
+        let mut asked = self.ask_all(&HostOp::Map);
         let mut newest: Option<Map> = None;
         // Not longer than it takes those that answer: one that is silent must not hold up the others.
         let mut wait_ms = HOST_MS;

@@ -332,8 +332,15 @@ impl Served {
                 handler.drive(from, DriveId(target), op, answer);
             }
             (Kind::AskHost, _) => {
-                let op = HostOp::decode(&frame.meta, frame.data)?;
-                handler.host(op, self.begin(id, len, true));
+                let answer = self.begin(id, len, true);
+                match HostOp::decode(&frame.meta, frame.data) {
+                    Ok(op) => handler.host(op, answer),
+                    // A later release may ask more; nothing else on this connection depends on it.
+                    Err(error) => {
+                        let words = format!("this host does not know the question: {}", error.message());
+                        answer.send(&Err(Error::new(ErrorKind::Unsupported, words)));
+                    }
+                }
             }
             (Kind::Replica, Caller::Host(host)) => {
                 let message = Msg::decode(&frame.meta, frame.data)?;

@@ -47,6 +47,8 @@ pub enum HostOp {
     Mounts,
     /// The parts of files that cannot be read, in partitions that you serve.
     Lost,
+    /// What does your clock show?
+    Clock,
 }
 
 /// What a host answers.
@@ -62,6 +64,8 @@ pub enum HostReply {
     Mounts(Vec<Who>),
     /// Ordered by file within a partition; not all, if there are very many.
     Lost(Vec<Lost>),
+    /// Milliseconds since 1970.
+    Clock(u64),
 }
 
 /// The answer of a host.

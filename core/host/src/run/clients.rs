@@ -23,7 +23,7 @@ use braid_wire::tls::Peer;
 use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
 use super::seat_actor::{self, SeatMsg};
-use super::wire::Switch;
+use super::wire::{Switch, wall_ms};
 
 /// How other hosts prove that they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +183,7 @@ impl Handler for Clients {
         match op {
             HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
             HostOp::Mounts => answer.send(&Ok(HostReply::Mounts(self.list()))),
+            HostOp::Clock => answer.send(&Ok(HostReply::Clock(wall_ms()))),
             HostOp::Seats => {
                 runtime.spawn_blocking(move || {
                     answer.send(&Ok(HostReply::Seats(seat_actor::reports(&switch.all_seats()))));
@@ -219,6 +220,7 @@ impl Handler for Clients {
 mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
+    use std::sync::atomic::AtomicU64;
     use std::sync::{Arc, Mutex, OnceLock, RwLock, Weak, mpsc};
     use std::time::Duration;
 
@@ -323,6 +325,8 @@ mod tests {
             marks: Mutex::default(),
             absent: Mutex::default(),
             company: None,
+            capacity: Arc::new(AtomicU64::new(5 << 30)),
+            limits: Arc::new(Mutex::new([(FsId(3), 3 << 30)].into())),
         };
         (Arc::new(switch), asked)
     }

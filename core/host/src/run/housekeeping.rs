@@ -1,7 +1,7 @@
 //! Slow, periodic work of a host: flushing the view so that logs can be trimmed, sharing out capacity, watching drives.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -38,18 +38,10 @@ pub(super) struct Housekeeper {
 }
 
 impl Housekeeper {
-    pub(super) fn start(
-        switch: Arc<Switch>,
-        kv: Arc<dyn Kv>,
-        partitions: u16,
-        capacity: Arc<AtomicU64>,
-        limits: Limits,
-        watch: Watch,
-    ) -> Result<Self> {
+    pub(super) fn start(switch: Arc<Switch>, kv: Arc<dyn Kv>, partitions: u16, watch: Watch) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let (known, flushed) = (BTreeMap::new(), BTreeMap::new());
-        let mut rounds =
-            Rounds { switch, kv, partitions, capacity, limits, watch, known, flushed, since_flush: 0, told: false };
+        let mut rounds = Rounds { switch, kv, partitions, watch, known, flushed, since_flush: 0, told: false };
         let work = move || {
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(ROUND) {
                 rounds.run();
@@ -73,8 +65,6 @@ struct Rounds {
     kv: Arc<dyn Kv>,
     /// How many the cluster has.
     partitions: u16,
-    capacity: Arc<AtomicU64>,
-    limits: Limits,
     watch: Watch,
     /// What each partition said last where it was served.
     known: BTreeMap<PartitionId, SeatReport>,
@@ -126,7 +116,7 @@ impl Rounds {
     fn share_capacity(&mut self, seats: &[SeatDoor], reports: &[SeatReport]) {
         let elsewhere = self.switch.runtime.block_on(self.switch.reports_of_others());
         let serving = |report: &&SeatReport| report.term != Term(0);
-        for report in elsewhere.iter().chain(reports).filter(serving) {
+        for report in elsewhere.iter().map(|(_, report)| report).chain(reports).filter(serving) {
             let known = self.known.entry(report.partition).or_default();
             if known.term <= report.term {
                 *known = report.clone();
@@ -136,8 +126,8 @@ impl Rounds {
             return;
         }
         let used: u64 = self.known.values().map(|report| report.data.used_bytes).sum();
-        let total = self.capacity.load(Ordering::Relaxed);
-        let limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let total = self.switch.capacity.load(Ordering::Relaxed);
+        let limits = self.switch.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mine = || seats.iter().zip(reports).filter(|(_, report)| serving(report));
         for (seat, report) in mine() {
             let others = used - report.data.used_bytes;

@@ -93,8 +93,6 @@ pub struct Host {
     config: HostConfig,
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
-    limits: Limits,
-    capacity: Arc<AtomicU64>,
     threads: Mutex<Threads>,
 }
 
@@ -136,6 +134,8 @@ impl Host {
             marks: Mutex::new(marks),
             absent: Mutex::default(),
             company,
+            capacity: Arc::new(AtomicU64::new(config.capacity_bytes)),
+            limits: Limits::default(),
         });
         // Partitions start with all drives that run.
         let usable = switch.all_drive_ids();
@@ -144,8 +144,6 @@ impl Host {
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
-            limits: Limits::default(),
-            capacity: Arc::new(AtomicU64::new(config.capacity_bytes)),
             threads: Mutex::new(Threads { drives: threads, replicas: BTreeMap::new() }),
             housekeeper: Mutex::default(),
             kv,
@@ -153,10 +151,9 @@ impl Host {
             config,
         };
         host.start_replicas()?;
-        let (switch, kv, limits) = (Arc::clone(&host.switch), Arc::clone(&host.kv), Arc::clone(&host.limits));
+        let (switch, kv) = (Arc::clone(&host.switch), Arc::clone(&host.kv));
         let watch = Watch::new(Arc::clone(&switch), host.config.parity);
-        let capacity = Arc::clone(&host.capacity);
-        let housekeeper = Housekeeper::start(switch, kv, partitions, capacity, limits, watch)?;
+        let housekeeper = Housekeeper::start(switch, kv, partitions, watch)?;
         *host.housekeeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(housekeeper);
         Ok(host)
     }
@@ -173,7 +170,7 @@ impl Host {
 
     /// Starts the replica of `p`, whose store is here.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
-        let (door, thread) = start_seat(&self.config, p, (&self.kv, &self.capacity), &self.switch)?;
+        let (door, thread) = start_seat(&self.config, p, (&self.kv, &self.switch.capacity), &self.switch)?;
         self.threads().replicas.insert(p, thread);
         self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door.clone());
         // They may have changed before it could be told.
@@ -283,7 +280,7 @@ impl Host {
     /// Bytes that file system `fs` may hold from now on, in all partitions together; `None`: no bound of its own.
     /// Partitions share it as housekeeping tells them, once a second: that much of writing may come on top.
     pub fn set_limit(&self, fs: FsId, bytes: Option<u64>) {
-        let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut limits = self.switch.limits.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match bytes {
             Some(bytes) => limits.insert(fs, bytes),
             None => limits.remove(&fs),
@@ -354,28 +351,46 @@ impl Host {
 
     /// Bytes of file data that all partitions together may hold from now on.
     pub fn set_capacity(&self, bytes: u64) {
-        self.capacity.store(bytes, Ordering::Relaxed);
+        self.switch.capacity.store(bytes, Ordering::Relaxed);
     }
 
     /// The same as it is now.
     pub fn capacity(&self) -> u64 {
-        self.capacity.load(Ordering::Relaxed)
+        self.switch.capacity.load(Ordering::Relaxed)
     }
 
-    /// What each partition says of itself where it is served, or where it runs at all, in order. One that does not answer
-    /// in time is left out.
+    /// How far the clocks of hosts are ahead of that of this one, milliseconds, as far as they answer; its own is 0.
+    pub async fn clocks(&self) -> Vec<(HostId, i64)> {
+        let mut all = self.switch.clocks_of_others().await;
+        all.push((self.config.host, 0));
+        all
+    }
+
+    /// What each partition says of itself, as in [`Self::served`].
     pub async fn partitions(&self) -> Vec<SeatReport> {
-        let seats = self.switch.all_seats();
+        Self::served(&self.reports().await)
+    }
+
+    /// What all replicas say of themselves, with their hosts. One that does not answer in time is left out.
+    pub async fn reports(&self) -> Vec<(HostId, SeatReport)> {
+        let (seats, me) = (self.switch.all_seats(), self.switch.host);
         let here = tokio::task::spawn_blocking(move || seat_actor::reports(&seats));
-        let elsewhere = self.switch.reports_of_others().await;
-        let mut best: BTreeMap<PartitionId, SeatReport> = BTreeMap::new();
-        for report in here.await.unwrap_or_default().into_iter().chain(elsewhere) {
-            let known = best.entry(report.partition).or_insert_with(|| report.clone());
+        let mut all = self.switch.reports_of_others().await;
+        all.extend(here.await.unwrap_or_default().into_iter().map(|seat| (me, seat)));
+        all.sort_by_key(|(host, seat)| (seat.partition, *host));
+        all
+    }
+
+    /// Of `replicas`, for each partition, the one that serves it, or any, in order.
+    pub fn served(replicas: &[(HostId, SeatReport)]) -> Vec<SeatReport> {
+        let mut best: BTreeMap<PartitionId, &SeatReport> = BTreeMap::new();
+        for (_, report) in replicas {
+            let known = best.entry(report.partition).or_insert(report);
             if known.term < report.term {
                 *known = report;
             }
         }
-        best.into_values().collect()
+        best.into_values().cloned().collect()
     }
 
     /// The parts of files that cannot be read because too few shards are left, in order; hosts and partitions that do not

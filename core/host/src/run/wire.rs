@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -22,6 +23,7 @@ use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::Drive;
+use braid_io::clock;
 use braid_meta::DriveSet;
 use braid_replica::Kv;
 use braid_replica::config::{Config as Members, Member};
@@ -31,6 +33,7 @@ use bytes::Bytes;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
+use super::housekeeping::Limits;
 use super::outside;
 use super::seat_actor::SeatMsg;
 use super::shared_seat::{SeatDoor, Waits};
@@ -59,6 +62,10 @@ pub(super) struct Switch {
     pub(super) absent: Mutex<Option<BTreeSet<DriveId>>>,
     /// The other hosts, if this one is not alone.
     pub(super) company: Option<Company>,
+    /// Bytes of file data that all partitions together may hold.
+    pub(super) capacity: Arc<AtomicU64>,
+    /// What file systems may hold of it, as far as they have a bound of their own.
+    pub(super) limits: Limits,
 }
 
 /// What a drive was found as when it started.
@@ -218,17 +225,41 @@ impl Switch {
     }
 
     /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
-    pub(super) async fn reports_of_others(&self) -> Vec<SeatReport> {
+    pub(super) async fn reports_of_others(&self) -> Vec<(HostId, SeatReport)> {
         let Some(company) = &self.company else { return Vec::new() };
         let mut asked = JoinSet::new();
         for host in company.routes.reached() {
             let routes = Arc::clone(&company.routes);
-            asked.spawn(async move { routes.ask(host, HostOp::Seats).await });
+            asked.spawn(async move { (host, routes.ask(host, HostOp::Seats).await) });
         }
         let mut all = Vec::new();
         while let Some(answer) = asked.join_next().await {
-            if let Ok(Ok(HostReply::Seats(seats))) = answer {
-                all.extend(seats);
+            if let Ok((host, Ok(HostReply::Seats(seats)))) = answer {
+                all.extend(seats.into_iter().map(|seat| (host, seat)));
+            }
+        }
+        all
+    }
+
+    /// How far the clocks of other hosts are ahead of that of this one, milliseconds; 0 if that is no more than the way
+    /// there and back could make of it. Hosts that do not answer are left out.
+    pub(super) async fn clocks_of_others(&self) -> Vec<(HostId, i64)> {
+        let Some(company) = &self.company else { return Vec::new() };
+        let mut asked = JoinSet::new();
+        for host in company.routes.reached() {
+            let routes = Arc::clone(&company.routes);
+            asked.spawn(async move {
+                let (before, begun_ms) = (wall_ms(), clock::mono_ms());
+                let reply = routes.ask(host, HostOp::Clock).await;
+                (host, reply, before, clock::mono_ms() - begun_ms)
+            });
+        }
+        let mut all = Vec::new();
+        while let Some(answer) = asked.join_next().await {
+            if let Ok((host, Ok(HostReply::Clock(theirs)), before, took_ms)) = answer {
+                let between = i128::from(theirs) - i128::from(before + took_ms / 2);
+                let ahead = if between.unsigned_abs() > u128::from(took_ms.div_ceil(2)) { between } else { 0 };
+                all.push((host, i64::try_from(ahead).unwrap_or(i64::MAX)));
             }
         }
         all
@@ -344,6 +375,12 @@ fn tell_damage(job: &ScrubJob, found: &Scrubbed) {
     for (first, count) in &found.odd {
         tracing::error!("{}: blocks {first}+{count} of all shards do not match each other", job.pack);
     }
+}
+
+/// What the clock of this host shows, milliseconds since 1970.
+pub(super) fn wall_ms() -> u64 {
+    let wall = clock::now().wall;
+    u64::try_from(wall.sec).unwrap_or(0) * 1_000 + u64::from(wall.nsec) / 1_000_000
 }
 
 fn has_stopped(p: PartitionId) -> Error {

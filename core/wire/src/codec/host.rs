@@ -33,6 +33,7 @@ wire_enum!(HostOp, "question to a host" {
     3 = Attach { filesystem },
     4 = Mounts,
     5 = Lost,
+    6 = Clock,
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -41,4 +42,5 @@ wire_enum!(HostReply, "answer of a host" {
     3 = Attached(attached),
     4 = Mounts(mounts),
     5 = Lost(parts),
+    6 = Clock(wall_ms),
 });

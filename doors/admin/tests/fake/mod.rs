@@ -84,7 +84,8 @@ impl Fake {
 
     fn host_views(&self) -> Vec<HostView> {
         let (name, state, failure_domain) = ("box".to_owned(), "up".to_owned(), "box".to_owned());
-        vec![HostView { id: 1, name, addresses: vec![], failure_domain, state, drives: 6, leads: 2, copies: 2 }]
+        let (addresses, drives, clock_ahead_ms) = (vec![], 6, Some(0));
+        vec![HostView { id: 1, name, addresses, failure_domain, state, drives, leads: 2, copies: 2, clock_ahead_ms }]
     }
 
     fn group_view(&self, name: &str) -> Result<GroupView> {
