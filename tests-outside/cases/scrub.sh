@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: bytes flip on drives: checks in the background find and mend it all, so that two others may rot then.
+# What: bytes flip on drives: checks in the background find and mend it all; what is beyond repair is listed, and only that fails.
 # Needs: cluster
 # Seconds: 240 900
 set -euo pipefail
@@ -41,6 +41,7 @@ begin=$(now)
 until_healed 200
 mended=$(status_field healing.mended_shards)
 took=$(since "$begin")
+[[ $("$BRAID" status rebuild --json | field healing.mended_shards) == "$mended" ]] || die "the JSON of 'status rebuild' does not have it"
 ((mended > 0)) || die "4000 flips, and no shard was mended"
 [[ $(status_field healing.lost_packs) == 0 ]] || die "two of six drives, and something is beyond repair"
 "$BRAID" status lost | grep -q 'nothing is lost' || die "two of six drives, and something is lost"
@@ -49,5 +50,53 @@ rot 2000 0 5
 (cd "$SCRATCH/scrub-source" && find . -type f -exec cmp {} "$MOUNT/{}" \;) || die "not what was written"
 until_healed 200
 
+# Three at once: what has lost three of six is beyond repair. The rest is read, and mended.
+rot 3000 0 2 3
+until_healed 200
+"$BRAID" status rebuild
+"$BRAID" status lost --json >"$SCRATCH/scrub-lost"
+python3 - "$MOUNT" "$SCRATCH/scrub-source" "$SCRATCH/scrub-lost" <<'PY'
+import errno, json, os, sys
+mount, source, lost = sys.argv[1:]
+listed = {}
+for part in json.load(open(lost)):
+    blocks = range(part["offset"] // 4096, (part["offset"] + part["bytes"] + 4095) // 4096)
+    listed.setdefault(part["inode"], set()).update(blocks)
+failed = 0
+for name in sorted(os.listdir(source)):
+    path = os.path.join(mount, name)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    inode = os.fstat(fd).st_ino
+    content = open(os.path.join(source, name), "rb").read()
+    import mmap
+    page = mmap.mmap(-1, 4096)
+    bad = set()
+    for block in range((len(content) + 4095) // 4096):
+        try:
+            got = os.preadv(fd, [page], block * 4096)
+            want = content[block * 4096 : block * 4096 + 4096]
+            if page[:got] != want:
+                sys.exit(f"{name}: block {block} is not what was written")
+        except OSError as error:
+            if error.errno != errno.EIO:
+                sys.exit(f"{name}: block {block}: {error}")
+            bad.add(block)
+    if bad != listed.get(inode, set()):
+        sys.exit(f"{name} (inode {inode}): {sorted(bad)} cannot be read, {sorted(listed.get(inode, set()))} are listed")
+    failed += len(bad)
+    os.close(fd)
+if not failed:
+    sys.exit("nothing was lost: more flips are needed")
+print(f"{failed} blocks are beyond repair; they are listed, and all others are read")
+PY
+[[ $(status_field healing.lost_packs) -gt 0 ]] || die "the status does not say so"
+# Who removes the files gets rid of it.
+rm "$MOUNT"/file-*
+sync -f "$MOUNT"
+begin=$(now)
+until "$BRAID" status lost | grep -q 'nothing is lost' && [[ $(status_field healing.lost_packs) == 0 ]]; do
+  awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 90) }' || die "still lost 90 s after the files were removed"
+  sleep 1
+done
 cluster_down
 echo "$megabytes MB: $mended shards mended in $took s"
