@@ -64,6 +64,8 @@ pub enum ClusterNoun {
     /// Empty a host and take it out of the cluster
     #[command(visible_alias = "delete")]
     Remove(cmd::cluster_remove::Remove),
+    /// Write back what etcd has lost, or has in an old form after a restore, by what the hosts have kept
+    Recover(cmd::cluster_recover::Recover),
     /// Print a new join secret, for a cluster whose hosts and clients talk over TLS
     JoinSecret,
     /// List the hosts
@@ -178,6 +180,7 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Cluster { noun: ClusterNoun::Create(command) } => cmd::cluster_create::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Add(command) } => cmd::cluster_add::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Remove(command) } => cmd::cluster_remove::run(whole, &command),
+        Command::Cluster { noun: ClusterNoun::Recover(command) } => cmd::cluster_recover::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::FailureDomain } => cmd::cluster_failure_domain::run(whole),
         Command::Cluster { noun: ClusterNoun::JoinSecret } => cmd::cluster_join_secret::run(whole),
         Command::Cluster { noun: ClusterNoun::Host } => cmd::cluster_host::run(whole),

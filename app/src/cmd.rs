@@ -11,6 +11,7 @@ pub mod cluster_host;
 pub mod cluster_hot_spare;
 pub mod cluster_join_secret;
 pub mod cluster_partition;
+pub mod cluster_recover;
 pub mod cluster_remove;
 pub mod cluster_update;
 pub mod completion;

@@ -22,7 +22,7 @@ pub const CHILD_OPTION: &str = "--announce";
 /// A log larger than this is put aside at the next start, bytes.
 const LOG_BYTES_MAX: u64 = 16 << 20;
 
-/// The state of a host that is in no cluster yet.
+/// The state of a host that is in no cluster yet, or does not start before etcd was recovered.
 pub const WAITING: &str = "waiting";
 
 /// A cluster that came up.
@@ -34,7 +34,8 @@ pub struct Ready {
     pub dir: PathBuf,
     /// Where REST is.
     pub admin: String,
-    /// `ok`, `degraded` or `unavailable`; `waiting`: a host that is in no cluster yet.
+    /// `ok`, `degraded` or `unavailable`; `waiting`: a host that is in no cluster yet, or whose etcd
+    /// has gone back.
     pub state: String,
     /// What is wrong, if anything.
     pub problems: Vec<String>,

@@ -12,6 +12,7 @@ mod drives;
 mod filesystems;
 mod host_changes;
 mod problems;
+pub mod recall;
 mod views;
 
 use std::path::{Path, PathBuf};

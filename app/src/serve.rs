@@ -21,8 +21,10 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::view::{FsSpec, MountSpec};
 use braid_wire::{Handler, Listener};
 use rustix::process::{Resource, Rlimit};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::detach::{Ready, WAITING};
 use crate::mountpoint;
@@ -156,10 +158,8 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
             (control, Listener::unix(&socket(&dir))?)
         }
         What::Backend(options) => {
-            let at = tokio::net::TcpListener::bind(&options.listen).await;
-            let what = format_args!("listening at {} (another address or port: --listen)", options.listen);
-            let listener = at.map_err(|error| Error::os(what, &error))?;
-            let enlisted = enlist(options, &mut signals, &say, &mut ready).await?;
+            let listener = listen(options).await?;
+            let (enlisted, listener) = enlist(options, listener, &mut signals, &say, &mut ready).await?;
             let report = say.clone();
             let control = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;
             let listener = match control.tls() {
@@ -224,16 +224,24 @@ async fn blocking<T: Send + 'static>(
     }
 }
 
-/// Waits until the host is in a cluster. Whoever started this process hears that it waits.
+async fn listen(options: &backend::Options) -> Result<TcpListener> {
+    let what = format_args!("listening at {} (another address or port: --listen)", options.listen);
+    TcpListener::bind(&options.listen).await.map_err(|error| Error::os(what, &error))
+}
+
+/// Waits until the host is in a cluster, and until etcd was recovered if that has gone back: then it tells what it knows
+/// to whoever recovers it. Whoever started this process hears that it waits.
 async fn enlist<F: FnOnce(Ready) -> io::Result<()>>(
     options: &backend::Options,
+    listener: TcpListener,
     signals: &mut Signals,
     say: &Say,
     ready: &mut Option<F>,
-) -> Result<Enlisted> {
+) -> Result<(Enlisted, TcpListener)> {
     say("looking for the cluster");
     let first = options.clone();
     let mut enlisted = blocking(signals, move || Enlisted::begin(first)).await?;
+    let (mut listener, mut telling) = (Some(listener), None);
     loop {
         let (seen, is_in) = blocking(signals, move || {
             let is_in = enlisted.look();
@@ -241,21 +249,50 @@ async fn enlist<F: FnOnce(Ready) -> io::Result<()>>(
         })
         .await?;
         enlisted = seen;
+        let mut problems = Vec::new();
         match is_in {
-            Ok(true) => return Ok(enlisted),
+            Ok(true) => {
+                if let Some(task) = telling.take() {
+                    let task: JoinHandle<()> = task;
+                    task.abort();
+                    // Its end is what matters: the port is free then.
+                    let _ = task.await;
+                    tracing::info!("etcd was recovered");
+                }
+                let listener = match listener.take() {
+                    Some(listener) => listener,
+                    None => listen(options).await?,
+                };
+                return Ok((enlisted, listener));
+            }
             Ok(false) => {}
-            // One that waits goes on waiting; one that was just started says why it does not work.
-            Err(error) if ready.is_none() => tracing::warn!("still waiting: {error}"),
-            Err(error) => return Err(error),
+            Err(error) if telling.is_some() => tracing::debug!("still waiting: {error}"),
+            Err(error) => match (enlisted.stranded()?, listener.take()) {
+                (Some((stranded, tls)), Some(at)) => {
+                    tracing::error!("{error}");
+                    problems.push(error.message().to_owned());
+                    let at = match tls {
+                        Some(tls) => Listener::Tls(at, tls),
+                        None => Listener::Tcp(at),
+                    };
+                    telling = Some(tokio::spawn(braid_wire::serve(at, Arc::new(stranded))));
+                }
+                // One that waits goes on waiting; one that was just started says why it does not work.
+                (_, at) if ready.is_none() => {
+                    listener = at;
+                    tracing::warn!("still waiting: {error}");
+                }
+                _ => return Err(error),
+            },
         }
         if let Some(ready) = ready.take() {
-            tracing::info!("waiting to be taken into a cluster as host {}", options.name);
+            tracing::info!("host {} waits", options.name);
             let words = Ready {
                 pid: process::id(),
                 dir: options.dir.clone(),
                 admin: String::new(),
                 state: WAITING.to_owned(),
-                problems: Vec::new(),
+                problems,
                 filesystem: None,
                 mount: None,
             };

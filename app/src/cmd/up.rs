@@ -164,6 +164,9 @@ fn print(whole: &Whole, ready: &Ready) -> Outcome {
     }
     if ready.state == WAITING {
         let dir = ready.dir.display();
+        if !ready.problems.is_empty() {
+            return out::lines(&[format!("host in {dir} waits, pid {}: {}", ready.pid, ready.problems.join("; "))]);
+        }
         return out::lines(&[
             format!("host in {dir} waits to be taken into a cluster, pid {}", ready.pid),
             "`braid cluster create HOST... --etcd URL` makes one of all that wait".to_owned(),

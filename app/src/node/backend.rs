@@ -8,35 +8,41 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use braid_base::ids::{HostId, PartitionId};
+use braid_base::ids::{Guid, HostId, PartitionId};
+use braid_base::msg::host::{HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::Etcd;
 use braid_cluster::coordinator::{Coordinator, SessionId, Txn};
 use braid_cluster::facts::{Candidate, Cluster, Drive, Host as HostRecord, Offer};
+use braid_cluster::guard::{Guard, Terms};
 use braid_cluster::records::{self, Record};
 use braid_cluster::setup::{self, Found, Known, Label, Wish, World};
-use braid_cluster::snapshot::Snapshot;
-use braid_host::run::{Company, DriveSpec, Host, HostConfig};
+use braid_cluster::snapshot::{self, Snapshot};
+use braid_host::run::{self, Company, DriveSpec, Host, HostConfig};
 use braid_wire::tls::{self, Authority, Identity};
-use braid_wire::{Caller, Routes};
+use braid_wire::{Caller, Routes, Visit};
 use serde::{Deserialize, Serialize};
 
 use super::control::Node;
 use super::filesystems::{Network, Way};
+use super::recall::{KEPT, Stranded};
 use super::{Say, drives, views};
 use crate::reach::Reach;
 
 /// The file that says what a host's directory is for.
 pub const MARK: &str = "backend.json";
 /// What lets clients in, for those who may read the host's directory.
-const TOKEN: &str = "client.json";
+pub const TOKEN: &str = "client.json";
 /// Certificate and key of the host.
 const IDENTITY: &str = "host.pem";
 /// A certificate is replaced when it is good for less than this, seconds.
 const RENEW_S: i64 = 90 * 24 * 3600;
+/// How long other hosts may take to say what they have seen of etcd.
+const HEARSAY_MAX: Duration = Duration::from_secs(1);
 /// How long a candidate that falls silent is remembered, milliseconds.
 const CANDIDATE_MS: u64 = 5_000;
 
@@ -106,7 +112,7 @@ impl Options {
 /// A host that looks for its cluster.
 pub struct Enlisted {
     options: Options,
-    coordinator: Arc<dyn Coordinator>,
+    coordinator: Arc<Guard>,
     session: Option<SessionId>,
     /// What the coordinator said last, once this host is in the cluster.
     now: Option<Snapshot>,
@@ -115,9 +121,16 @@ pub struct Enlisted {
 impl Enlisted {
     /// Looks for the cluster; offers this host if it is in none yet. Blocks.
     pub fn begin(options: Options) -> Result<Self> {
-        let coordinator = coordinator(&options.etcd, &options.cluster)?;
+        let etcd = coordinator(&options.etcd, &options.cluster)?;
+        let cluster = options.member.as_ref().and_then(|(guid, _)| Guid::parse(guid));
+        let floors = cluster.map(|guid| run::floors(&options.dir, guid)).transpose()?.unwrap_or_default();
+        let (path, name) = (options.dir.join(KEPT), options.name.clone());
+        let coordinator = Arc::new(Guard::new(etcd, Terms { path, name, cluster, floors })?);
         let mut this = Self { options, coordinator, session: None, now: None };
-        this.look()?;
+        match this.look() {
+            Err(_) if this.coordinator.refuses() => {} // it waits until etcd was recovered
+            looked => _ = looked?,
+        }
         // Not before it is known that this can be.
         this.options.remember()?;
         Ok(this)
@@ -126,7 +139,8 @@ impl Enlisted {
     /// True once this host is in the cluster. Until then it is a candidate. Blocks.
     pub fn look(&mut self) -> Result<bool> {
         let now = Snapshot::read(self.coordinator.as_ref())?;
-        if now.cluster.is_some() && now.host(&self.options.name).is_some() {
+        if let Some(cluster) = now.cluster.as_ref().filter(|_| now.host(&self.options.name).is_some()) {
+            self.coordinator.joined(cluster.guid)?;
             self.now = Some(now);
             if let Some(session) = self.session.take() {
                 self.coordinator.end_session(session)?;
@@ -151,6 +165,19 @@ impl Enlisted {
         self.coordinator.txn(&txn)?;
         self.session = Some(session);
         Ok(false)
+    }
+
+    /// What is there of a host that found an etcd which has gone back, and how others are let in to ask it.
+    pub fn stranded(&self) -> Result<Option<(Stranded, Option<tls::Server>)>> {
+        let Some((_, id)) = self.options.member.as_ref().filter(|_| self.coordinator.refuses()) else {
+            return Ok(None);
+        };
+        let kept = self.coordinator.kept();
+        let Some(cluster) = kept.record::<Cluster>(Cluster::KEY)? else { return Ok(None) };
+        let identity = identity(&self.options, &cluster, HostId(*id))?;
+        let tls = identity.as_ref().map(tls::server_config).transpose()?;
+        let (dir, name) = (self.options.dir.clone(), self.options.name.clone());
+        Ok(Some((Stranded { dir, name, cluster, kept }, tls)))
     }
 
     fn candidate(&self) -> Result<Candidate> {
@@ -215,6 +242,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     }
     let options = Options { member: Some(member), ..options };
     options.remember()?;
+    hearsay(&coordinator, &options, &cluster, &now)?;
     say("preparing the drives");
     let plan = prepare(&options, coordinator.as_ref(), &now, &cluster, &record)?;
     for (drive, why) in &plan.lost {
@@ -244,12 +272,47 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let (forsaken, hears) = mpsc::channel::<PartitionId>();
     let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
     let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
+    let guard = Arc::clone(&coordinator);
+    let coordinator: Arc<dyn Coordinator> = coordinator;
     let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
-    let way = Way::Network(Network { host: record.id, reach: as_client, addresses: vec![options.listen.clone()], tls });
+    let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
+    let way = Way::Network(Network { host: record.id, name, guard, reach: as_client, addresses, tls });
     let node = Node::new(options.dir, coordinator, host, cluster, plan.lost, way);
     node.follow(now, hears)?;
     Ok(Arc::new(node))
+}
+
+/// A host that was away for long may have seen nothing of what an etcd that has gone back lacks: it asks the others.
+fn hearsay(guard: &Guard, options: &Options, cluster: &Cluster, now: &Snapshot) -> Result<()> {
+    let Ok(reach) = Reach::read(&options.dir.join(TOKEN)) else { return Ok(()) }; // it was never a part of it
+    if reach.cluster != cluster.guid {
+        return Ok(());
+    }
+    // Also those that do not live, as this etcd has it: that may be old.
+    let others = now.hosts.iter().filter(|host| host.name != options.name);
+    let versions = tokio::runtime::Handle::current().block_on(async {
+        let mut asking = tokio::task::JoinSet::new();
+        for host in others {
+            let find = reach.find(Some(host.id), host.addresses.clone());
+            asking.spawn(tokio::time::timeout(
+                HEARSAY_MAX,
+                async move { Visit::begin(find).await?.ask(HostOp::Map).await },
+            ));
+        }
+        asking.join_all().await
+    });
+    let version = |answer| match answer {
+        Ok(Ok(HostReply::Map(map))) => Some(map.version),
+        _ => None,
+    };
+    match versions.into_iter().filter_map(version).max() {
+        Some(newest) => {
+            let (incarnation, revision) = snapshot::seen_at(newest);
+            guard.heard(incarnation, revision)
+        }
+        None => Ok(()),
+    }
 }
 
 /// Who this host is, by a certificate, if the cluster has an authority: the one kept from before while it is good for

@@ -24,7 +24,7 @@ use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
-use super::{drive_changes, drives, host_changes, problems, views};
+use super::{drive_changes, drives, host_changes, problems, recall, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -118,7 +118,8 @@ impl Node {
                     Hosts::Certificates
                 };
                 let (secret, addresses) = (self.cluster.client_secret.clone(), network.addresses.clone());
-                Gate { secret, hosts, addresses, attach: Box::new(attach), ..self.gate() }
+                let recall = recall::of(network, Arc::downgrade(&self.host()?));
+                Gate { secret, hosts, addresses, attach: Box::new(attach), recall, ..self.gate() }
             }
         };
         let clients = self.host()?.clients(gate);
@@ -140,6 +141,7 @@ impl Node {
             partitions: self.cluster.partitions,
             addresses: Vec::new(),
             attach: Box::new(|_| Err(ErrorKind::Unsupported.into())),
+            recall: Box::new(|| Err(ErrorKind::Unsupported.into())),
         }
     }
 
@@ -243,7 +245,10 @@ impl Node {
             let words = "does not fit over so few failure domains: the loss of one may lose data";
             problems.push(format!("protection {} {words}", cluster.protection));
         }
-        if let Some(error) = silent {
+        if let Some(error) = silent.as_ref().filter(|error| error.kind() == ErrorKind::Refused) {
+            state = state.max(State::Degraded);
+            problems.insert(0, error.message().to_owned());
+        } else if let Some(error) = silent {
             state = state.max(State::Degraded);
             let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
             problems.insert(0, format!("{words}: {}", error.message()));

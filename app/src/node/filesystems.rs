@@ -11,6 +11,7 @@ use braid_client::{Fs, Session};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::Filesystem;
 use braid_cluster::filesystems;
+use braid_cluster::guard::Guard;
 use braid_cluster::view::MountView;
 use braid_fuse::{Mount, Mounts, Options};
 use braid_host::run::Host;
@@ -50,6 +51,10 @@ pub enum Way {
 pub struct Network {
     /// Its number.
     pub host: HostId,
+    /// Its name.
+    pub name: String,
+    /// What it has seen of etcd.
+    pub guard: Arc<Guard>,
     /// What the hosts want to hear.
     pub reach: Arc<Reach>,
     /// Where this one listens.

@@ -9,6 +9,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::coordinator::{Coordinator, Txn};
 use crate::facts::{Candidate, Cluster, Drive, DriveState, FEATURE_LEVEL, Host, HostState, Protection, Seats};
 use crate::groups;
+use crate::guard;
 use crate::names::check_name;
 use crate::partitions::{self, founding as unless_founded};
 use crate::records::{self, Record};
@@ -61,6 +62,9 @@ pub fn plan(now: &Snapshot, wish: &Wish, secrets: (String, String), world: World
             cluster.name
         );
         return Err(Error::new(ErrorKind::Exists, words));
+    }
+    if let Some(fence) = &now.fence {
+        return Err(guard::refusal(fence));
     }
     let name = wish.name.clone().unwrap_or("braid".to_owned());
     check_name("cluster", &name)?;

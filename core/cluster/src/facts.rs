@@ -308,6 +308,25 @@ pub struct Settings {
     pub spares: u16,
 }
 
+/// How often etcd was recovered, and by which recovery last: no record, never. Revisions are compared within one only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Incarnation {
+    /// +1 with each recovery.
+    pub number: u64,
+    /// The recovery's own identity, by chance.
+    #[serde(with = "plain::guid")]
+    pub by: Guid,
+}
+
+/// Nothing of the cluster may be changed: what etcd holds is older than what somebody has seen of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fence {
+    /// What was seen.
+    pub reason: String,
+    /// Who saw it: the name of a host.
+    pub by: String,
+}
+
 macro_rules! record {
     ($($type:ident $prefix:literal $this:ident => $key:expr;)*) => { $(
         impl Record for $type {
@@ -333,6 +352,18 @@ record! {
     Filesystem "fs/" this => Filesystem::key_of(this.id);
     Group "group/" this => Group::key_of(&this.name);
     Settings "settings" _this => Settings::KEY.to_owned();
+    Incarnation "incarnation" _this => Incarnation::KEY.to_owned();
+    Fence "fence" _this => Fence::KEY.to_owned();
+}
+
+impl Incarnation {
+    /// The key of the one record.
+    pub const KEY: &'static str = "incarnation";
+}
+
+impl Fence {
+    /// The key of the one record.
+    pub const KEY: &'static str = "fence";
 }
 
 impl Cluster {

@@ -15,7 +15,7 @@
 //!
 //! Tests: `tests/suite` holds the conformance suite that every coordinator must pass, `tests/` the rest.
 
-mod backup;
+pub mod backup;
 pub mod capacity;
 pub mod controller;
 pub mod coordinator;
@@ -29,12 +29,15 @@ pub mod etcd;
 pub mod facts;
 pub mod filesystems;
 pub mod groups;
+pub mod guard;
 pub mod health;
 pub mod join;
+pub mod kept;
 mod names;
 pub mod partitions;
 pub mod placement;
 pub mod records;
+pub mod recover;
 pub mod settings;
 pub mod setup;
 pub mod snapshot;

@@ -15,6 +15,8 @@
 //! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
 //! | `group/<name>` | [`Group`](crate::facts::Group) |
 //! | `settings` | [`Settings`](crate::facts::Settings) |
+//! | `incarnation` | [`Incarnation`](crate::facts::Incarnation) |
+//! | `fence` | [`Fence`](crate::facts::Fence) |
 //! | `ctr/<name>` | a decimal number, see [`Coordinator::counter`] |
 
 use braid_base::{Error, ErrorKind, Result};

@@ -9,15 +9,23 @@ use braid_base::msg::host::Map;
 use crate::capacity;
 use crate::coordinator::{Coordinator, Item, Revision};
 use crate::facts::{
-    Candidate, Cluster, Drive, DriveState, Filesystem, Host, HostState, Live, Partition, Seats, Settings, Store,
+    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Host, HostState, Incarnation, Live, Partition, Seats,
+    Settings, Store,
 };
 use crate::records::{self, Record, Stored};
+
+/// Bits of a map's version for the revision: before them stands the incarnation of etcd, in which revisions begin anew.
+const REVISION_BITS: u32 = 44;
 
 /// What the coordinator holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// As of when.
     pub revision: Revision,
+    /// How often it was recovered.
+    pub incarnation: Incarnation,
+    /// Why nothing may be changed, if so.
+    pub fence: Option<Fence>,
     /// The cluster, if there is one.
     pub cluster: Option<Cluster>,
     /// Hosts that would like to be in it, or wait for it to begin.
@@ -38,6 +46,11 @@ pub struct Snapshot {
     pub filesystems: Vec<Filesystem>,
     /// What was set for all of it.
     pub settings: Settings,
+}
+
+/// The incarnation and the revision that a map of this version shows.
+pub fn seen_at(version: u64) -> (u64, Revision) {
+    (version >> REVISION_BITS, Revision(version & ((1 << REVISION_BITS) - 1)))
 }
 
 impl Snapshot {
@@ -79,6 +92,10 @@ impl Snapshot {
             self.filesystems.push(fs?);
         } else if let Some(settings) = of::<Settings>(item) {
             self.settings = settings?;
+        } else if let Some(incarnation) = of::<Incarnation>(item) {
+            self.incarnation = incarnation?;
+        } else if let Some(fence) = of::<Fence>(item) {
+            self.fence = Some(fence?);
         }
         Ok(())
     }
@@ -138,7 +155,7 @@ impl Snapshot {
         // One that failed may be back.
         let serves = |drive: &&Drive| drive.state != DriveState::Adding;
         Map {
-            version: self.revision.0,
+            version: self.incarnation.number << REVISION_BITS | self.revision.0,
             hosts: self.hosts.iter().map(|host| (host.id, host.addresses.clone())).collect(),
             primaries: self.partitions.iter().map(|partition| partition.value.primary).collect(),
             drives: self.drives.iter().filter(serves).map(|drive| (drive.id, drive.host)).collect(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
 use braid_cluster::facts::{
-    Candidate, Cluster, Drive, DriveState, Filesystem, Group, Host, HostState, Live, Member, Offer, Partition,
-    Protection, Seats, Settings, Store,
+    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Group, Host, HostState, Incarnation, Live, Member, Offer,
+    Partition, Protection, Seats, Settings, Store,
 };
 use braid_cluster::records::{Record, encode};
 use serde_json::Value;
@@ -88,6 +88,8 @@ fn records_are_as_drawn() {
         written(&fs),
         written(&group),
         written(&Settings { rebuild_bytes_per_s: Some(9), scrub_bytes_per_s: None, spares: 1 }),
+        written(&Incarnation { number: 2, by: Guid([5; 16]) }),
+        written(&Fence { reason: "r".to_owned(), by: "h".to_owned() }),
     ]);
     assert_eq!(drawn(), code);
 }

@@ -5,6 +5,7 @@
 mod clients;
 mod housekeeping;
 mod outside;
+mod recall;
 mod seat_actor;
 mod segments;
 mod setup;
@@ -13,7 +14,8 @@ mod steward;
 mod watch;
 mod wire;
 
-pub use clients::{Clients, Gate, Hosts};
+pub use clients::{Clients, Gate, Hosts, Recall};
+pub use recall::{floors, stores};
 pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};
 pub use steward::{Duties, Seen, Steward};

@@ -49,6 +49,8 @@ pub enum HostOp {
     Lost,
     /// What does your clock show?
     Clock,
+    /// What have you kept of the coordinator, and what have your replicas seen?
+    Recall,
 }
 
 /// What a host answers.
@@ -66,6 +68,8 @@ pub enum HostReply {
     Lost(Vec<Lost>),
     /// Milliseconds since 1970.
     Clock(u64),
+    /// In JSON, as `docs/formats.md` says.
+    Recalled(String),
 }
 
 /// The answer of a host.

@@ -39,6 +39,9 @@ pub enum Hosts {
 /// Makes a new client of the file system of that name.
 pub type Attach = Box<dyn Fn(&str) -> Result<Attached> + Send + Sync>;
 
+/// Tells what a host has kept.
+pub type Recall = Box<dyn Fn() -> Result<String> + Send + Sync>;
+
 /// Who is let in, and what it is told first.
 pub struct Gate {
     /// Of those that name this cluster,
@@ -53,6 +56,8 @@ pub struct Gate {
     pub addresses: Vec<String>,
     /// Makes the number of a new client of a file system. Blocks.
     pub attach: Attach,
+    /// What this host has kept of the coordinator, in JSON. Blocks.
+    pub recall: Recall,
 }
 
 /// The clients that are connected, and the way from them, and from other hosts, to the parts of this host.
@@ -194,6 +199,10 @@ impl Handler for Clients {
                     answer.send(&seat_actor::lost(&switch.all_seats()).map(HostReply::Lost));
                 });
             }
+            HostOp::Recall => {
+                let Some(this) = self.this.upgrade() else { return };
+                runtime.spawn_blocking(move || answer.send(&(this.gate.recall)().map(HostReply::Recalled)));
+            }
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {
@@ -295,6 +304,7 @@ mod tests {
             partitions: 1,
             addresses: Vec::new(),
             attach: Box::new(attach),
+            recall: Box::new(|| Ok(String::new())),
         }
     }
 

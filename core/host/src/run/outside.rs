@@ -72,16 +72,7 @@ pub(super) fn register(
     let Stored { value, revision } = records::must::<Partition>(coordinator, &Partition::key_of(p))?;
     let found = config_of(&value);
     let Some((_, new)) = cas.filter(|(expect, _)| **expect == found) else { return Ok(found) };
-    let list = |members: &[Member]| {
-        members.iter().map(|m| RecordedMember { host: m.host, store: m.store }).collect::<Vec<_>>()
-    };
-    let next = Partition {
-        id: value.id,
-        term: new.term,
-        primary: Some(new.primary.host),
-        members: list(&new.members),
-        learners: list(&new.learners),
-    };
+    let next = Partition { primary: Some(new.primary.host), ..record_of(value.id, new) };
     match records::update(coordinator, revision, &next) {
         Ok(_) => return Ok(new.clone()),
         // Somebody was faster, or nobody knows: what it holds now tells.
@@ -144,6 +135,29 @@ pub(super) fn found_there(dir: &Path, cluster: Guid, id: PartitionId, host: Host
         Some(store) => Ok(Member { host, store }),
         None => Err(Error::new(ErrorKind::Refused, format!("{}: {id} has no store there", dir.display()))),
     }
+}
+
+/// What the replicas of `cluster` in the directory `dir` of a host have on disk: none that was never written. One that
+/// cannot be read says nothing. Blocks.
+pub(super) fn stores(dir: &Path, cluster: Guid) -> Result<Vec<ReplicaMeta>> {
+    let mut found = Vec::new();
+    for name in file::list(dir)?.iter().filter(|name| name.to_string_lossy().starts_with("log-")) {
+        let place = dir.join(name);
+        match read_meta(&place).and_then(|bytes| ReplicaMeta::read(&bytes)) {
+            Ok(meta) => found.extend(meta.filter(|meta| meta.ident.cluster == cluster)),
+            Err(error) => tracing::warn!("{}: {error}", place.display()),
+        }
+    }
+    Ok(found)
+}
+
+/// A configuration as a record.
+pub(super) fn record_of(id: PartitionId, config: &Config) -> Partition {
+    let list = |members: &[Member]| {
+        members.iter().map(|m| RecordedMember { host: m.host, store: m.store }).collect::<Vec<_>>()
+    };
+    let primary = (!config.members.is_empty()).then_some(config.primary.host);
+    Partition { id, term: config.term, primary, members: list(&config.members), learners: list(&config.learners) }
 }
 
 /// What to do about a store.

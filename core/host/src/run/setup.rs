@@ -206,6 +206,10 @@ impl Host {
         &self.switch.runtime
     }
 
+    pub(super) fn seats(&self) -> Vec<SeatDoor> {
+        self.switch.all_seats()
+    }
+
     pub(super) fn config(&self) -> &HostConfig {
         &self.config
     }

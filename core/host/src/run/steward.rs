@@ -30,6 +30,8 @@ const TTL_MS: u64 = 5_000;
 const ALIVE_MS: u64 = 1_500;
 /// A wait for news, milliseconds: what this host itself brings up waits so long.
 const WAIT_MS: u64 = 200;
+/// An etcd that has gone back is looked at again after this, milliseconds.
+const REFUSED_MS: u64 = 500;
 /// Without news everything is looked at this often, milliseconds.
 const LOOK_MS: u64 = 5_000;
 /// How long a drive or a host may be away until what it holds is made anew elsewhere, milliseconds (design O3).
@@ -89,6 +91,7 @@ impl Steward {
             looked_ms: 0,
             watch: None,
             silent: false,
+            refused: false,
             absent_ms: BTreeMap::new(),
             away_ms: BTreeMap::new(),
             judge_ms: 0,
@@ -148,7 +151,9 @@ fn live(me: HostId, coordinator: &dyn Coordinator, mine: &Mutex<Option<SessionId
     }
     let session = coordinator.session(TTL_MS)?;
     let live = Live { host: me, since_s: u64::try_from(clock::now().wall.sec).unwrap_or(0) };
-    coordinator.txn(&Txn::new().put_live(&live.key(), records::encode(&live)?, session))?;
+    if coordinator.txn(&Txn::new().put_live(&live.key(), records::encode(&live)?, session))? == Outcome::Conflict {
+        return Ok(()); // it was recovered just now
+    }
     *mine.lock().unwrap_or_else(PoisonError::into_inner) = Some(session);
     Ok(())
 }
@@ -167,8 +172,8 @@ struct Work {
     me: HostId,
     coordinator: Arc<dyn Coordinator>,
     duties: Duties,
-    /// The revision of each partition's record that its replica was told last.
-    told: BTreeMap<PartitionId, Revision>,
+    /// The record of each partition that its replica was told last: in which incarnation, as of when.
+    told: BTreeMap<PartitionId, (u64, Revision)>,
     /// When to try again what could not be started.
     again_ms: BTreeMap<PartitionId, u64>,
     /// Among others, what says that this one lives.
@@ -177,6 +182,8 @@ struct Work {
     watch: Option<Box<dyn Watch>>,
     /// The coordinator is away, which was told.
     silent: bool,
+    /// It has gone back, which was told.
+    refused: bool,
     /// Since when drives do not answer.
     absent_ms: BTreeMap<DriveId, u64>,
     /// Since when hosts do not live.
@@ -197,12 +204,18 @@ impl Work {
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    if !std::mem::replace(&mut self.silent, true) {
-                        tracing::warn!("the coordinator is away, what is served goes on: {error}");
+                    let is_refused = error.kind() == ErrorKind::Refused;
+                    if !std::mem::replace(&mut self.silent, true) || (is_refused && !self.refused) {
+                        match is_refused {
+                            true => tracing::error!("{error}"),
+                            false => tracing::warn!("the coordinator is away, what is served goes on: {error}"),
+                        }
                     }
+                    self.refused = is_refused;
                     self.seen().1 = Some(error);
                     self.watch = None;
-                    if let Err(RecvTimeoutError::Disconnected) = stopped.recv_timeout(Duration::from_millis(WAIT_MS)) {
+                    let rest_ms = if is_refused { REFUSED_MS } else { WAIT_MS };
+                    if let Err(RecvTimeoutError::Disconnected) = stopped.recv_timeout(Duration::from_millis(rest_ms)) {
                         break;
                     }
                 }
@@ -262,7 +275,8 @@ impl Work {
             return;
         }
         for record in &now.partitions {
-            if self.told.insert(record.value.id, record.revision) != Some(record.revision) {
+            let told = (now.incarnation.number, record.revision);
+            if self.told.insert(record.value.id, told) != Some(told) {
                 host.tell_register(&record.value);
             }
         }

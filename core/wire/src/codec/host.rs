@@ -34,6 +34,7 @@ wire_enum!(HostOp, "question to a host" {
     4 = Mounts,
     5 = Lost,
     6 = Clock,
+    7 = Recall,
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -43,4 +44,5 @@ wire_enum!(HostReply, "answer of a host" {
     4 = Mounts(mounts),
     5 = Lost(parts),
     6 = Clock(wall_ms),
+    7 = Recalled(json),
 });
