@@ -4,9 +4,9 @@
 //! ```text
 //! <file>.backup: {"version":1, "crc32c":<of items>, "items":[{"key":..,"text":..} | {"key":..,"hex":..}, ..]}
 //! ```
-//! That of the embedded one is written anew at every start, when a lasting record changes and when a counter begins, not for every
-//! number or term. So what moves on without it is made safe when it is read: counters jump ahead of every number
-//! that may have been given, and a partition's next term is chosen above the one its replica has seen
+//! That of the embedded one is written anew at every start, when a lasting record changes and when a counter begins,
+//! not for every number or term. So what moves on without it is made safe when it is read: counters jump ahead of every
+//! number that may have been given, and a partition's next term is chosen above the one its replica has seen
 //! (`partitions::claim`).
 
 use std::fs::{self, File};

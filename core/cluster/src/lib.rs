@@ -5,8 +5,8 @@
 //! setting a cluster up or continuing it, its state in one word, its net capacity.
 //!
 //! Door: [`Coordinator`] with its forms [`Embedded`] (one machine) and [`Etcd`] (many); [`facts`], and [`records`] for
-//! reading and swapping them; [`setup`], [`partitions`], [`filesystems`], [`groups`], [`health`], [`capacity`] for the
-//! decisions; [`view`] for what an administrator sees.
+//! reading and swapping them; [`guard`] and [`recover`] for an etcd that went back; [`setup`], [`partitions`],
+//! [`filesystems`], [`groups`], [`health`], [`capacity`] for the decisions; [`view`] for what an administrator sees.
 //!
 //! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
 //!
