@@ -44,6 +44,8 @@ impl World {
                 self.restart(host);
             }
         }
+        // All at once: what is told of one that comes back must not be late news of the others.
+        self.drives.iter_mut().for_each(|drive| drive.dead = false);
         for drive in 0..self.config.drives {
             self.drive_back(drive);
         }
