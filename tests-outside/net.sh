@@ -87,11 +87,13 @@ etcd_kill() {
 # host_start h1 [words of its first start]: returns when it serves, or waits to be taken into a cluster. It may have
 # HOST_FILES files open, if that is set.
 host_start() {
-  local host=$1 limit=()
+  local host=$1 limit=() admin=14000
   shift
   mkdir -p "$STATE/$host"
+  # They share that address where they have no namespace of their own.
+  [[ -z ${LOOPBACK:-} ]] || admin=$((14000 + ${host:1}))
   [[ -z ${HOST_FILES:-} ]] || limit=(prlimit "--nofile=$HOST_FILES:$HOST_FILES")
-  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port $((14000 + ${host:1})) --detach "$@" \
+  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port "$admin" --detach "$@" \
     >"$STATE/$host.json" || return
   field pid <"$STATE/$host.json" >"$STATE/$host.pid"
 }

@@ -13,7 +13,7 @@ bad() { echo "WRONG $1: $2" | tee -a "$SCRATCH/bad-wrong"; wrong=$((wrong + 1));
 # No more open files than a service has unless told otherwise.
 HOST_FILES=1024
 hosts_new bad 3 --protection 2+1 --partitions 3
-at=$(address h1):14001
+at=$(address h1):14000
 cluster=$(field cluster <"$STATE/h1/client.json" | tr -d -)
 
 # Programs work throughout, and must not notice.
@@ -78,20 +78,20 @@ goes_on "a crowd"
 echo "memory of h1: $before MiB before, $(memory h1) MiB after; $files files open before, $(open_files h1) after, of $(fd_limit)"
 
 # The other port is of its own machine only.
-rest() { in_ns h1 python3 "$(dirname "$0")/../stranger.py" 127.0.0.1:14001 "$@"; }
+rest() { in_ns h1 python3 "$(dirname "$0")/../stranger.py" 127.0.0.1:14000 "$@"; }
 code() { in_ns h1 curl -s -m 10 -o /dev/null -w '%{http_code}' "$@" || true; }
 tried=$((tried + 4))
-if stranger "$(address h1):14001" silent 2>/dev/null | grep -q '1 were taken in'; then bad "REST" "it is reached from outside"; fi
+if stranger "$(address h1):14000" silent 2>/dev/null | grep -q '1 were taken in'; then bad "REST" "it is reached from outside"; fi
 for what in http-noise http-half noise silent; do
   said=$(rest "$what" 200) || bad "REST, $what" "not all were ended"
   echo "REST, $what: $said"
   goes_on "REST, $what"
 done
-[[ $(code http://127.0.0.1:14001/api/v1/status) == 401 ]] || bad "REST" "without a token it answers"
-[[ $(code -H 'Authorization: Bearer 00' http://127.0.0.1:14001/api/v1/status) == 401 ]] || bad "REST" "with a wrong token it answers"
+[[ $(code http://127.0.0.1:14000/api/v1/status) == 401 ]] || bad "REST" "without a token it answers"
+[[ $(code -H 'Authorization: Bearer 00' http://127.0.0.1:14000/api/v1/status) == 401 ]] || bad "REST" "with a wrong token it answers"
 token=$(field token <"$STATE/h1/admin.json")
 [[ $(head -c 100M /dev/zero | code -H "Authorization: Bearer $token" -H 'Content-Type: application/json' \
-  -X POST --data-binary @- http://127.0.0.1:14001/api/v1/filesystems) == 4* ]] || bad "REST" "it took a body of 100 MB"
+  -X POST --data-binary @- http://127.0.0.1:14000/api/v1/filesystems) == 4* ]] || bad "REST" "it took a body of 100 MB"
 
 # --- what is refused in words ---------------------------------------------------------------------
 # refuse NAME WORDS COMMAND...: it must fail in time with one line on stderr that has WORDS (a pattern).
@@ -185,9 +185,9 @@ refuse "a directory of another cluster" "this directory is that of other" again 
 refuse "a directory of another host" "this directory is that of h4" again h4 --host h1
 cp -a "$STATE/h4/backend.json" "$SCRATCH/bad-mark"
 sed -i 's/"cluster": *"other"/"cluster": "braid"/' "$STATE/h4/backend.json"
-refuse "a directory of another cluster, mark edited" "drive-0.*blank one expected, found a drive of cluster" again h4
+refuse "a directory of another cluster, mark edited" "this host is of cluster .*, at this etcd is" again h4
 sed -i 's/"name": *"h4"/"name": "h1"/' "$STATE/h4/backend.json"
-refuse "a directory of another cluster, name of a host of this one" "is that of host h1 of cluster" again h4
+refuse "a directory of another cluster, name of a host of this one" "this host is of cluster .*, at this etcd is" again h4
 cp -a "$SCRATCH/bad-mark" "$STATE/h4/backend.json"
 # Its drives alone, given to a new host of the first cluster.
 mkdir -p "$STATE/h5"
