@@ -13,7 +13,7 @@ bad() { echo "WRONG $1: $2" | tee -a "$SCRATCH/bad-wrong"; wrong=$((wrong + 1));
 # No more open files than a service has unless told otherwise.
 HOST_FILES=1024
 hosts_new bad 3 --protection 2+1 --partitions 3
-at=$(address h1):14000
+at=$(address h1):14001
 cluster=$(field cluster <"$STATE/h1/client.json" | tr -d -)
 
 # Programs work throughout, and must not notice.
