@@ -7,6 +7,8 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use std::thread;
+use std::time::Duration;
 
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -14,6 +16,12 @@ use rustix::fs::{Advice, FallocateFlags, FileType, FlockOperation, Mode, OFlags,
 use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::buf::{self, ALIGN, AlignedBuf};
+use crate::clock;
+
+/// Most time to wait for a lock, milliseconds: what was under way when its holder was killed has ended by then, unless
+/// the disk is past use.
+pub const LOCK_MAX_MS: u64 = 5000;
+const LOCK_POLL: Duration = Duration::from_millis(5);
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +32,7 @@ pub struct OpenMode {
     pub create: Create,
     /// Bypass the page cache where the file system allows it.
     pub direct: bool,
-    /// Refuse if another process holds the file or device exclusively (or has it mounted).
+    /// Refuse if another process holds the file or device (or has it mounted), and does so for [`LOCK_MAX_MS`].
     pub exclusive: bool,
 }
 
@@ -202,13 +210,21 @@ impl File {
     }
 
     fn lock(&self) -> Result<()> {
-        rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive).map_err(|e| match e {
+        let lock = || rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive);
+        once_free(Errno::WOULDBLOCK, lock).map_err(|e| match e {
             Errno::WOULDBLOCK => {
                 let words = format!("{} is in use by another process; stop that one first", self.path.display());
                 Error::new(ErrorKind::Refused, words)
             }
             e => os(format!("lock {}", self.path.display()), e),
         })
+    }
+
+    /// Whoever opens it for itself alone waits from now on until this file is closed and nothing is under way on it,
+    /// even if this process is killed.
+    pub fn hold(&self) -> Result<()> {
+        rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockShared)
+            .map_err(|e| os(format!("lock {}", self.path.display()), e))
     }
 
     /// Reserves `bytes`, then makes file and name durable.
@@ -359,13 +375,25 @@ fn parent(path: &Path) -> &Path {
 }
 
 fn open_at(path: &Path, flags: OFlags) -> Result<OwnedFd> {
-    rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).map_err(|e| match e {
+    once_free(Errno::BUSY, || rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))).map_err(|e| match e {
         Errno::BUSY => {
             let words = format!("{} is in use (mounted, or held by another process); free it first", path.display());
             Error::new(ErrorKind::Refused, words)
         }
         e => os(format!("open {}", path.display()), e),
     })
+}
+
+/// `take`, again while it says `held`. What a process that was killed had asked of the kernel goes on without it, and
+/// keeps its files and locks until it has ended.
+fn once_free<T>(held: Errno, take: impl Fn() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    let until_ms = clock::mono_ms() + LOCK_MAX_MS;
+    loop {
+        match take() {
+            Err(error) if error == held && clock::mono_ms() < until_ms => thread::park_timeout(LOCK_POLL),
+            done => return done,
+        }
+    }
 }
 
 pub(crate) fn os(what: impl std::fmt::Display, e: Errno) -> Error {

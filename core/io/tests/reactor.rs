@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use braid_base::{ErrorKind, Result};
 use braid_io::buf::{AlignedBuf, is_aligned};
@@ -283,7 +284,16 @@ fn files_are_made_locked_renamed_and_removed() {
     assert_eq!(second.kind(), ErrorKind::Refused);
     first.write_at(4096, &noise(5, 8192)).expect("write");
     drop(first);
-    let again = File::open(&path, mode).expect("free again");
+    let writer = File::open(&path, OpenMode::WRITE).expect("open");
+    writer.hold().expect("beside others who do so");
+    // As with a process that was killed: it goes on for a moment.
+    let again = std::thread::scope(|scope| {
+        let opener = scope.spawn(|| File::open(&path, mode));
+        std::thread::park_timeout(Duration::from_millis(100));
+        assert!(!opener.is_finished(), "it is held");
+        drop(writer);
+        opener.join().expect("no panic").expect("free again")
+    });
     let ranges: Vec<_> = (0..64).map(|i| (i * 1000, 100)).collect();
     for (range, read) in ranges.iter().zip(again.read_many(&ranges)) {
         assert_eq!(read.expect("inside the file"), again.read_at(range.0, range.1).expect("inside the file"));

@@ -85,10 +85,11 @@ impl SegmentDir {
         Rc::clone(&self.reader)
     }
 
-    /// Makes durable what an earlier process left in caches of the segments' files.
+    /// Waits for what an earlier process has under way even though it was killed: a write that came after recovery
+    /// would be taken for an entry at the next one. Then makes durable what it left in caches.
     pub(super) fn settle(&self) -> Result<()> {
         for segment in self.reader.segments()? {
-            File::open(&segment_path(&self.dir, segment), OpenMode::READ_CACHED)?.sync()?;
+            File::open(&segment_path(&self.dir, segment), OpenMode::READ_CACHED.alone())?.sync()?;
         }
         Ok(())
     }
@@ -107,6 +108,7 @@ impl SegmentDir {
             }
         }
         let id = turn.open(&path, OpenMode::WRITE)?;
+        turn.file(id).map_or(Ok(()), File::hold)?;
         self.open.insert(segment, id);
         Ok(id)
     }
