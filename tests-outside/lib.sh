@@ -133,6 +133,8 @@ net_down() {
   while read -r net; do
     for name in $(ip netns list | awk -v p="^bd$net-" '$1 ~ p { print $1 }'); do
       ip netns pids "$name" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+      # The link by its name too: connections of killed processes keep a namespace for minutes, and its links with it.
+      ip link del "$name" 2>/dev/null || true
       ip netns del "$name" 2>/dev/null || true
     done
     ip link del "bd$net" 2>/dev/null || true
