@@ -38,6 +38,7 @@ use bytes::Bytes;
 
 pub use event::{SeatEffect, SeatEvent};
 use import::Import;
+#[cfg(feature = "run")]
 pub(crate) use import::wipe;
 use journal::Journal;
 use stage::StageCache;

@@ -5,7 +5,8 @@
 //!
 //! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts; [`file::File`] and
 //! [`file::ReadAt`] for the blocking I/O of start-up and format; [`reactor::spawn`] to run an
-//! [`reactor::Actor`] on its own thread with its own ring; [`sim::SimDisk`] in place of disks.
+//! [`reactor::Actor`] on its own thread with its own ring; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
+//! of the log about what is tried again and again.
 //!
 //! Never: knows packs, partitions or any format. No other crate but `erasure` contains `unsafe`.
 //!
@@ -21,4 +22,6 @@ pub mod chance;
 pub mod clock;
 pub mod file;
 pub mod reactor;
+pub mod seldom;
 pub mod sim;
+pub mod socket;

@@ -40,6 +40,11 @@ impl Intake {
         self.frame_max = usize::MAX;
     }
 
+    /// Bytes without which no frame can be taken: many only where the data part of a large one is under way.
+    pub(crate) fn awaited(&self) -> usize {
+        self.large.as_ref().map_or(1, |large| large.header.data_len as usize - large.data.len())
+    }
+
     /// Where the next bytes belong, and how many at most. Call [`Self::next`] until it has none first.
     pub(crate) fn room(&mut self) -> (&mut AlignedBuf, usize) {
         if let Some(large) = &mut self.large {

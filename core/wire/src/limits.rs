@@ -19,6 +19,11 @@ pub const PIECES_AT_ONCE: usize = 64;
 /// Bytes read at once where no large message is awaited: many small messages, and not too much of a large one, which
 /// has to be copied to its own place.
 pub const READ_AT_ONCE: usize = 16 << 10;
+/// Whoever waits for the rest of a large message is woken when so many bytes of it are there, or all: each waking costs
+/// as much as copying 40 KiB.
+pub const WAKE_FROM_MAX: usize = 128 << 10;
+/// A shorter rest is waited for without saying so.
+pub const WAKE_FROM_MIN: usize = 32 << 10;
 /// Bytes that wait to be sent on a connection of a client; who wants to send more waits.
 pub const QUEUE_MAX: usize = 16 << 20;
 /// Bytes of requests under way and of answers to them on a connection of the server; beyond, it reads no more.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::codec::Encoded;
 use crate::frame::{Frame, Header, Kind};
 use crate::intake::Intake;
-use crate::limits::{EAGER_BYTES_MAX, PIECES_AT_ONCE, WRITE_AT_ONCE};
+use crate::limits::{EAGER_BYTES_MAX, PIECES_AT_ONCE, WAKE_FROM_MAX, WAKE_FROM_MIN, WRITE_AT_ONCE};
 use crate::stream::Stream;
 
 /// The connection, but for what was received and is no frame yet.
@@ -29,6 +29,8 @@ pub(crate) struct Link {
     /// The queue has become shorter, or the link was closed.
     room: Notify,
     heard_ms: AtomicU64,
+    /// Received bytes from which on whoever reads is woken.
+    wakes_from: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -63,7 +65,14 @@ enum Pumped {
 impl Link {
     pub(crate) fn new(stream: Stream) -> Self {
         let heard_ms = AtomicU64::new(braid_io::clock::mono_ms());
-        Self { stream, out: Mutex::default(), work: Notify::new(), room: Notify::new(), heard_ms }
+        Self {
+            stream,
+            out: Mutex::default(),
+            work: Notify::new(),
+            room: Notify::new(),
+            heard_ms,
+            wakes_from: AtomicUsize::new(1),
+        }
     }
 
     /// Puts a frame into the queue; `eager`: this thread may write it. False if the link is closed.
@@ -134,20 +143,39 @@ impl Link {
             Ok(error) => error,
             Err(error) => Error::os("a connection", &error),
         };
+        // More may be there already.
+        let mut is_empty = false;
         loop {
             if let Some(frame) = intake.next()? {
                 return Ok(frame);
             }
+            self.wake_from(intake.awaited(), is_empty).map_err(broken)?;
             self.stream.readable().await.map_err(broken)?;
             let (buf, most) = intake.room();
             match self.stream.try_read(buf, most) {
                 Ok(0) => return Err(Error::new(ErrorKind::Stopped, "the other side has closed the connection")),
-                Ok(_) => self.heard_ms.store(braid_io::clock::mono_ms(), Ordering::Relaxed),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Ok(got) => {
+                    is_empty = got < most;
+                    self.heard_ms.store(braid_io::clock::mono_ms(), Ordering::Relaxed);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_empty = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(broken(error)),
             }
         }
+    }
+
+    /// Nothing can be done before `awaited` bytes are there. The kernel is told not to wake anybody for less if that is
+    /// worth a call, and always if it waits for more than will come.
+    fn wake_from(&self, awaited: usize, is_empty: bool) -> io::Result<()> {
+        let from = if awaited < WAKE_FROM_MIN { 1 } else { awaited.min(WAKE_FROM_MAX) };
+        // Nobody else reads.
+        let before = self.wakes_from.load(Ordering::Relaxed);
+        if from < before || (is_empty && before == 1 && from > 1) {
+            self.stream.wake_from(from)?;
+            self.wakes_from.store(from, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// The next frame, if it comes within `ms`.

@@ -27,6 +27,7 @@ use braid_base::msg::host::{HostOp, HostResult, Who};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
+use braid_io::seldom;
 use braid_replica::replica::event::Msg;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::{AbortHandle, JoinSet};
@@ -278,7 +279,10 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, ha
     };
     served.send(Kind::Welcome, 0, welcome.encode(), true);
     if let Err(error) = admitted {
-        tracing::warn!("{} was turned away: {error}", hello.caller);
+        let words = format!("{} was turned away: {error}", hello.caller);
+        if seldom::is_due(&words) {
+            tracing::warn!("{words}");
+        }
         served.linger().await;
         return None;
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::buf::AlignedBuf;
+use braid_io::socket;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
@@ -20,6 +21,9 @@ use crate::tls::{Channel, Client, Peer, Server};
 
 /// Longest path of a socket, bytes: `sun_path` less the NUL.
 const PATH_MAX: usize = 107;
+
+/// Longest record of TLS with its head and tag, bytes (RFC 8446, 5.2).
+const RECORD_MAX: usize = (16 << 10) + 261;
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +170,19 @@ impl Stream {
             Self::Unix(stream) => stream.writable().await,
             Self::Tcp(stream) => stream.writable().await,
             Self::Tls(channel) => channel.writable().await,
+        }
+    }
+
+    /// Counts as readable only when so many bytes of a message are there.
+    pub(crate) fn wake_from(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            // It is woken for each write of the other side.
+            Self::Unix(_) => Ok(()),
+            Self::Tcp(stream) => socket::set_receive_low_water(stream, bytes),
+            // Up to a record of it was taken in already.
+            Self::Tls(channel) => {
+                socket::set_receive_low_water(channel.as_fd(), bytes.saturating_sub(RECORD_MAX).max(1))
+            }
         }
     }
 

@@ -23,7 +23,7 @@ use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::Drive;
-use braid_io::clock;
+use braid_io::{clock, seldom};
 use braid_meta::DriveSet;
 use braid_replica::Kv;
 use braid_replica::config::{Config as Members, Member};
@@ -161,7 +161,12 @@ impl Switch {
             this.asking().remove(&kind);
             match found {
                 Ok(found) => drop(this.tell(p, SeatMsg::Register(found, kind.1))),
-                Err(error) => tracing::warn!("{p}: its configuration is not known: {error}"),
+                Err(error) => {
+                    let words = format!("{p}: its configuration is not known: {error}");
+                    if seldom::is_due(&words) {
+                        tracing::warn!("{words}");
+                    }
+                }
             }
         });
     }
