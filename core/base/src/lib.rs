@@ -13,6 +13,7 @@
 //! Tests: round trips and golden bytes of every record, order of every key.
 
 pub mod attr;
+pub mod burst;
 pub mod codec;
 pub mod crc;
 pub mod error;

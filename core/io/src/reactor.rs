@@ -26,6 +26,7 @@ use bytes::Bytes;
 
 use crate::clock::{self, Now};
 use crate::file::{File, OpenMode};
+use braid_base::burst;
 
 pub use mailbox::{Mailbox, Stopped};
 
@@ -162,30 +163,10 @@ fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn
     let mut completions = Vec::new();
     loop {
         turn.now = clock::now();
-        let mut worked = false;
         let closed = inbox.take(&mut messages);
-        while let Some(msg) = messages.pop_front() {
-            worked = true;
-            actor.on_msg(msg, &mut turn);
-        }
         turn.engine.reap(&mut completions);
         completions.extend(turn.early.drain(..));
-        for (token, result) in completions.drain(..) {
-            worked = true;
-            actor.on_io(token, result, &mut turn);
-        }
-        if turn.timer.is_some_and(|at| at <= turn.now.mono_ms) {
-            worked = true;
-            turn.timer = None;
-            actor.on_timer(&mut turn);
-        }
-        if closed {
-            worked = true;
-            actor.on_closed(&mut turn);
-        }
-        if worked {
-            actor.on_batch(&mut turn);
-        }
+        burst::run(|| round(&mut actor, &mut turn, &mut messages, &mut completions, closed));
         turn.work_here();
         if turn.stopping {
             break;
@@ -195,6 +176,30 @@ fn run<A: Actor>(mut actor: A, mut inbox: mailbox::Inbox<A::Msg>, mut turn: Turn
     }
     // Messages that came too late are dropped with the inbox; whoever waits for an answer sees its sender gone.
     turn.engine.drain();
+}
+
+/// All events at hand, and what follows from them together.
+fn round<A: Actor>(
+    actor: &mut A,
+    turn: &mut Turn,
+    messages: &mut VecDeque<A::Msg>,
+    completions: &mut Completions,
+    closed: bool,
+) {
+    let mut worked = closed || !messages.is_empty() || !completions.is_empty();
+    messages.drain(..).for_each(|msg| actor.on_msg(msg, turn));
+    completions.drain(..).for_each(|(token, result)| actor.on_io(token, result, turn));
+    if turn.timer.is_some_and(|at| at <= turn.now.mono_ms) {
+        worked = true;
+        turn.timer = None;
+        actor.on_timer(turn);
+    }
+    if closed {
+        actor.on_closed(turn);
+    }
+    if worked {
+        actor.on_batch(turn);
+    }
 }
 
 /// What an actor may do while it handles an event.

@@ -34,6 +34,8 @@ pub const PUSHED_MAX: usize = 8 << 20;
 pub const EAGER_MAX: usize = 2;
 /// Largest message that is sent by the thread that made it.
 pub const EAGER_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a burst that are sent by the thread that ran it.
+pub const BURST_BYTES_MAX: usize = 96 << 10;
 /// Time for a connection to stand and the handshake to be done, milliseconds.
 pub const HELLO_MS: u64 = 5_000;
 /// After this long without a word from the other side while something is awaited, a client asks whether it is there.

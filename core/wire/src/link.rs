@@ -2,14 +2,16 @@
 //!
 //! Out: whoever sends puts the frame into the queue. If nobody writes, the sender does it itself when little is under
 //! way (that saves a switch of threads), else the writer task is woken, and what comes meanwhile goes out with one call
-//! of the kernel: a message costs a sixth of what it costs alone.
+//! of the kernel: a message costs a sixth of what it costs alone. What a burst sends goes out at its end, by the thread
+//! that ran it if it is not much.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use braid_base::burst::{self, Due};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Buf, Bytes};
 use tokio::sync::Notify;
@@ -17,7 +19,7 @@ use tokio::sync::Notify;
 use crate::codec::Encoded;
 use crate::frame::{Frame, Header, Kind};
 use crate::intake::Intake;
-use crate::limits::{EAGER_BYTES_MAX, PIECES_AT_ONCE, WAKE_FROM_MAX, WAKE_FROM_MIN, WRITE_AT_ONCE};
+use crate::limits::{BURST_BYTES_MAX, EAGER_BYTES_MAX, PIECES_AT_ONCE, WAKE_FROM_MAX, WAKE_FROM_MIN, WRITE_AT_ONCE};
 use crate::stream::Stream;
 
 /// The connection, but for what was received and is no frame yet.
@@ -63,20 +65,20 @@ enum Pumped {
 }
 
 impl Link {
-    pub(crate) fn new(stream: Stream) -> Self {
+    pub(crate) fn new(stream: Stream) -> Arc<Self> {
         let heard_ms = AtomicU64::new(braid_io::clock::mono_ms());
-        Self {
+        Arc::new(Self {
             stream,
             out: Mutex::default(),
             work: Notify::new(),
             room: Notify::new(),
             heard_ms,
             wakes_from: AtomicUsize::new(1),
-        }
+        })
     }
 
     /// Puts a frame into the queue; `eager`: this thread may write it. False if the link is closed.
-    pub(crate) fn send(&self, parcel: Parcel, eager: bool) -> bool {
+    pub(crate) fn send(self: &Arc<Self>, parcel: Parcel, eager: bool) -> bool {
         let Parcel { kind, id, target, message, check_data } = parcel;
         let header = Header::of(kind, id, target, &message, check_data);
         let mut out = self.outbox();
@@ -92,7 +94,11 @@ impl Link {
         }
         if !std::mem::replace(&mut out.writing, true) {
             drop(out);
-            if !eager || header.frame_len() > EAGER_BYTES_MAX || matches!(self.pump(), Pumped::Blocked) {
+            let is_short = header.frame_len() <= EAGER_BYTES_MAX;
+            if is_short && burst::put_off(self) {
+                return true;
+            }
+            if !eager || !is_short || matches!(self.pump(), Pumped::Blocked) {
                 self.work.notify_one();
             }
         }
@@ -258,6 +264,15 @@ impl Link {
 
     fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Due for Link {
+    /// Writes what a burst put into the queue, if it is not much.
+    fn due(self: Arc<Self>) {
+        if self.queued() > BURST_BYTES_MAX || matches!(self.pump(), Pumped::Blocked) {
+            self.work.notify_one();
+        }
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use braid_base::burst::{self, BURST_MAX};
 use braid_base::ids::{ClientId, DriveId, HostId, PartitionId, Term};
 use braid_base::limits::{BLOCK, WRITE_MAX};
 use braid_base::msg::drive::{DriveOp, DriveResult};
@@ -83,7 +84,7 @@ pub struct Pusher(Arc<Served>);
 
 /// A connection that is being served.
 struct Served {
-    link: Link,
+    link: Arc<Link>,
     /// Requests without an answer, and what they may cost in memory.
     under_way: AtomicUsize,
     cost: AtomicUsize,
@@ -187,7 +188,8 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
         _ => None,
     };
     let why = loop {
-        match served.heard(&mut intake).await.and_then(|frame| served.take(&hello.caller, frame, &*handler)) {
+        let heard = served.heard(&mut intake).await;
+        match heard.and_then(|frame| served.take_all(&hello.caller, frame, &mut intake, &*handler)) {
             Ok(()) => served.room().await,
             Err(error) => break error,
         }
@@ -318,6 +320,31 @@ impl Served {
         let _ = tokio::time::timeout(Duration::from_millis(HELLO_MS), rest).await;
     }
 
+    /// Takes `first` and what has come behind it, in one burst.
+    fn take_all(
+        self: &Arc<Self>,
+        from: &Caller,
+        first: Frame,
+        intake: &mut Intake,
+        handler: &dyn Handler,
+    ) -> Result<()> {
+        burst::run(|| {
+            self.take(from, first, handler)?;
+            for _ in 1..BURST_MAX {
+                if self.is_full() {
+                    break;
+                }
+                let Some(frame) = intake.next()? else { break };
+                self.take(from, frame, handler)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn is_full(&self) -> bool {
+        self.cost.load(Ordering::Relaxed) >= SERVED_MAX
+    }
+
     fn take(self: &Arc<Self>, from: &Caller, frame: Frame, handler: &dyn Handler) -> Result<()> {
         let (id, target, len) = (frame.header.id, frame.header.target, frame.header.frame_len());
         let partition = || {
@@ -377,7 +404,7 @@ impl Served {
     async fn room(&self) {
         loop {
             let told = self.answered.notified();
-            if self.cost.load(Ordering::Relaxed) < SERVED_MAX || self.link.is_closed() {
+            if !self.is_full() || self.link.is_closed() {
                 break;
             }
             told.await;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
+use braid_base::burst::{self, BURST_MAX};
 use braid_base::ids::{Guid, HostId};
 use braid_base::msg::lease::Push;
 use braid_base::{Error, ErrorKind, Result};
@@ -63,7 +64,7 @@ struct Pool {
 }
 
 struct Conn {
-    link: Link,
+    link: Arc<Link>,
     /// Who waits for which answer; `None` once the connection is broken.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Frame>>>>,
 }
@@ -290,16 +291,30 @@ impl Pool {
                     continue;
                 }
             };
-            match frame.header.kind {
-                Kind::Answer => conn.answered(frame),
-                Kind::Pong => {}
-                Kind::Push => match Push::decode(&frame.meta, frame.data) {
-                    Ok(push) => self.pushed(push),
-                    Err(error) => return error,
-                },
-                other => return Error::new(ErrorKind::Corrupt, format!("a server does not send {other:?}")),
+            if let Err(error) = burst::run(|| self.take_all(conn, frame, intake)) {
+                return error;
             }
         }
+    }
+
+    /// Takes `first` and what has come behind it.
+    fn take_all(&self, conn: &Conn, first: Frame, intake: &mut Intake) -> Result<()> {
+        self.take(conn, first)?;
+        for _ in 1..BURST_MAX {
+            let Some(frame) = intake.next()? else { break };
+            self.take(conn, frame)?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, conn: &Conn, frame: Frame) -> Result<()> {
+        match frame.header.kind {
+            Kind::Answer => conn.answered(frame),
+            Kind::Pong => {}
+            Kind::Push => self.pushed(Push::decode(&frame.meta, frame.data)?),
+            other => return Err(Error::new(ErrorKind::Corrupt, format!("a server does not send {other:?}"))),
+        }
+        Ok(())
     }
 
     fn pushed(&self, push: Push) {
@@ -327,7 +342,7 @@ impl Conn {
         let found = self.waiting().as_mut().and_then(|waiting| waiting.remove(&frame.header.id));
         if let Some(tx) = found {
             // Whoever gave up waiting needs it no more.
-            let _ = tx.send(frame);
+            let _ = burst::open(|| tx.send(frame));
         }
     }
 

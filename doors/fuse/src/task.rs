@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use braid_base::burst;
 use tokio::runtime::Handle;
 
 /// Waits to be woken.
@@ -41,7 +42,9 @@ struct Task {
 ///
 /// A step that panics ends its task and nothing else: the reply, dropped, tells the kernel EIO.
 pub(crate) fn start(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) {
-    let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
+    // The budget of a task of the runtime that takes steps of others is not theirs: one that found it spent would be told
+    // to come again, at once and for ever.
+    let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(tokio::task::unconstrained(future));
     let task = Task { state: AtomicU8::new(RUNNING), future: Mutex::new(Some(future)), runtime: runtime.clone() };
     Arc::new(task).run();
 }
@@ -79,9 +82,9 @@ impl Task {
     }
 
     /// May the next step be taken on this thread? Not inside a step of another task, which may hold what this one
-    /// needs, and not on a thread of the runtime, which has workers for that.
+    /// needs, and not on a thread of the runtime, which has workers for that, unless it says that it may.
     fn may_run_here() -> bool {
-        !IN_STEP.get() && Handle::try_current().is_err()
+        !IN_STEP.get() && (burst::enter() || Handle::try_current().is_err())
     }
 }
 
@@ -113,14 +116,17 @@ impl Wake for Task {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+    use std::pin::Pin;
     use std::sync::mpsc;
+    use std::task::Poll;
     use std::thread;
     use std::time::Duration;
 
     use tokio::runtime::Runtime;
     use tokio::sync::oneshot;
 
-    use super::start;
+    use super::{burst, start};
 
     fn runtime() -> Runtime {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
@@ -156,6 +162,31 @@ mod tests {
         });
         start(runtime.handle(), async move { tx.send(()).expect("the first task waits") });
         assert_ne!(heard.recv().expect("the task ends"), thread::current().id());
+    }
+
+    #[test]
+    fn a_worker_of_the_runtime_takes_steps_where_it_says_so_even_at_the_end_of_its_budget() {
+        let runtime = runtime();
+        let (tx, rx) = oneshot::channel();
+        let (told, heard) = mpsc::channel();
+        start(runtime.handle(), async move {
+            rx.await.expect("sent below");
+            told.send(thread::current().id()).expect("the test waits");
+        });
+        let waking = async move {
+            // Asked so often in one go, even what is ready says that it is not.
+            let mut is_spent = false;
+            while !is_spent {
+                let (ready, mut soon) = oneshot::channel();
+                ready.send(()).expect("it is awaited");
+                is_spent = poll_fn(|cx| Poll::Ready(Pin::new(&mut soon).poll(cx).is_pending())).await;
+            }
+            burst::open(|| tx.send(())).expect("the task waits");
+            // Before anybody else could have taken the step.
+            (thread::current().id(), heard.try_recv())
+        };
+        let (here, stepped) = runtime.block_on(runtime.spawn(waking)).expect("no panic");
+        assert_eq!(stepped, Ok(here));
     }
 
     #[test]

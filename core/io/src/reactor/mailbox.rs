@@ -13,6 +13,7 @@ use braid_base::{Error, ErrorKind, Result};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::file::os;
+use braid_base::burst::{self, Due};
 
 /// The actor has stopped; the message was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,12 +161,16 @@ impl<M> Shared<M> {
 }
 
 impl Waker {
-    /// Wakes the thread if it sleeps or is about to.
-    pub(super) fn wake(&self) {
-        if self.asleep.swap(false, Ordering::SeqCst) {
-            // The only failure is a full counter, and then the thread is being woken already.
-            let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    /// Wakes the thread if it sleeps or is about to: at the end of the burst, if the caller is in one.
+    pub(super) fn wake(self: &Arc<Self>) {
+        if self.asleep.swap(false, Ordering::SeqCst) && !burst::put_off(self) {
+            self.ring();
         }
+    }
+
+    fn ring(&self) {
+        // The only failure is a full counter, and then the thread is being woken already.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
     /// From now on `wake` makes the eventfd readable. The caller must look at its queues once more before it sleeps.
@@ -182,6 +187,12 @@ impl Waker {
     pub(super) fn clear(&self) {
         // "Nothing to read" is fine: a wake-up may be taken by an earlier round.
         let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+    }
+}
+
+impl Due for Waker {
+    fn due(self: Arc<Self>) {
+        self.ring();
     }
 }
 

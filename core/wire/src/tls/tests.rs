@@ -64,7 +64,7 @@ fn wear_soon(client: &mut Client, server: &mut Server, authority: &Authority) {
 }
 
 fn link(channel: Channel) -> Arc<Link> {
-    let link = Arc::new(Link::new(Stream::Tls(Box::new(channel))));
+    let link = Link::new(Stream::Tls(Box::new(channel)));
     let writer = Arc::clone(&link);
     tokio::spawn(async move { writer.write_on().await });
     link
@@ -74,7 +74,7 @@ fn bytes(id: u64, len: usize) -> Bytes {
     (0..len).map(|at| (at ^ (at >> 8)) as u8 ^ id as u8).collect::<Vec<u8>>().into()
 }
 
-fn send(link: &Link, id: u64, len: usize) -> bool {
+fn send(link: &Arc<Link>, id: u64, len: usize) -> bool {
     let message = Encoded { meta: vec![1; 100], data: vec![bytes(id, len)] };
     link.send(Parcel { kind: Kind::Answer, id, target: 0, message, check_data: true }, true)
 }

@@ -1,12 +1,15 @@
 //! A mount's connection: the handshake, then readers that take requests until the kernel closes it.
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use braid_base::burst::{self, BURST_MAX};
 use bytes::Bytes;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno as Os;
 
 use super::abi::uring::PAYLOAD_BYTES_MIN;
@@ -120,7 +123,11 @@ impl Session {
 /// The features that were agreed on.
 fn handshake(file: &OwnedFd, settings: &Settings, buffer: &mut Buffer) -> io::Result<u64> {
     loop {
-        let Some(len) = read(file, buffer)? else { return Err(io::Error::other("the mount went away")) };
+        let len = match read(file, buffer)? {
+            Read::Request(len) => len,
+            Read::Nothing => continue,
+            Read::End => return Err(io::Error::other("the mount went away")),
+        };
         let (header, offer) = first_request(buffer.request(len)).ok_or_else(|| {
             io::Error::other(format!("expected the kernel's first request, found {len} bytes of something else"))
         })?;
@@ -152,26 +159,71 @@ fn first_request(request: &[u8]) -> Option<(Header, Init)> {
     }
 }
 
-/// Reads one request into `buffer`: its bytes. `None` once the connection is closed.
-fn read(file: &OwnedFd, buffer: &mut Buffer) -> io::Result<Option<usize>> {
+/// A request of more bytes ends its burst: taking it took as long as others may wait.
+const LONG: usize = 32 << 10;
+
+/// What a reader found.
+enum Read {
+    /// A request of so many bytes.
+    Request(usize),
+    /// No more now.
+    Nothing,
+    /// The connection is closed.
+    End,
+}
+
+/// Reads one request into `buffer`.
+fn read(file: &OwnedFd, buffer: &mut Buffer) -> io::Result<Read> {
     loop {
         match rustix::io::read(file, &mut *buffer.room()) {
-            Ok(0) => return Ok(None),
-            Ok(len) => return Ok(Some(len)),
+            Ok(0) => return Ok(Read::End),
+            Ok(len) => return Ok(Read::Request(len)),
             // The request was interrupted before it was read, or this call was: the next one comes.
-            Err(Os::NOENT | Os::INTR | Os::AGAIN) => {}
-            Err(Os::NODEV | Os::CONNABORTED) => return Ok(None),
+            Err(Os::NOENT | Os::INTR) => {}
+            Err(Os::AGAIN) => return Ok(Read::Nothing),
+            Err(Os::NODEV | Os::CONNABORTED) => return Ok(Read::End),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
+/// Takes requests in bursts: those that are there before what the first of them sends is on its way.
 fn read_all(devices: &Arc<Devices>, reader: usize, pool: &Arc<Pool>, server: &impl Serve) -> io::Result<()> {
+    let file = &devices.files[reader];
+    rustix::io::ioctl_fionbio(file, true)?;
+    // One request wakes one reader.
+    let ready = epoll::create(CreateFlags::CLOEXEC)?;
+    epoll::add(&ready, file, EventData::new_u64(0), EventFlags::IN | EventFlags::EXCLUSIVE)?;
     let mut buffer = pool.buffer();
-    while let Some(len) = read(&devices.files[reader], &mut buffer)? {
-        take(devices, Way::Device(reader), &mut buffer, len, server);
+    let mut burst = || {
+        for _ in 0..BURST_MAX {
+            match read(file, &mut buffer)? {
+                Read::Request(len) => {
+                    let _ = take(devices, Way::Device(reader), &mut buffer, len, server);
+                    if len > LONG {
+                        break;
+                    }
+                }
+                other => return Ok(other),
+            }
+        }
+        Ok::<_, io::Error>(Read::Request(0))
+    };
+    loop {
+        match burst::run(&mut burst)? {
+            Read::Request(_) => {}
+            Read::Nothing => wait(&ready)?,
+            Read::End => return Ok(()),
+        }
     }
-    Ok(())
+}
+
+fn wait(ready: &OwnedFd) -> io::Result<()> {
+    let mut events = [MaybeUninit::uninit(); 1];
+    match epoll::wait(ready, &mut events, None) {
+        Ok(_) | Err(Os::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Hands the request of `len` bytes in `buffer` to `server`. `Some`: nobody will reply to it.
