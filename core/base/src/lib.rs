@@ -1,7 +1,8 @@
 //! # braid-base: the words
 //!
 //! Duty: the nouns that every other room shares: ids, attributes, errors, limits, messages between
-//! client, partition and drive, and the records and keys of a partition's key-value view.
+//! client, partition and drive, and the records and keys of a partition's key-value view; [`burst`], by which rooms
+//! that do not know each other agree on when to wake and to send.
 //!
 //! Door: the modules below; nothing is re-exported but [`Error`], [`ErrorKind`] and [`Result`].
 //!
