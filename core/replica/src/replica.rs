@@ -335,8 +335,8 @@ impl Replica {
             return; // R9: meant for a store that is no more
         }
         match msg.body {
-            Body::Append { prev, records, commit, stage_from, sent_ms } => {
-                let append = follow::Append { prev, records, commit, stage_from, sent_ms };
+            Body::Append { prev, records, commit, inherited, stage_from, sent_ms } => {
+                let append = follow::Append { prev, records, commit, inherited, stage_from, sent_ms };
                 self.on_append(now, msg.from, msg.term, append);
             }
             Body::Ack { held, echo_ms } => self.on_ack(now, msg.from, msg.term, held, echo_ms),

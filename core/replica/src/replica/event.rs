@@ -151,6 +151,8 @@ pub enum Body {
         records: Vec<Arc<Record>>,
         /// Committed up to here.
         commit: Index,
+        /// Last record of the primary's log when its term began: what came before that term goes up to here (R4).
+        inherited: Index,
         /// Nothing committed refers to payloads of entries before this one.
         stage_from: Index,
         /// Primary's clock when it sent this.

@@ -6,6 +6,7 @@ use braid_base::ids::{Index, Term};
 use braid_base::{Error, ErrorKind};
 
 use super::event::{Body, Effect};
+use super::variant::Variant;
 use super::{Replica, Role};
 use crate::config::Member;
 use crate::entry::Record;
@@ -28,6 +29,7 @@ pub(super) struct Append {
     pub(super) prev: (Term, Index),
     pub(super) records: Vec<Arc<Record>>,
     pub(super) commit: Index,
+    pub(super) inherited: Index,
     pub(super) stage_from: Index,
     pub(super) sent_ms: u64,
 }
@@ -53,6 +55,9 @@ impl Replica {
         // R5: the word is given with every answer to this message, so it counts from now on.
         self.promise_until = self.promise_until.max(now + self.timing.grace_ms);
         self.stage_begins(append.stage_from);
+        if !self.forget_beyond(term, append.inherited) {
+            return;
+        }
         match self.fit(append.prev) {
             Fit::Contradiction => self.contradiction(append.prev.1),
             Fit::No(hint) => self.send(from, Body::Mismatch { hint, echo_ms: append.sent_ms }),
@@ -94,6 +99,22 @@ impl Replica {
         if let Role::Follower(follow) = &mut self.role {
             follow.primary = Some(from);
         }
+        true
+    }
+
+    /// R4: what earlier terms left here and not in the log that a new primary serves from goes before it is answered.
+    /// Else the next one to campaign could bring back (R8) what this one, and whoever asked it, took for never written.
+    /// False if the replica took itself out.
+    fn forget_beyond(&mut self, term: Term, inherited: Index) -> bool {
+        let (last_term, last) = self.tail.last();
+        if last_term >= term || last <= inherited || self.is_broken(Variant::KeepBeyond) {
+            return true;
+        }
+        if inherited < self.commit {
+            self.contradiction(inherited.next());
+            return false;
+        }
+        self.truncate_after(inherited);
         true
     }
 

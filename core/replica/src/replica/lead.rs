@@ -29,6 +29,8 @@ const KEPT_MAX: u64 = 4096;
 pub(super) struct Lead {
     /// What it won; its term is the replica's.
     pub(super) config: Config,
+    /// Last record when its term began; all of earlier terms.
+    inherited: Index,
     /// False until all of its log is committed in its term (R4).
     pub(super) active: bool,
     /// Last index when it won.
@@ -154,7 +156,7 @@ impl Replica {
             Role::Lead(before) => (before.active, before.recover_upto),
             _ => (false, last), // R4: keeps its whole log
         };
-        let mut lead = Lead { config, active, recover_upto, since_ms: now, wish_ms: None, peers };
+        let mut lead = Lead { config, inherited: last, active, recover_upto, since_ms: now, wish_ms: None, peers };
         if let Role::Lead(before) = &self.role {
             // What was acked in the old term does not count in the new one (R2), but tells where to go on.
             for peer in &mut lead.peers {
@@ -219,7 +221,8 @@ impl Replica {
         let Some(last) = records.last() else { return };
         peer.next = last.index.next();
         (peer.sent_ms, peer.fetched_ms) = (Some(now), None);
-        self.send(to, Body::Append { prev, records, commit: self.commit, stage_from: self.stage_from, sent_ms: now });
+        let (inherited, commit, stage_from) = (lead.inherited, self.commit, self.stage_from);
+        self.send(to, Body::Append { prev, records, commit, inherited, stage_from, sent_ms: now });
     }
 
     /// R2: what the whole must-ack set holds, said under the present term, is committed.
@@ -290,11 +293,12 @@ impl Replica {
             return false;
         }
         let Role::Lead(lead) = &mut self.role else { return false };
+        let inherited = lead.inherited;
         let peer = &mut lead.peers[at];
         peer.sent_ms = Some(now);
         peer.next = Index(next.0 + records.len() as u64);
         let sent = !records.is_empty();
-        self.send(to, Body::Append { prev, records, commit, stage_from, sent_ms: now });
+        self.send(to, Body::Append { prev, records, commit, inherited, stage_from, sent_ms: now });
         sent
     }
 

@@ -74,6 +74,7 @@ fn every_broken_rule_is_caught() {
         Variant::NoLease,
         Variant::ForgetPromise,
         Variant::DiscardTail,
+        Variant::KeepBeyond,
         Variant::NoUuid,
         Variant::NoWait,
         Variant::ReleaseEarly,

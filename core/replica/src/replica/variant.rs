@@ -16,6 +16,8 @@ pub enum Variant {
     ForgetPromise,
     /// R4: a new primary drops what it does not know to be committed.
     DiscardTail,
+    /// R4: a member keeps what a new primary's log does not have.
+    KeepBeyond,
     /// R9: replicas are told apart by host.
     NoUuid,
     /// R9: messages do not name the store they are meant for.

@@ -21,7 +21,7 @@ wire_struct!(Member { host, store });
 wire_struct!(Record { term, index, entry, state_hash });
 
 wire_enum!(Body, "message of a replica" {
-    1 = Append { prev, records, commit, stage_from, sent_ms },
+    1 = Append { prev, records, commit, inherited, stage_from, sent_ms },
     2 = Ack { held, echo_ms },
     3 = Mismatch { hint, echo_ms },
     4 = Refuse,

@@ -243,8 +243,8 @@ fn a_campaigner_does_not_promise_what_it_may_have_broken() {
 }
 
 fn append(lab: &Lab, from: usize, to: usize, term: u64, records: Vec<Arc<Record>>) -> Msg {
-    let body =
-        Body::Append { prev: (Term(0), Index(0)), records, commit: Index(0), stage_from: Index(0), sent_ms: lab.now };
+    let (prev, begin) = ((Term(0), Index(0)), Index(0));
+    let body = Body::Append { prev, records, commit: begin, inherited: begin, stage_from: begin, sent_ms: lab.now };
     Msg { partition: PARTITION, term: Term(term), from: lab.members[from], to_store: lab.members[to].store, body }
 }
 
@@ -290,6 +290,38 @@ fn a_campaigner_never_gives_up_entries_for_another_log() {
     assert!(lab.seen[1].iter().any(|e| matches!(e, Effect::Cas { .. })), "it stands with what it has");
     assert!(!lab.seen[1].iter().any(|e| matches!(e, Effect::TruncateLog { .. })));
     assert_eq!(lab.op(1, 1), Some(1), "the entry may be committed by now");
+}
+
+/// Host 1 has an entry that host 2, which leads after its primary died, does not have. Returns what host 1 has of it
+/// once host 2 serves.
+fn beyond_the_log_of_a_primary(variant: Option<Variant>) -> (Lab, Option<u64>) {
+    let mut lab = Lab::started(3, variant);
+    lab.step(0, Event::Propose(entry(1)));
+    lab.exchange(0, 1);
+    lab.lose(0);
+    // What host 1 answers to the campaigner is lost.
+    lab.tick_alone(2, G + 100 + Timing::DESIGN.probe_ms);
+    lab.wires.clear();
+    lab.step(2, Event::Tick);
+    assert!(lab.replicas[2].leads() && lab.op(1, 1) == Some(1));
+    for _ in 0..20 {
+        lab.now += 50;
+        (1..3).for_each(|host| lab.step(host, Event::Tick));
+        lab.exchange(2, 1);
+    }
+    assert!(lab.replicas[2].may_read(lab.now) && lab.committed(2) == 0);
+    let left = lab.op(1, 1);
+    (lab, left)
+}
+
+#[test]
+fn what_a_primary_that_served_did_not_have_never_comes_back() {
+    assert_eq!(beyond_the_log_of_a_primary(Some(Variant::KeepBeyond)).1, Some(1), "it would win a campaign with it");
+    let (mut lab, left) = beyond_the_log_of_a_primary(None);
+    assert_eq!(left, None, "R4");
+    lab.step(2, Event::Propose(entry(2)));
+    lab.exchange(2, 1);
+    assert_eq!((lab.committed(2), lab.op(1, 1)), (1, Some(2)));
 }
 
 #[test]

@@ -71,6 +71,8 @@ pub struct World {
     seats: Vec<HostId>,
     /// Every term had at most one primary (I4).
     leaders: BTreeMap<u64, Guid>,
+    /// The newest term that served, and where its primary's log ended when it began to.
+    served: (u64, u64),
     /// What was committed and acknowledged, and the state hash after it.
     ghost: Vec<(Mark, u64)>,
     cut: Vec<(usize, usize)>,
@@ -103,6 +105,7 @@ impl World {
             register,
             seats: (0..count).map(HostId).collect(),
             leaders: BTreeMap::new(),
+            served: (0, 0),
             ghost: Vec::new(),
             cut: Vec::new(),
             queue: BinaryHeap::new(),
@@ -247,6 +250,7 @@ impl World {
                 if *self.leaders.entry(term.0).or_insert(store) != store {
                     return Err(format!("I4: two primaries in {term}"));
                 }
+                self.served = self.served.max((term.0, run.replica.next_index().0 - 1));
             }
             Effect::Quarantine { error } => return Err(format!("I2: host {host} out of service: {error}")),
             Effect::SteppedDown | Effect::Refused { .. } => {}
@@ -331,6 +335,10 @@ impl World {
                 }
                 Some(_) => {}
                 None if leads => {
+                    let (term, upto) = self.served;
+                    if record.term.0 < term && record.index.0 > upto {
+                        return Err(format!("I3: {} of {} was not there in {term}", record.index, record.term));
+                    }
                     self.ghost.push(fact);
                     self.tally.commits += 1;
                 }
@@ -383,7 +391,9 @@ impl World {
     }
 
     fn client(&mut self) -> Check {
-        let pause = 1 + self.chance.below(80);
+        // Now and then nobody writes: who leads then has nothing of its own.
+        let quiet = self.chance.below(200) == 0 && self.faults.fault_every_ms < u64::MAX;
+        let pause = 1 + self.chance.below(if quiet { 8_000 } else { 80 });
         self.after(pause, Happening::Client);
         let Some(host) = (0..self.nodes.len()).find(|h| self.chance.percent(60) && self.active(*h)) else {
             return Ok(());
