@@ -114,7 +114,8 @@ pub(crate) fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
                 let id = ShardId { pack: *id, shard: shard as u8 };
                 let Some(gap) = gain(fills.get(from), fills.get(to), round.gap) else { continue };
                 let better = best.is_none_or(|(most, _)| gap > most);
-                if better && packs.drives.may_take(*to, drives, shard, now_ms) && !rebuilds.is_refused(id, *to) {
+                if better && packs.drives.may_take(*to, drives, shard, now_ms) && !rebuilds.is_refused(id, *to, now_ms)
+                {
                     best = Some((gap, Made { id, from: *from, to: *to, evens: true }));
                 }
             }

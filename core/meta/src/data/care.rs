@@ -298,7 +298,7 @@ pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveRes
         }
         (Some(Call::Drop { pack, shard }), Ok(_)) => dropped(s, pack, shard),
         (Some(Call::DropOrphan { id, drive }), Ok(_)) => {
-            s.data.rebuilds.has_dropped(id, drive);
+            s.data.rebuilds.has_dropped(id, drive, t.now.mono_ms);
             s.data.packs.drives.took(drive, -1);
         }
         (Some(Call::Stat { drive }), Ok(DriveReply::Stat(stat))) => s.data.packs.drives.learned(drive, stat),

@@ -34,6 +34,9 @@ const AGAIN_MS: u64 = 5_000;
 const LOOK_MS: u64 = 1_000;
 /// The same for packs that lie too close, while no drive is there that would mend it.
 const APART_MS: u64 = 10_000;
+/// A word to a drive that was answered may come once more for so long, milliseconds: over another connection, after the
+/// first one broke.
+const TWICE_MS: u64 = 60_000;
 /// Numbers of these moves begin here: others never come so far.
 const NUMBERS: u64 = 1 << 63;
 
@@ -44,12 +47,19 @@ pub(crate) struct Rebuilds {
     close: Option<u64>,
     /// When to try again what failed.
     again_ms: BTreeMap<PackId, u64>,
-    /// Shards that drives were told to drop in this term, and how many such words may still be on their way.
-    dropped: BTreeMap<(ShardId, DriveId), u32>,
+    /// Shards that drives were told to drop in this term.
+    dropped: BTreeMap<(ShardId, DriveId), Dropped>,
     /// Packs whose shards lie on drives that leave were there at the last look.
     lacks: bool,
     next: u64,
     look_ms: u64,
+}
+
+/// What is on its way to a drive: so many words that were not answered, or one that was and may come twice.
+#[derive(Default)]
+struct Dropped {
+    words: u32,
+    until_ms: u64,
 }
 
 /// A shard on its way.
@@ -87,20 +97,20 @@ impl Rebuilds {
 
     /// `drive` is told to drop the shard.
     pub fn dropped(&mut self, id: ShardId, drive: DriveId) {
-        *self.dropped.entry((id, drive)).or_default() += 1;
+        self.dropped.entry((id, drive)).or_default().words += 1;
     }
 
     /// It said that it has.
-    pub fn has_dropped(&mut self, id: ShardId, drive: DriveId) {
-        if let Some(words) = self.dropped.get_mut(&(id, drive)) {
-            *words -= 1;
-            self.dropped.retain(|_, words| *words > 0);
+    pub fn has_dropped(&mut self, id: ShardId, drive: DriveId, now_ms: u64) {
+        self.dropped.retain(|_, dropped| dropped.words > 0 || now_ms < dropped.until_ms);
+        if let Some(dropped) = self.dropped.get_mut(&(id, drive)) {
+            (dropped.words, dropped.until_ms) = (dropped.words.saturating_sub(1), now_ms + TWICE_MS);
         }
     }
 
     /// True if a word to drop the shard may be on its way to `drive`, and would take one that is made there.
-    pub fn is_refused(&self, id: ShardId, drive: DriveId) -> bool {
-        self.dropped.contains_key(&(id, drive))
+    pub fn is_refused(&self, id: ShardId, drive: DriveId, now_ms: u64) -> bool {
+        self.dropped.get(&(id, drive)).is_some_and(|dropped| dropped.words > 0 || now_ms < dropped.until_ms)
     }
 
     /// True if nothing is being done with the shards of a pack, and the last try was long enough ago.
@@ -176,7 +186,7 @@ fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
         let shard = place.drives.iter().position(|drive| drives.leaves(*drive))?;
         let id = ShardId { pack, shard: shard as u8 };
         let stay: Vec<DriveId> = place.drives.iter().copied().filter(|drive| !drives.leaves(*drive)).collect();
-        let refused = |drive| rebuilds.is_refused(id, drive);
+        let refused = |drive| rebuilds.is_refused(id, drive, now_ms);
         let urgent = lacks >= usize::from(place.parity);
         let to = drives.replacement(&stay, (place.parity, urgent), now_ms, refused)?;
         Some(Made { id, from: place.drives[shard], to, evens: false })
@@ -193,7 +203,7 @@ fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
     let found = quiet(s, now_ms).filter(|_| close > 0).find_map(|(pack, value)| {
         let shard = crowded(value)?;
         let id = ShardId { pack: *pack, shard: shard as u8 };
-        let refused = |drive| rebuilds.is_refused(id, drive);
+        let refused = |drive| rebuilds.is_refused(id, drive, now_ms);
         let to = drives.apart_from(&value.rec.place.drives, shard, now_ms, refused)?;
         Some(Made { id, from: value.rec.place.drives[shard], to, evens: false })
     });

@@ -42,8 +42,8 @@ pub(super) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Resul
     let target = End { dir: *to_dir, name: to, entry: to_entry };
     let Some(moved) = source.entry else { return Err(Error::from(ErrorKind::NotFound).into()) };
     match (mode, target.entry) {
-        (RenameMode::NoReplace, Some(_)) => return Err(Error::from(ErrorKind::Exists).into()),
-        (RenameMode::Exchange, None) => return Err(Error::from(ErrorKind::NotFound).into()),
+        (RenameMode::NoReplace, Some(_)) => return Ok(refused(view, moved, &source, &target, ErrorKind::Exists)),
+        (RenameMode::Exchange, None) => return Ok(refused(view, moved, &source, &target, ErrorKind::NotFound)),
         (_, Some((other, _))) if other == moved.0 => return Ok(nothing(view, moved, &source, &target)),
         _ => {}
     }
@@ -66,15 +66,21 @@ fn nothing(view: &View<'_, '_>, same: (Ino, FileType), source: &End<'_>, target:
     plan
 }
 
+/// The names are such that this cannot be done: if they are so at one moment, for the same reason.
+fn refused(view: &View<'_, '_>, moved: (Ino, FileType), source: &End<'_>, target: &End<'_>, kind: ErrorKind) -> Plan {
+    Plan { refusal: Some(kind.into()), ..nothing(view, moved, source, target) }
+}
+
 fn replace(view: &View<'_, '_>, fs: FsId, source: &End<'_>, target: &End<'_>) -> std::result::Result<Plan, Stop> {
-    let (ino, kind) = source.entry.ok_or(Error::from(ErrorKind::NotFound))?;
+    let Some(same @ (ino, kind)) = source.entry else { return Err(Error::from(ErrorKind::NotFound).into()) };
     let is_dir = kind == FileType::Directory;
-    match target.entry {
-        Some((_, FileType::Directory)) if !is_dir => return Err(Error::from(ErrorKind::IsDirectory).into()),
-        Some((_, other)) if is_dir && other != FileType::Directory => {
-            return Err(Error::from(ErrorKind::NotDirectory).into());
-        }
-        _ => {}
+    let refusal = match target.entry {
+        Some((_, FileType::Directory)) if !is_dir => Some(ErrorKind::IsDirectory),
+        Some((_, other)) if is_dir && other != FileType::Directory => Some(ErrorKind::NotDirectory),
+        _ => None,
+    };
+    if let Some(kind) = refusal {
+        return Ok(refused(view, same, source, target, kind));
     }
     let moves = is_dir && source.dir != target.dir;
     if moves {

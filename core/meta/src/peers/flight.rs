@@ -127,12 +127,15 @@ fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, mut plan: Plan) ->
     }
     let own = plan.parts.get(&t.partition).cloned().unwrap_or_default();
     let fs = flight.request.fs;
+    let waits: BTreeSet<PartitionId> = plan.parts.keys().copied().filter(|at| *at != t.partition).collect();
+    if let (Some(error), true) = (&plan.refusal, waits.is_empty()) {
+        return Err(error.clone());
+    }
     for intent in &own {
         intent::check(t, s, flight.tx.unwrap_or(NO_TX), fs, intent)?;
     }
     let noted = plan.notes.iter().map(post::ino_of);
     let changed: Vec<Ino> = intent::changed_by(&own).into_iter().chain(noted).collect();
-    let waits: BTreeSet<PartitionId> = plan.parts.keys().copied().filter(|at| *at != t.partition).collect();
     leases::may_change(t, s, fs, flight.request.op.client, &changed)?;
     if !waits.is_empty() {
         leases::hide(t, s, fs, plan.notes.iter().map(post::ino_of));
@@ -280,6 +283,7 @@ fn decide(t: &mut Txn<'_>, s: &mut State, tx: OpId) {
         for intent in plan.parts.get(&t.partition).into_iter().flatten() {
             intent::check(t, s, tx, request.fs, intent)?;
         }
+        plan.refusal.clone().map_or(Ok(()), Err)?;
         carry_out(t, s, &request, &plan, attr)
     });
     match done {

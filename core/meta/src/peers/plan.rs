@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) notes: Vec<Note>,
     /// The client's answer; an entry is completed with the inode that was made or linked.
     pub(crate) reply: Reply,
+    /// It is only to be found out if all this is so at one moment: then the operation fails like this.
+    pub(crate) refusal: Option<Error>,
     /// A directory gets another parent: no other such move may run until all of this one is done.
     pub(crate) moves: bool,
 }
@@ -63,7 +65,7 @@ impl From<Error> for Stop {
 impl Plan {
     /// No changes, and this answer.
     pub(crate) fn new(reply: Reply) -> Self {
-        Self { parts: BTreeMap::new(), notes: Vec::new(), reply, moves: false }
+        Self { parts: BTreeMap::new(), notes: Vec::new(), reply, refusal: None, moves: false }
     }
 
     /// Adds a change.
