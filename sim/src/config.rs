@@ -115,6 +115,8 @@ pub struct FaultPlan {
     pub cut_every_us: u64,
     /// Mean time between moments at which a host loses its metadata disk; 0 = none.
     pub wipe_every_us: u64,
+    /// Mean time between moments at which a host stops in order, or a replica should be elsewhere; 0 = none.
+    pub leave_every_us: u64,
     /// Largest drift of a clock, parts per million.
     pub drift_ppm: u64,
 }
@@ -138,6 +140,7 @@ impl FaultPlan {
             wall_jump_every_us: 0,
             cut_every_us: 0,
             wipe_every_us: 0,
+            leave_every_us: 0,
             drift_ppm: 0,
         }
     }
@@ -279,6 +282,16 @@ impl SimConfig {
         Self { net, faults, ..config }
     }
 
+    /// The same; hosts often stop in order, and replicas and leads should be elsewhere.
+    pub fn leaving(seed: u64) -> Self {
+        let config = Self::replicated(seed);
+        let rng = &mut Rng::new(seed ^ 0x1EA7);
+        let crash_every_us = *pick(rng, &[0, 3_000_000, 10_000_000]);
+        let leave_every_us = *pick(rng, &[700_000, 2_000_000]);
+        let faults = FaultPlan { crash_every_us, leave_every_us, down_max_us: 1_000_000, ..config.faults.clone() };
+        Self { faults, ..config }
+    }
+
     /// The hosts on which partition `p` has a replica.
     pub fn hosts_of(&self, p: PartitionId) -> impl Iterator<Item = u32> + use<> {
         let hosts = self.hosts;
@@ -338,6 +351,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
         wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
         cut_every_us: 0,
         wipe_every_us: 0,
+        leave_every_us: 0,
         drift_ppm: 50_000,
         view_full_every_us: *pick(rng, &[0, 0, 10_000_000]),
     }

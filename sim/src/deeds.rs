@@ -64,6 +64,10 @@ deeds! {
     Wiped,
     /// A replica took the view from the primary.
     TookView,
+    /// A host stopped in order.
+    Left,
+    /// A primary named another one to lead.
+    HandedOver,
     /// A call on something shared overlapped another client's change of it.
     CallsOverlapped,
     /// Whether a change of something shared took effect was never told.
@@ -83,4 +87,7 @@ impl Deed {
         Deed::CallsOverlapped,
         Deed::OutcomeOpen,
     ];
+
+    /// Those of members that leave in order.
+    pub const OF_LEAVING: &'static [Deed] = &[Deed::Left, Deed::HandedOver];
 }

@@ -130,13 +130,18 @@ impl Coverage {
 
     /// The deeds that were never done, but for those of partitions with several replicas.
     pub fn undone(&self) -> Vec<Deed> {
-        let others = |deed: &Deed| !Deed::OF_MEMBERS.contains(deed);
-        Deed::ALL.iter().copied().filter(others).filter(|deed| self.times(*deed) == 0).collect()
+        let others = |deed: &Deed| !Deed::OF_MEMBERS.contains(deed) && !Deed::OF_LEAVING.contains(deed);
+        self.missing(&Deed::ALL.iter().copied().filter(others).collect::<Vec<_>>())
     }
 
     /// Those of partitions with several replicas that were never done.
     pub fn undone_by_members(&self) -> Vec<Deed> {
-        Deed::OF_MEMBERS.iter().copied().filter(|deed| self.times(*deed) == 0).collect()
+        self.missing(Deed::OF_MEMBERS)
+    }
+
+    /// Those of `deeds` that were never done.
+    pub fn missing(&self, deeds: &[Deed]) -> Vec<Deed> {
+        deeds.iter().copied().filter(|deed| self.times(*deed) == 0).collect()
     }
 
     /// A table for people.

@@ -45,6 +45,8 @@ pub enum Event {
     Flushed { host: u32, life: u64, applied: Vec<(PartitionId, Index)> },
     /// Power comes back.
     Restart { host: u32 },
+    /// A host that said so stops.
+    Gone { host: u32, life: u64 },
     /// A client process starts again.
     Revive { client: u32 },
     /// A dead drive comes back.
@@ -101,6 +103,8 @@ pub enum Trouble {
     Cut,
     /// A host loses its metadata disk.
     Wipe,
+    /// A host stops in order, or a replica should be elsewhere.
+    Leave,
 }
 
 /// Where a drive's answer goes.

@@ -7,6 +7,7 @@
 mod drive;
 mod faults;
 mod host;
+mod leaving;
 mod log;
 mod net;
 mod replicas;
@@ -18,7 +19,7 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ErrorKind;
-use braid_base::ids::{ClientId, DriveId, OpId, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, HostId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
 
 use crate::board::{At, Board, Node, Sent};
@@ -83,6 +84,8 @@ pub struct World {
     pub(crate) routes: BTreeMap<(Node, PartitionId), u32>,
     /// Who served in each term.
     pub(crate) served: BTreeMap<(PartitionId, Term), u32>,
+    /// Where replicas should be, if not where they are said to be from the first.
+    pub(crate) seats: BTreeMap<PartitionId, Vec<HostId>>,
     /// Hosts that do not reach others.
     pub(crate) cuts: Vec<(u32, u32)>,
     /// The drives that partitions are told to use.
@@ -204,6 +207,7 @@ impl World {
             Event::Flush { host, life, again } => self.flush(host, life, again),
             Event::Flushed { host, life, applied } => self.flushed(host, life, &applied),
             Event::Restart { host } => self.restart(host),
+            Event::Gone { host, life } => self.gone(host, life),
             Event::Revive { client } => {
                 self.dying.retain(|dying| *dying != client);
                 self.fallen.push(client);

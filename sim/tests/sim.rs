@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use braid_sim::board::Board;
 use braid_sim::config::SimConfig;
+use braid_sim::deeds::Deed;
 use braid_sim::points::Coverage;
 use braid_sim::run::{run, run_on};
 
@@ -19,11 +20,12 @@ fn number(name: &str) -> Option<u64> {
 type World = fn(u64) -> SimConfig;
 
 /// The worlds to run in, by the name that BRAID_WORLD gives them.
-const WORLDS: [(&str, World); 4] = [
+const WORLDS: [(&str, World); 5] = [
     ("plain", SimConfig::from_seed),
     ("replicated", SimConfig::replicated),
     ("isolated", SimConfig::isolated),
     ("wiped", SimConfig::wiped),
+    ("leaving", SimConfig::leaving),
 ];
 
 /// The run of `seed` in `world`; with BRAID_LIKE its chances, under the conditions of that other seed.
@@ -154,6 +156,13 @@ fn many_seeds_with_members_that_are_cut_off() {
 #[test]
 fn many_seeds_with_members_that_lose_their_disks() {
     many(SimConfig::wiped, SEEDS / 2);
+}
+
+#[test]
+fn many_seeds_with_members_that_leave() {
+    let undone = many(SimConfig::leaving, SEEDS / 2).missing(Deed::OF_LEAVING);
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }
 
 /// Runs `count` seeds of a world (BRAID_SEEDS: so many), from BRAID_FIRST on.

@@ -25,6 +25,7 @@ impl World {
             (Trouble::WallJump, f.wall_jump_every_us),
             (Trouble::Cut, f.cut_every_us),
             (Trouble::Wipe, f.wipe_every_us),
+            (Trouble::Leave, f.leave_every_us),
         ];
         for (trouble, mean_us) in means {
             self.schedule_trouble(trouble, mean_us);
@@ -37,9 +38,13 @@ impl World {
         self.calm = true;
         self.net = Net::CALM;
         self.cuts.clear();
+        self.seats.clear();
         for host in 0..self.config.hosts {
             self.hosts[host as usize].disk.set_capacity(None);
             self.hosts[host as usize].kv.set_full(false);
+            if self.hosts[host as usize].leaves {
+                self.crash(host);
+            }
             if !self.hosts[host as usize].is_up() {
                 self.restart(host);
             }
@@ -124,6 +129,15 @@ impl World {
                 self.wipe_some_host();
                 f.wipe_every_us
             }
+            Trouble::Leave => {
+                if self.rng.chance(1, 2) {
+                    let host = self.rng.below(u64::from(self.config.hosts)) as u32;
+                    self.leave(host);
+                } else {
+                    self.move_seats();
+                }
+                f.leave_every_us
+            }
         };
         self.schedule_trouble(trouble, mean_us);
     }
@@ -137,6 +151,7 @@ impl World {
         let h = &mut self.hosts[host as usize];
         h.life = self.life;
         h.set_up(false);
+        h.leaves = false;
         if power {
             h.disk.crash(&mut self.rng);
         } else {

@@ -58,6 +58,8 @@ pub struct Host {
     /// What a removed segment of a partition held: its file may become the next one.
     pub(super) stale: BTreeMap<PartitionId, Bytes>,
     up: bool,
+    /// It has said that it is about to stop.
+    pub(super) leaves: bool,
 }
 
 /// A partition on its host.
@@ -94,6 +96,7 @@ impl Host {
             disk_busy: false,
             stale: BTreeMap::new(),
             up: false,
+            leaves: false,
         }
     }
 

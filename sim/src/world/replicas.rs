@@ -209,6 +209,11 @@ impl World {
             if new.members.len() > register.members.len() {
                 self.coverage.did(Deed::Admitted);
             }
+            let me = self.member(at);
+            if expect.primary == me && new.primary != me {
+                self.coverage.did(Deed::HandedOver);
+            }
+            let register = self.registers.entry(at.p).or_default();
             *register = new;
             let text = format!("{}: {register:?}", at.p);
             self.note(|| text);
@@ -237,8 +242,10 @@ impl World {
         for p in self.partitions() {
             let there: Vec<Member> =
                 self.replicas(p).filter(|at| self.is_up(at.host)).map(|at| self.member(at)).collect();
+            let seats = self.seats(p);
             let Some(register) = self.registers.get_mut(&p) else { continue };
-            let learners: Vec<Member> = there.into_iter().filter(|member| !register.has(member.store)).collect();
+            let asked = |member: &Member| !register.has(member.store) && seats.contains(&member.host);
+            let learners: Vec<Member> = there.into_iter().filter(asked).collect();
             if !register.members.is_empty() && register.learners != learners {
                 register.learners = learners;
                 let text = format!("{p}: {register:?}");
@@ -246,6 +253,9 @@ impl World {
             }
             let found = self.registers[&p].clone();
             for at in self.replicas(p).collect::<Vec<_>>() {
+                if self.config.faults.leave_every_us > 0 && self.is_up(at.host) {
+                    self.step(at, SeatEvent::Seats(seats.clone()));
+                }
                 let life = self.hosts[at.host as usize].life;
                 for seen_us in self.arrivals() {
                     self.queue.put(seen_us, Event::Registered { at, life, cas: false, found: found.clone() });

@@ -41,6 +41,7 @@ impl World {
             stores: BTreeMap::new(),
             routes: BTreeMap::new(),
             served: BTreeMap::new(),
+            seats: BTreeMap::new(),
             cuts: Vec::new(),
             clocks: BTreeMap::new(),
             calm: true,
