@@ -18,7 +18,7 @@ use bytes::Bytes;
 use crate::attrs::Numbers;
 use crate::errno::{of, of_inode};
 use crate::hub::{Hub, Notice};
-use crate::locks::Owners;
+use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
 use crate::remembered::Remembered;
 use crate::wire::encode::Entry as Shown;
@@ -35,6 +35,7 @@ pub(crate) struct Calls {
     me: u64,
     remembered: Arc<Remembered>,
     owners: Owners,
+    pub(crate) closes: Closes,
     moves_atime: bool,
     /// Flags of every open: `O_DIRECT` or nothing.
     pub(crate) direct: i32,
@@ -81,6 +82,8 @@ impl Drop for WriteUnderWay<'_> {
 const HOLD_TURNS: usize = 10;
 /// Turns of a create and an open that keep crossing another client's remove and create of the same name.
 const CREATE_TURNS: usize = 8;
+/// A lock that is refused beside closes that give some up is asked for again so often.
+const REFUSALS_MAX: usize = 8;
 
 impl Calls {
     pub(crate) fn new(fs: Fs, hub: Arc<Hub>, me: u64, options: &Options) -> Self {
@@ -96,6 +99,7 @@ impl Calls {
             me,
             remembered,
             owners: Owners::default(),
+            closes: Closes::default(),
             moves_atime: options.atime && !options.read_only,
             direct: if options.cache == CacheMode::Direct { libc::O_DIRECT } else { 0 },
             positive_age: options.positive_age,
@@ -433,7 +437,14 @@ impl Calls {
                 };
             }
         }
-        self.fs.lock(ino, lock).await.map_err(|e| of_inode(&e))
+        for _ in 0..REFUSALS_MAX {
+            let then = self.closes.now();
+            match self.fs.lock(ino, lock).await {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.closes.since(then, ino).await => {}
+                done => return done.map_err(|e| of_inode(&e)),
+            }
+        }
+        Err(Errno::EAGAIN)
     }
 
     pub(crate) async fn test_lock(&self, ino: Ino, lock: LockSpec) -> Answer<Option<LockSpec>> {

@@ -1,10 +1,11 @@
 //! Locks: who may hold some, and how the kernel describes them.
 
-use std::collections::HashSet;
-use std::sync::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockKind, LockSpec};
+use tokio::sync::oneshot;
 
 use crate::wire::request::Lock;
 
@@ -25,6 +26,73 @@ impl Owners {
     /// `owner` closes `ino`: whether it may hold locks there.
     pub(crate) fn leaves(&self, ino: Ino, owner: u64) -> bool {
         self.0.lock().expect("nothing panics while it holds the owners").remove(&(ino, owner))
+    }
+}
+
+/// A `flock` that the kernel gives up because its file was closed. `close` has returned by then, so whoever is refused a
+/// lock meanwhile asks again when these are given up: on a local file system they went with the call.
+#[derive(Clone, Default)]
+pub(crate) struct Closes(Arc<Mutex<Closing>>);
+
+#[derive(Default)]
+struct Closing {
+    /// So many have been given up.
+    ended: u64,
+    /// Those on their way, by file, and who waits for them.
+    begun: HashMap<Ino, (usize, Vec<oneshot::Sender<()>>)>,
+}
+
+impl Closes {
+    /// A lock on `ino` is on its way to be given up, until the result is dropped.
+    pub(crate) fn begin(&self, ino: Ino) -> Close {
+        self.state().begun.entry(ino).or_default().0 += 1;
+        Close { all: self.clone(), ino }
+    }
+
+    /// What to compare [`Self::since`] with.
+    pub(crate) fn now(&self) -> u64 {
+        self.state().ended
+    }
+
+    /// A lock on `ino` was refused to somebody who asked after `then`. False if that stands; else it may be free by now.
+    pub(crate) async fn since(&self, then: u64, ino: Ino) -> bool {
+        let wait = {
+            let mut state = self.state();
+            let ended = state.ended;
+            let Some((_, waits)) = state.begun.get_mut(&ino) else { return ended != then };
+            let (tell, told) = oneshot::channel();
+            waits.push(tell);
+            told
+        };
+        // Told by what tells being dropped.
+        let _ = wait.await;
+        true
+    }
+
+    fn state(&self) -> MutexGuard<'_, Closing> {
+        self.0.lock().expect("nothing panics while it holds the closes")
+    }
+}
+
+/// A lock is on its way to be given up.
+pub(crate) struct Close {
+    all: Closes,
+    ino: Ino,
+}
+
+impl Drop for Close {
+    fn drop(&mut self) {
+        let mut state = self.all.state();
+        state.ended += 1;
+        if let Some((count, _)) = state.begun.get_mut(&self.ino) {
+            *count -= 1;
+            if *count == 0 {
+                let waits = state.begun.remove(&self.ino);
+                // Who waited may go on in this very thread.
+                drop(state);
+                drop(waits);
+            }
+        }
     }
 }
 
@@ -52,7 +120,7 @@ pub(crate) fn shown(lock: &LockSpec) -> (u64, u64, i32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Owners, shown, spec};
+    use super::{Closes, Owners, shown, spec};
     use crate::wire::request::Lock;
     use braid_base::ids::Ino;
 
@@ -70,5 +138,26 @@ mod tests {
         let owners = Owners::default();
         owners.asks(Ino(1), 7);
         assert!(!owners.leaves(Ino(1), 8) && owners.leaves(Ino(1), 7) && !owners.leaves(Ino(1), 7));
+    }
+
+    #[tokio::test]
+    async fn who_is_refused_beside_a_close_asks_again() {
+        let closes = Closes::default();
+        let then = closes.now();
+        assert!(!closes.since(then, Ino(1)).await, "nobody closes anything");
+        let (one, two, other) = (closes.begin(Ino(1)), closes.begin(Ino(1)), closes.begin(Ino(2)));
+        let waits = tokio::spawn({
+            let closes = closes.clone();
+            async move { closes.since(then, Ino(1)).await }
+        });
+        tokio::task::yield_now().await;
+        drop(one);
+        tokio::task::yield_now().await;
+        assert!(!waits.is_finished(), "one of two");
+        drop(two);
+        assert!(waits.await.expect("it does not panic"));
+        assert!(closes.since(then, Ino(1)).await, "it went between the question and the answer");
+        assert!(!closes.since(closes.now(), Ino(1)).await);
+        drop(other);
     }
 }

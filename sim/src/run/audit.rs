@@ -121,9 +121,14 @@ impl Run {
     }
 
     fn fsck(&mut self) -> Answer<()> {
-        // Background work may be in the middle of something: everything proposed is to be in the views.
+        // Background work may be in the middle of something: everything proposed is to be in the views. Drives may have
+        // dropped shards by what is committed and not in a view yet.
         self.world.run(2_000_000, |_| false);
         self.broken()?;
+        if !self.world.run(EVEN_MAX_US, |world| world.is_settled()) {
+            self.broken()?;
+            return Err(format!("the views do not come to hold all that is committed: {}", self.world.status()));
+        }
         let world = &self.world;
         let firsts = world.log_firsts().map_err(|error| format!("the logs cannot be read: {error}"))?;
         let parts: Vec<Part<'_>> = firsts

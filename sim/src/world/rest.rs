@@ -79,6 +79,14 @@ impl World {
         self.partitions().all(|p| tables.iter().all(|table| !open(p, *table)))
     }
 
+    /// True if the views hold all that was proposed.
+    pub fn is_settled(&mut self) -> bool {
+        self.partitions().all(|p| {
+            let home = self.home(p);
+            self.seat(home).is_some_and(|node| node.seat.applied().next() == node.seat.replica().next_index())
+        })
+    }
+
     /// The view that holds partition `p`, where it is served.
     pub fn kv_of(&self, p: PartitionId) -> &MapKv {
         &self.hosts[self.homes[&p] as usize].kv

@@ -68,8 +68,10 @@ impl Door {
     pub(super) fn release(&self, header: &Header, owner: u64, flags: u32, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
         let had_flock = flags & abi::RELEASE_FLOCK_UNLOCK != 0;
+        let closes = had_flock.then(|| self.calls.closes.begin(ino));
         self.start_empty(reply, |calls| async move {
             let unlocked = if had_flock { calls.unlock_all(ino, owner, true).await } else { Ok(()) };
+            drop(closes);
             calls.close(ino).await.and(unlocked)
         });
     }
