@@ -7,6 +7,8 @@ set -euo pipefail
 . "$(dirname "$0")/../net.sh"
 
 calm=$(pick 3 20) away=$(pick 8 60) rounds=$(pick 1 5)
+# How long programs go on after the fault, seconds, hosts that take long to start included.
+rest=$(pick 12 20)
 faults=0 slowest=0
 # fault NAME COMMAND...: while COMMAND runs, and some seconds before and after, programs write, read, rename and sync;
 # none may meet an error, and every promise must hold afterwards.
@@ -16,7 +18,7 @@ fault() {
   faults=$((faults + 1))
   load=$MOUNT/$faults log=$SCRATCH/hosts-log-$faults begin=$(now)
   mkdir "$load"
-  "$BENCH" oracle write --dir "$load" --log "$log" --seed "$faults" --seconds $((away + 4 * calm + 20)) \
+  "$BENCH" oracle write --dir "$load" --log "$log" --seed "$faults" --seconds $((away + 4 * calm + rest)) \
     >"$SCRATCH/hosts-writer" 2>&1 &
   pid=$!
   sleep "$calm"
@@ -25,7 +27,7 @@ fault() {
   kill -0 "$pid" 2>/dev/null || die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
   until_serving 60 3 || die "$name: not all members are back"
   wait "$pid" || die "$name: the load did not end in order: $(cat "$SCRATCH/hosts-writer")"
-  awk -v t="$(since "$begin")" -v m=$((away + 4 * calm + 19)) 'BEGIN { exit !(t >= m) }' ||
+  awk -v t="$(since "$begin")" -v m=$((away + 4 * calm + rest - 1)) 'BEGIN { exit !(t >= m) }' ||
     die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
   "$BENCH" oracle check --dir "$load" --log "$log" >"$SCRATCH/hosts-check" || die "$name: promises are broken"
   rm -rf "$load"
