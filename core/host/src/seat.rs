@@ -174,7 +174,7 @@ impl Seat {
         }
         let flushed = Applied::read(kv.as_ref(), id)?;
         let expect = Expect { start: meta.log_start, applied: (flushed.term, flushed.index), clean: meta.clean };
-        let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, flushed, outside)?;
+        let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, meta.cut, flushed, outside)?;
         let members = outside.config()?;
         // By its own notes as well: it may have given its word to somebody who is no member since (R6).
         let only_me = |members: &Members| members.members.iter().all(|member| member.store == config.me.store);
@@ -187,8 +187,8 @@ impl Seat {
             elected.replica
         } else {
             elect::will_grow(&mut meta, outside)?;
-            let (known, timing) = (meta.config.clone(), Timing::default());
-            let start = Start { me: config.me, partition: id, term: meta.term, config: known, tail, timing };
+            let (term, known, cut, timing) = (meta.term, meta.config.clone(), meta.cut, Timing::default());
+            let start = Start { me: config.me, partition: id, term, config: known, tail, cut, timing };
             Replica::new(now.mono_ms, start)
         };
         let mut seat = Self {

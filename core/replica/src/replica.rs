@@ -83,8 +83,10 @@ pub struct Start {
     pub term: Term,
     /// Last configuration persisted; empty for a new store.
     pub config: Config,
-    /// Every record after the applied one, as recovered and synced.
+    /// Every record after the applied one that counts, as recovered and synced.
     pub tail: Tail,
+    /// Last cut persisted; the tail is without what it took away.
+    pub cut: (Term, Index),
     /// Intervals.
     pub timing: Timing,
 }
@@ -100,6 +102,8 @@ pub struct Replica {
     /// Newest configuration seen.
     known: Config,
     tail: Tail,
+    /// Records of terms before this one do not count beyond this index.
+    cut: (Term, Index),
     durable: Index,
     commit: Index,
     /// What primaries said of payloads: see [`Replica::stage_begins`].
@@ -157,6 +161,7 @@ impl Replica {
             stage_from: Index(0),
             kept: Vec::new(),
             tail: start.tail,
+            cut: start.cut,
             tickets: VecDeque::new(),
             next_ticket: 1,
             promise_until: now_ms + wait,
@@ -374,7 +379,12 @@ impl Replica {
     fn adopt(&mut self, term: Term) {
         assert!(term > self.term, "I4: the term of a store never decreases");
         self.term = term;
-        self.effects.push(Effect::PersistMeta { term, config: self.known.clone() });
+        self.persist();
+    }
+
+    fn persist(&mut self) {
+        let (term, config, cut) = (self.term, self.known.clone(), self.cut);
+        self.effects.push(Effect::PersistMeta { term, config, cut });
     }
 
     fn append(&mut self, records: Vec<Arc<Record>>) {

@@ -102,6 +102,7 @@ fn replica_meta_and_configuration_are_as_drawn() {
         config,
         log_start: (Term(32), Index(33)),
         importing: false,
+        cut: (Term(0), Index(0)),
         clean: Some(Index(34)),
         seq: 34,
     };
@@ -111,6 +112,14 @@ fn replica_meta_and_configuration_are_as_drawn() {
     fields.extend([n("term", 31u8), n("start_term", 32u8), n("start_index", 33u8), n("clean", 1u8)]);
     fields.extend([n("last_index", 34u8), b("configuration", &configuration)]);
     assert_eq!((offset, sealed("replica-meta", &fields)), (4096, block.to_vec()));
+
+    // Its last byte is none of the zeros that fill the block.
+    meta.cut = (Term(36), Index(u64::MAX));
+    let (offset, block) = meta.write();
+    fields[0] = n("seq", 36u8);
+    fields.extend([n("cut_term", 36u8), n("cut_index", u64::MAX)]);
+    assert_eq!((offset, sealed("replica-meta-cut", &fields)), (0, block.to_vec()));
+    assert_eq!(ReplicaMeta::read(&block), Ok(Some(meta)));
 }
 
 #[test]

@@ -60,7 +60,8 @@ pub(super) fn elect(
 ) -> Result<Elected> {
     let ident = meta.ident;
     let (term, timing) = (meta.term, Timing::default());
-    let start = Start { me, partition: ident.partition, term, config: meta.config.clone(), tail, timing };
+    let (partition, config, cut) = (ident.partition, meta.config.clone(), meta.cut);
+    let start = Start { me, partition, term, config, tail, cut, timing };
     let mut replica = Replica::new(now_ms, start);
     let mut election = Election { outside, meta, committed: Index(0), leads: false };
     election.run(&mut replica, now_ms, Event::ConfigSeen(members))?;
@@ -89,9 +90,10 @@ impl Election<'_> {
         while let Some(event) = events.pop() {
             for effect in replica.step(now_ms, event) {
                 match effect {
-                    Effect::PersistMeta { term, config } => {
+                    Effect::PersistMeta { term, config, cut } => {
                         // From the first note on, the log may grow: it is not closed any more.
-                        (self.meta.term, self.meta.config, self.meta.clean) = (term, config, None);
+                        (self.meta.term, self.meta.config, self.meta.cut) = (term, config, cut);
+                        self.meta.clean = None;
                         note(self.meta, self.outside)?;
                     }
                     Effect::Cas { expect, new } => {

@@ -53,20 +53,27 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Reads the log. Returns it with the tail that the view lacks, for the replica to decide about.
+    /// Reads the log, without what `cut` took away. Returns it with the tail that the view lacks, for the replica to decide
+    /// about.
     pub(super) fn recover(
         ident: LogIdent,
         segment_bytes: u64,
         expect: Expect,
+        cut: (Term, Index),
         flushed: Applied,
         reader: &dyn LogReader,
     ) -> Result<(Self, Tail)> {
         let mut tail = Tail::new(flushed);
         let recovered = recover(reader, &ident, expect, &mut |record| tail.recovered(record))?;
-        let (_, last) = recovered.last;
+        let mut log = recovered.into_writer(segment_bytes);
+        if tail.cut(cut) {
+            let (term, index) = tail.last();
+            log.truncate_after(term, index);
+        }
+        let (_, last) = log.last();
         let journal = Self {
             start: expect.start,
-            log: recovered.into_writer(segment_bytes),
+            log,
             appended: Vec::new(),
             appended_bytes: 0,
             ticket: 0,

@@ -39,8 +39,8 @@ impl Seat {
             match effect {
                 ReplicaEffect::AppendLog { ticket, records } => self.journal.append(ticket, records),
                 ReplicaEffect::TruncateLog { after } => self.journal.truncate(after),
-                ReplicaEffect::PersistMeta { term, config } => {
-                    (self.meta.term, self.meta.config) = (term, config);
+                ReplicaEffect::PersistMeta { term, config, cut } => {
+                    (self.meta.term, self.meta.config, self.meta.cut) = (term, config, cut);
                     self.note_meta(out);
                 }
                 ReplicaEffect::Send { .. } if self.is_mute() => {}

@@ -15,9 +15,12 @@ const MAGIC: &[u8; 8] = b"BRAIDREP";
 const FORMAT: u32 = 1;
 /// Of a store whose view is on its way: an earlier release would take it for whole.
 const FORMAT_IMPORTING: u32 = 2;
+/// With a cut: an earlier release would take for records what does not count.
+const FORMAT_CUT: u32 = 3;
 
 /// `magic 8 | fmt u32 | seq u64 | cluster 16 | partition u16 | store 16 | term u64 | log start term u64,
-/// index u64 | clean u8 (2: importing, format 2) | last index u64 | config len u32, config | crc u32`; blocks A at 0 and B at
+/// index u64 | clean u8 (2: importing, format 2) | last index u64 | config len u32, config | format 3: cut term u64,
+/// index u64 | crc u32`; blocks A at 0 and B at
 /// 4096, the valid one with the higher `seq` counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaMeta {
@@ -31,6 +34,8 @@ pub struct ReplicaMeta {
     pub log_start: (Term, Index),
     /// Set when the store was closed in order: the log must reach this index.
     pub clean: Option<Index>,
+    /// Records of terms before this one do not count beyond this index, even if the log still has them. (0, 0): all do.
+    pub cut: (Term, Index),
     /// The view is on its way here: what the engine holds of it is worth nothing yet, and the log is empty.
     pub importing: bool,
     /// +1 with each write.
@@ -46,6 +51,7 @@ impl ReplicaMeta {
             config: Config::default(),
             log_start: (Term(0), Index(0)),
             clean: None,
+            cut: (Term(0), Index(0)),
             importing: false,
             seq: 0,
         }
@@ -81,7 +87,12 @@ impl ReplicaMeta {
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Writer::with_capacity(BLOCK);
-        let format = if self.importing { FORMAT_IMPORTING } else { FORMAT };
+        let is_cut = self.cut != (Term(0), Index(0));
+        let format = match (self.importing, is_cut) {
+            (true, _) => FORMAT_IMPORTING, // its log is empty
+            (false, true) => FORMAT_CUT,
+            (false, false) => FORMAT,
+        };
         out.put_raw(MAGIC).put_u32(format).put_u64(self.seq).put_raw(&self.ident.cluster.0);
         out.put_u16(self.ident.partition.0).put_raw(&self.ident.store.0).put_u64(self.term.0);
         out.put_u64(self.log_start.0.0).put_u64(self.log_start.1.0);
@@ -90,6 +101,9 @@ impl ReplicaMeta {
         let mut config = Writer::new();
         self.config.encode(&mut config);
         out.put_bytes(&config.finish());
+        if format == FORMAT_CUT {
+            out.put_u64(self.cut.0.0).put_u64(self.cut.1.0);
+        }
         let mut bytes = out.finish();
         bytes.extend_from_slice(&crc32c(&bytes).to_le_bytes());
         assert!(bytes.len() <= BLOCK, "a configuration of {} members fits a block", self.config.members.len());
@@ -105,11 +119,11 @@ impl ReplicaMeta {
         let mut from = Reader::new(block);
         let magic: [u8; 8] = from.array()?;
         let format = from.u32()?;
-        if &magic == MAGIC && format > FORMAT_IMPORTING {
+        if &magic == MAGIC && format > FORMAT_CUT {
             return Err(Error::new(
                 ErrorKind::Refused,
                 format!(
-                    "replica.meta: expected format {FORMAT_IMPORTING} or older, found {format}; use the release that wrote it"
+                    "replica.meta: expected format {FORMAT_CUT} or older, found {format}; use the release that wrote it"
                 ),
             ));
         }
@@ -120,11 +134,12 @@ impl ReplicaMeta {
         let log_start = (Term(from.u64()?), Index(from.u64()?));
         let (state, last) = (from.u8()?, Index(from.u64()?));
         let config = Config::decode(&mut Reader::new(from.bytes()?))?;
+        let cut = if format == FORMAT_CUT { (Term(from.u64()?), Index(from.u64()?)) } else { Default::default() };
         let covered = block.len() - from.remaining();
         if &magic != MAGIC || from.u32()? != crc32c(&block[..covered]) {
             return Ok(None);
         }
         let clean = (state == 1).then_some(last);
-        Ok(Some(Self { ident, term, config, log_start, clean, importing: state == 2, seq }))
+        Ok(Some(Self { ident, term, config, log_start, clean, cut, importing: state == 2, seq }))
     }
 }

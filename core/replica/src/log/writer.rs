@@ -127,7 +127,8 @@ impl LogWriter {
         self.durable = self.durable.max(upto);
     }
 
-    /// Drops all records after (`term`, `index`). Becomes durable with the next append, which opens a new segment.
+    /// Drops all records after (`term`, `index`). Becomes durable with the next append, which opens a new segment; what
+    /// must not come back before that is noted in `replica.meta` ([`super::meta_file::ReplicaMeta::cut`]).
     pub fn truncate_after(&mut self, term: Term, index: Index) {
         assert!(index <= self.last_index, "{index} is beyond the last record {}", self.last_index);
         if index == self.last_index {

@@ -54,8 +54,8 @@ pub enum Event {
     },
 }
 
-/// What the shell must do, in this order. `PersistMeta` and `TruncateLog` are done (durable, applied to
-/// the log writer) before any later effect begins; the others may be under way together.
+/// What the shell must do, in this order. `PersistMeta` is durable and `TruncateLog` applied to
+/// the log writer before any later effect begins; the others may be under way together.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Append to the local log; answer [`Event::LogDurable`].
@@ -76,6 +76,8 @@ pub enum Effect {
         term: Term,
         /// Newest configuration seen.
         config: Config,
+        /// Records of terms before this one do not count beyond this index.
+        cut: (Term, Index),
     },
     /// Send; may get lost.
     Send {

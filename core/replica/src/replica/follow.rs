@@ -114,6 +114,9 @@ impl Replica {
             self.contradiction(inherited.next());
             return false;
         }
+        // Noted first: nothing may follow in the log that makes the cut durable.
+        self.cut = (term, inherited);
+        self.persist();
         self.truncate_after(inherited);
         true
     }

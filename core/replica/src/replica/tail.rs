@@ -92,6 +92,16 @@ impl Tail {
         self.slots.truncate((index.0 - self.base.index.0) as usize);
     }
 
+    /// Drops what does not count: records of terms before `cut.0` beyond `cut.1`. True if there were any.
+    pub fn cut(&mut self, cut: (Term, Index)) -> bool {
+        let (term, last) = self.last();
+        let beyond = term < cut.0 && last > cut.1.max(self.base.index);
+        if beyond {
+            self.truncate_after(cut.1.max(self.base.index));
+        }
+        beyond
+    }
+
     /// First index of the run of records that has the same term as record `index`; not before the base.
     pub(super) fn run_start(&self, index: Index) -> Index {
         let term = self.term_at(index);

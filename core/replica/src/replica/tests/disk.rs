@@ -87,7 +87,13 @@ impl Disk {
             marks.push((view.header.term.0, view.ops[0].seq));
             tail.recovered(view)
         })?;
-        Ok(Restarted { meta, applied, tail, writer: found.into_writer(SEGMENT_BYTES), marks })
+        let mut writer = found.into_writer(SEGMENT_BYTES);
+        if tail.cut(meta.cut) {
+            let (term, index) = tail.last();
+            writer.truncate_after(term, index);
+            marks.truncate(index.0 as usize);
+        }
+        Ok(Restarted { meta, applied, tail, writer, marks })
     }
 
     fn put(&mut self, write: &Write, mut keep: impl FnMut(usize) -> bool) {

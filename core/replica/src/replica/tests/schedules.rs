@@ -37,7 +37,8 @@ fn member(host: u32, store: u8) -> Member {
 
 fn start(me: Member, term: u64, config: &Config) -> Start {
     let tail = Tail::new(Applied::default());
-    Start { me, partition: PARTITION, term: Term(term), config: config.clone(), tail, timing: Timing::DESIGN }
+    let (term, config, cut) = (Term(term), config.clone(), (Term(0), Index(0)));
+    Start { me, partition: PARTITION, term, config, tail, cut, timing: Timing::DESIGN }
 }
 
 fn entry(op: u64) -> Entry {

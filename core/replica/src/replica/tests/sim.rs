@@ -232,11 +232,11 @@ impl World {
                 node.shadow.truncate(index.0 as usize);
                 self.tally.truncations += 1;
             }
-            Effect::PersistMeta { term, config } => {
+            Effect::PersistMeta { term, config, cut } => {
                 if term < run.meta.term {
                     return Err(format!("I4: host {host} went back from {} to {term}", run.meta.term));
                 }
-                (run.meta.term, run.meta.config) = (term, config);
+                (run.meta.term, run.meta.config, run.meta.cut) = (term, config, cut);
                 node.disk.write_meta(&mut run.meta);
             }
             Effect::Send { to, msg } => self.post(host, to.host.0 as usize, msg),
@@ -371,6 +371,7 @@ impl World {
             term: back.meta.term,
             config: back.meta.config.clone(),
             tail: back.tail,
+            cut: back.meta.cut,
             timing: Timing { settled_ms: 1_500, ..Timing::DESIGN },
         };
         let (origin, speed) = (self.chance.below(1_000_000), 950 + self.chance.below(101));
