@@ -113,6 +113,18 @@ fn members_that_went_wrong_once() {
     must_hold(without_desk(SimConfig::isolated(3407)));
 }
 
+/// Entries that a member had cut were there again after it lost power, and named a shard that was given up (72960).
+#[test]
+fn a_cut_that_was_forgotten() {
+    must_hold(SimConfig::replicated(72960));
+}
+
+/// A lock was asserted that was being given up, and had been another client's since.
+#[test]
+fn a_lock_that_is_being_given_up() {
+    must_hold(SimConfig::replicated(71042));
+}
+
 /// A name was looked up whose inode was gone when its attributes were asked for.
 #[test]
 fn a_name_whose_inode_was_just_removed() {

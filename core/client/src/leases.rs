@@ -85,9 +85,10 @@ impl Leases {
     /// is none yet, and the request should wait for it, because what it opens or locks would belong to nobody when this
     /// client is gone. One that lives in the server's process is gone only with that: it does not wait (a log without
     /// room for the mark of a session may still be read). Requests that end sessions need none either.
-    pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>, body: &Op) -> Option<Asked> {
+    pub(crate) fn asking(&self, p: PartitionId, fixed: Option<u64>, fs: FsId, body: &Op) -> Option<Asked> {
         let (current, stamp) = {
-            let core = self.core();
+            let mut core = self.core();
+            core.kept.gives(fs, body);
             (core.session(p), core.asking())
         };
         let needs_one = !body.is_session() && !matches!(body, Op::EndSession);

@@ -205,7 +205,7 @@ impl Session {
         let mut pause = BACKOFF_FIRST_MS;
         loop {
             let alone = Asked { session: fixed.unwrap_or(0), stamp: 0 };
-            let Some(noted) = self.leases().map_or(Some(alone), |leases| leases.asking(p, fixed, &body)) else {
+            let Some(noted) = self.leases().map_or(Some(alone), |leases| leases.asking(p, fixed, fs, &body)) else {
                 let left = give_up.saturating_sub(self.wire.now_ms());
                 if left == 0 {
                     return Err(Error::new(ErrorKind::Io, format!("{p} began no session with this client in time")));

@@ -117,7 +117,7 @@ pub struct Core {
     home: Option<HostId>,
     parts: Vec<Part>,
     cache: Cache,
-    kept: Kept,
+    pub(super) kept: Kept,
     doubt_until: u64,
     mutation: Option<CoreMutation>,
 }

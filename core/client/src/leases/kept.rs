@@ -51,6 +51,30 @@ impl Kept {
         )
     }
 
+    /// An operation is about to be sent. What it gives up is not asserted any more, whatever becomes of the answer: it may
+    /// be done by then, and another client may have had the lock since.
+    pub(super) fn gives(&mut self, fs: FsId, op: &Op) {
+        match op {
+            Op::Lock { ino, lock, .. } if lock.kind == LockKind::Unlock => self.locked((fs, *ino), *lock),
+            Op::Lock { ino, lock, .. } if lock.kind == LockKind::Read => self.weakened((fs, *ino), *lock),
+            Op::UnlockOwner { ino, owner, flock } => self.locked((fs, *ino), whole(*owner, *flock)),
+            _ => {}
+        }
+    }
+
+    /// What the owner of `lock` holds for itself in that range becomes shared.
+    fn weakened(&mut self, key: Key, lock: LockSpec) {
+        let asked = if lock.flock { LockSpec { start: 0, end: u64::MAX, ..lock } } else { lock };
+        let held = self.locks.get(&key).cloned().unwrap_or_default();
+        let own = |old: &LockSpec| old.owner == lock.owner && old.flock == lock.flock && old.kind == LockKind::Write;
+        for old in held.into_iter().filter(own) {
+            let (start, end) = (old.start.max(asked.start), old.end.min(asked.end));
+            if start <= end {
+                self.locked(key, LockSpec { start, end, kind: LockKind::Read, ..old });
+            }
+        }
+    }
+
     /// An operation was answered.
     pub(super) fn count(&mut self, fs: FsId, op: &Op, result: &Result<Reply>) {
         let Ok(reply) = result else { return };
@@ -65,9 +89,7 @@ impl Kept {
             (Op::Close { inos }, _) => inos.iter().for_each(|ino| self.closed((fs, *ino))),
             (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),
             (Op::UnlockOwner { ino, owner, flock }, _) => {
-                let whole =
-                    LockSpec { owner: *owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlock, flock: *flock };
-                self.locked((fs, *ino), whole);
+                self.locked((fs, *ino), whole(*owner, *flock));
             }
             _ => {}
         }
@@ -113,6 +135,11 @@ impl Kept {
     }
 }
 
+/// All that `owner` holds is given up.
+fn whole(owner: u64, flock: bool) -> LockSpec {
+    LockSpec { owner, pid: 0, start: 0, end: u64::MAX, kind: LockKind::Unlock, flock }
+}
+
 #[cfg(test)]
 mod tests {
     use braid_base::ErrorKind;
@@ -142,6 +169,34 @@ mod tests {
         assert_eq!(held(&[(Write, 0, 99), (Read, 50, 120)]), [(Write, 0, 49), (Read, 50, 120)]);
         assert_eq!(held(&[(Write, 5, u64::MAX), (Write, 0, 4)]), [(Write, 0, u64::MAX)]);
         assert_eq!(held(&[(Write, 5, 9), (Unlock, 0, u64::MAX)]), []);
+    }
+
+    #[test]
+    fn what_is_being_given_up_is_not_asserted() {
+        let mut kept = Kept::default();
+        let (fs, ino) = (FsId(1), Ino(2));
+        let lock = |start, end, kind| Op::Lock {
+            ino,
+            lock: LockSpec { owner: 7, pid: 1, start, end, kind, flock: false },
+            wait: false,
+        };
+        let mut step = |op: Op, answered: bool| {
+            kept.gives(fs, &op);
+            if answered {
+                kept.count(fs, &op, &Ok(Reply::Done));
+            }
+            let mut held: Vec<_> =
+                kept.locks(|_| true).iter().map(|(_, _, lock)| (lock.kind, lock.start, lock.end)).collect();
+            held.sort_by_key(|lock| lock.1);
+            held
+        };
+        assert_eq!(step(lock(0, 99, LockKind::Write), false), [], "nobody has said that it is held");
+        assert_eq!(step(lock(0, 99, LockKind::Write), true), [(LockKind::Write, 0, 99)]);
+        let shared = [(LockKind::Write, 0, 9), (LockKind::Read, 10, 19), (LockKind::Write, 20, 99)];
+        assert_eq!(step(lock(10, 19, LockKind::Read), false), shared);
+        assert_eq!(step(lock(0, 49, LockKind::Unlock), false), [(LockKind::Write, 50, 99)]);
+        assert_eq!(step(lock(90, 120, LockKind::Read), false), [(LockKind::Write, 50, 89), (LockKind::Read, 90, 99)]);
+        assert_eq!(step(Op::UnlockOwner { ino, owner: 7, flock: false }, false), []);
     }
 
     #[test]
