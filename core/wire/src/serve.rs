@@ -111,9 +111,9 @@ struct Reads {
     _reading: OwnedMutexGuard<()>,
 }
 
-/// Connections that have not said yet who they are, in the order in which they came.
+/// Connections that have not said yet who they are, in the order in which they came. The latest may be about to begin.
 #[derive(Clone, Default)]
-struct Strangers(Arc<Mutex<BTreeMap<u64, AbortHandle>>>);
+struct Strangers(Arc<Mutex<BTreeMap<u64, Option<AbortHandle>>>>);
 
 /// One of them, until it is known or gone.
 struct Stranger {
@@ -202,12 +202,16 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
 impl Strangers {
     /// Adds the one that `begin` begins; one too many makes the first of them go.
     fn add(&self, number: u64, begin: impl FnOnce() -> AbortHandle) {
+        lock(&self.0).insert(number, None);
+        // Not under the lock: a runtime that is ending drops what is begun there and then, and with it its place here.
+        let begun = begin();
         let mut all = lock(&self.0);
-        // Under the lock: it may be gone again before this returns.
-        all.insert(number, begin());
-        if all.len() > STRANGERS_MAX
-            && let Some((_, first)) = all.pop_first()
-        {
+        if let Some(place) = all.get_mut(&number) {
+            *place = Some(begun);
+        }
+        let first = if all.len() > STRANGERS_MAX { all.pop_first() } else { None };
+        drop(all);
+        if let Some((_, Some(first))) = first {
             first.abort();
         }
     }
@@ -531,4 +535,21 @@ fn answer_bytes(op: &Op) -> usize {
 
 fn drive_answer_bytes(op: &DriveOp) -> usize {
     HEADER + if let DriveOp::Read { count, .. } = op { usize::from(*count) * BLOCK } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Stranger, Strangers, lock};
+
+    #[test]
+    fn a_runtime_that_is_ending_takes_nobody_and_holds_nobody_up() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().expect("a runtime");
+        let handle = runtime.handle().clone();
+        drop(runtime);
+        let strangers = Strangers::default();
+        let stranger = Stranger { among: strangers.clone(), number: 1 };
+        // Drops the connection before it returns.
+        strangers.add(1, || handle.spawn(async move { drop(stranger) }).abort_handle());
+        assert!(lock(&strangers.0).is_empty());
+    }
 }

@@ -76,6 +76,17 @@ impl Fake {
         Term(TERM + self.terms.load(Ordering::Relaxed) as u64)
     }
 
+    /// The way to `client`, which is let in a little before it has joined.
+    async fn pusher(&self, client: ClientId) -> Pusher {
+        loop {
+            let found = self.pushers.lock().expect("no panic").get(&client).cloned();
+            match found {
+                Some(push) => return push,
+                None => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    }
+
     fn map(&self) -> Map {
         let primary = HostId(self.primary.load(Ordering::Relaxed).max(1) as u32);
         let mut hosts = self.others.lock().expect("no panic").clone();
@@ -372,7 +383,7 @@ fn unasked_messages_reach_the_client() {
         let sink: Arc<dyn PushSink> = Arc::new(Told(told));
         assert!(wire.listen(ClientId(9), Arc::clone(&sink)));
         assert!(!wire.listen(ClientId(8), Arc::clone(&sink)), "the server knows it as client 9");
-        let push = fake.pushers.lock().expect("no panic").get(&ClientId(9)).cloned().expect("it has joined");
+        let push = fake.pusher(ClientId(9)).await;
         let numbered =
             |n| Push { to: ClientId(9), session: n, from: PartitionId(1), term: Term(2), body: PushBody::Reassert };
         assert!((0..100).all(|n| push.push(&numbered(n))));
@@ -383,7 +394,10 @@ fn unasked_messages_reach_the_client() {
         while !fake.pushers.lock().expect("no panic").is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert!(!push.push(&numbered(0)));
+        // It is closed right after that was said.
+        while push.push(&numbered(0)) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
     });
 }
 
@@ -545,25 +559,28 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
             to_store: Guid([2; 16]),
             body: Body::Ack { held: Index(7), echo_ms: ms },
         };
-        let told = |count| {
+        let told = |last: String| {
             let fake = Arc::clone(&fake);
             async move {
-                while fake.told.lock().expect("no panic").len() < count {
+                while fake.told.lock().expect("no panic").last() != Some(&last) {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
                 std::mem::take(&mut *fake.told.lock().expect("no panic"))
             }
         };
-        routes.replica(HostId(1), &msg(0)); // lost: nothing stands yet
+        let words = |ms| format!("h2: {:?}", msg(ms));
+        routes.replica(HostId(1), &msg(0)); // lost, unless the connection stands already
         while routes.reached().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         (1..=100).for_each(|ms| routes.replica(HostId(1), &msg(ms)));
-        let all = told(100).await;
-        assert!(all.iter().zip(1..).all(|(one, ms)| *one == format!("h2: {:?}", msg(ms))), "{all:?}");
+        let all = told(words(100)).await;
+        let all = all.strip_prefix(&[words(0)]).unwrap_or(&all);
+        assert!(all.len() == 100 && all.iter().zip(1..).all(|(one, ms)| *one == words(ms)), "{all:?}");
         let noted = PeerMsg::Noted { upto: 5 };
         routes.peer(PartitionId(1), PartitionId(4), noted.clone());
-        assert_eq!(told(1).await, [format!("p1 to p4: {noted:?}")]);
+        let words = format!("p1 to p4: {noted:?}");
+        assert_eq!(told(words.clone()).await, [words]);
         assert_eq!(routes.ask(HostId(1), HostOp::Seats).await.map_err(|e| e.kind()).err(), Some(ErrorKind::Stopped));
         assert!(matches!(routes.drive(DriveId(1), DriveOp::Stat).await, Ok(DriveReply::Done)));
 
