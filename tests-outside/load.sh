@@ -6,8 +6,10 @@ LOADS=0
 load_begin() {
   LOADS=$((LOADS + 1))
   LOAD=$MOUNT/load-$LOADS
+  # Of this case: another one may have left its own.
+  LOAD_LOG=$SCRATCH/load-log-$$-$LOADS
   mkdir "$LOAD"
-  "$BENCH" oracle write --dir "$LOAD" --log "$SCRATCH/load-log-$LOADS" --seed "$LOADS" --seconds 7200 \
+  "$BENCH" oracle write --dir "$LOAD" --log "$LOAD_LOG" --seed "$LOADS" --seconds 7200 \
     >"$SCRATCH/load-out" 2>&1 &
   LOAD_PID=$!
 }
@@ -22,15 +24,15 @@ load_goes_on() {
   done
   kill -0 "$LOAD_PID" 2>/dev/null || die "$1: the load met an error: $(cat "$SCRATCH/load-out")"
 }
-load_lines() { cat "$SCRATCH/load-log-$LOADS"/* 2>/dev/null | wc -l; }
+load_lines() { cat "$LOAD_LOG"/* 2>/dev/null | wc -l; }
 # load_end WHAT: it met no error, and every promise is kept.
 load_end() {
   load_goes_on "$1"
   kill -TERM "$LOAD_PID"
   wait "$LOAD_PID" || true
-  "$BENCH" oracle check --dir "$LOAD" --log "$SCRATCH/load-log-$LOADS" >"$SCRATCH/load-check" ||
+  "$BENCH" oracle check --dir "$LOAD" --log "$LOAD_LOG" >"$SCRATCH/load-check" ||
     die "$1: promises are broken: $(tail -n 3 "$SCRATCH/load-check")"
-  rm -rf "$LOAD"
+  rm -rf "$LOAD" "$LOAD_LOG"
   echo "$1: kept" >&2
 }
 # until_true SECONDS WHAT COMMAND...
