@@ -42,6 +42,7 @@ for ((round = 1; round <= $(pick 1 5); round++)); do
   kill -0 "$(host_pid h2)" 2>/dev/null || die "h2 has ended: $(tail -n 2 "$STATE/h2/braid.log")"
   until_serving 150 3 || die "h2 does not come back: $(on h2 status --json | field problems)"
   load_end "a full disk of h2, round $round"
+  rm -rf "$MOUNT/much-$round"
 done
 umount "$MOUNT"
 echo "full to the last block for $(pick 40 180) s: no error, nothing lost, back without a hand"
