@@ -75,9 +75,14 @@ fn register(home: &Path, dir: &Path) {
 }
 
 fn braid(home: &Path, words: &[&str]) -> Output {
+    command(home, words).output().expect("the binary runs")
+}
+
+fn command(home: &Path, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_braid"));
     command.args(words).current_dir(home).env("BRAID_RUN_DIR", home.join("run")).env_remove("BRAID_DIR");
-    command.env("HOME", home).env_remove("http_proxy").output().expect("the binary runs")
+    command.env("HOME", home).env_remove("http_proxy");
+    command
 }
 
 fn out(output: &Output) -> String {
@@ -232,4 +237,16 @@ fn a_detached_start_that_fails_says_why() {
     assert!(home.path().join("new/braid.log").exists(), "its log is there");
     assert!(!home.path().join("new/admin.json").exists(), "it does not say that it runs");
     fails(&braid(home.path(), &["down", "new"]), 3, &["no cluster runs"]);
+}
+
+/// The disk of the log is full: its lines are lost, and nothing else is.
+#[test]
+fn a_log_without_room_ends_nothing() {
+    let home = tempfile::tempdir().expect("dir");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("a device");
+    let words = ["up", "new", "--protection", "200+100", "--admin-port", "0", "--announce"];
+    let output = command(home.path(), &words).stderr(full).output().expect("the binary runs");
+    let text = out(&output);
+    let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
+    assert_eq!(last["failed"]["code"].as_i64(), output.status.code().map(i64::from), "{text}");
 }

@@ -25,6 +25,9 @@ for ((round = 1; round <= $(pick 1 5); round++)); do
   # To the last block.
   dd if=/dev/zero of="$disk/ballast" bs=1M status=none 2>/dev/null || true
   dd if=/dev/zero of="$disk/ballast-2" bs=4k status=none 2>/dev/null || true
+  # And of the log of the process: without that, what it says next may still fit.
+  log=$(stat -c %s "$STATE/h2/braid.log")
+  head -c $(((4096 - log % 4096) % 4096)) /dev/zero | tr '\0' '\n' >>"$STATE/h2/braid.log" 2>/dev/null || true
   # Small files ride in the log: it will want another segment.
   mkdir "$MOUNT/much-$round"
   (head -c 300M /dev/urandom | split -b 100K -a 4 - "$MOUNT/much-$round/") >"$SCRATCH/disk-much" 2>&1 &

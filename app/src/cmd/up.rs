@@ -187,7 +187,8 @@ fn print(whole: &Whole, ready: &Ready) -> Outcome {
 /// Log lines on stderr, at level info or as BRAID_LOG says; one kind of panic is reported as an error instead.
 pub fn start_log() {
     let filter = EnvFilter::try_from_env("BRAID_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A line that the log has no room for is lost. To say so on stderr too, which is the log, would end the thread.
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     // Set already means that a test did so.
     let _ = log.with_ansi(io::IsTerminal::is_terminal(&io::stderr())).try_init();
     let usual = std::panic::take_hook();
