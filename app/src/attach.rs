@@ -16,7 +16,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, FsId, Guid, Ino};
 use braid_base::msg::host::{Attached, HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
-use braid_client::fs::Background;
+use braid_client::fs::{Background, GATHER_MS};
 use braid_client::wire::BoxFuture;
 use braid_client::{Fs, Session};
 use braid_cluster::view::{ClientSpec, ClientView};
@@ -218,7 +218,11 @@ async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
     tokio::spawn(session.keep_leases(None));
     let fs = match order.options.cache {
         CacheMode::Write => {
-            Fs::with_write_behind(session, id, root, Arc::new(Work(Handle::current())), WRITE_BEHIND_BYTES)
+            let fs = Fs::with_write_behind(session, id, root, Arc::new(Work(Handle::current())), WRITE_BEHIND_BYTES);
+            if !order.options.dirsync {
+                fs.promise_names(GATHER_MS);
+            }
+            fs
         }
         CacheMode::Read | CacheMode::Direct => Fs::new(session, id, root),
     };

@@ -24,6 +24,8 @@ pub struct MountOptions {
     pub cache: CacheMode,
     /// `sync_on_close` or `nosync_on_close`.
     pub sync_on_close: bool,
+    /// `dirsync`: names are durable when the call returns. (In the process of the cluster no mount has it.)
+    pub dirsync: bool,
     /// `readahead_kb=`.
     pub readahead_kb: Option<u32>,
     /// `io_uring` or `noio_uring`.
@@ -48,6 +50,7 @@ impl Default for MountOptions {
             atime: true,
             cache: CacheMode::Write,
             sync_on_close: false,
+            dirsync: false,
             readahead_kb: None,
             io_uring: false,
             positive_ms: 1000,
@@ -96,6 +99,7 @@ impl MountOptions {
             "forcedirect" => self.cache = CacheMode::Direct,
             "sync_on_close" => self.sync_on_close = true,
             "nosync_on_close" => self.sync_on_close = false,
+            "dirsync" => self.dirsync = true,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
             _ => return false,
@@ -187,6 +191,7 @@ mod tests {
                    dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9,io_uring";
         let options = parsed(all).of("f", Some("a/f".into()));
         assert!(options.read_only && !options.atime && options.sync_on_close && options.io_uring);
+        assert!(parsed("dirsync").dirsync && !parsed(all).dirsync);
         assert!(options.ignore.suid && options.ignore.dev && options.ignore.exec);
         assert_eq!((options.cache, options.readahead_kib), (CacheMode::Direct, 64));
         assert_eq!(options.positive_age, Duration::from_millis(5));

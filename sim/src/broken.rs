@@ -24,6 +24,8 @@ pub enum Broken {
     /// One of replication (addlate, dropearly, nolease, forgetpromise, discardtail, nowait).
     #[cfg(feature = "broken")]
     Members(braid_replica::replica::variant::Variant),
+    /// One of names that a client promises (givebackfirst, beside).
+    Promises(braid_client::PromiseMutation),
     /// A move is reported as done before the drives acknowledged (earlyack).
     EarlyAck,
     /// A block or shard that is not there reads as zeros (lazyzero).

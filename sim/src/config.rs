@@ -53,6 +53,8 @@ pub struct SimConfig {
     pub desk: bool,
     /// Bytes that a client with leases holds back.
     pub behind_bytes: usize,
+    /// Clients make and remove files without a word where they may, and tell the cluster after so long; 0: they do not.
+    pub gather_ms: u64,
     /// Staged bytes of a partition above which writes are held back, and half of which start a move.
     pub stage_cap_bytes: u64,
     /// Age at which staged bytes are moved to the drives, milliseconds.
@@ -175,6 +177,7 @@ impl SimConfig {
             leases: false,
             desk: false,
             behind_bytes: 0,
+            gather_ms: 0,
             stage_cap_bytes: 64 << 20,
             stage_age_ms: 10_000,
             broken: None,
@@ -189,7 +192,11 @@ impl SimConfig {
         let config = Self::plain(seed);
         let leases = seed % 8 < 4;
         let behind_bytes = if leases && seed.is_multiple_of(2) { 2 << 20 } else { 0 };
-        let mut config = Self { leases, behind_bytes, ..config };
+        let gather_ms = if behind_bytes > 0 { gather_ms(seed) } else { 0 };
+        let mut config = Self { leases, behind_bytes, gather_ms, ..config };
+        if gather_ms >= 500 {
+            config.faults.kill_every_us = 3_000_000;
+        }
         if leases {
             // After each of them a partition waits for those who had leases: more would leave no time for anything else.
             config.faults.crash_every_us *= 10;
@@ -212,6 +219,13 @@ impl SimConfig {
         let (clients, hands, ops) = (2, 1, self.ops.min(90));
         let full = Self { fills: true, clients, hands, ops, shard_bytes, slots, capacity_bytes, ..self };
         Self { stage_cap_bytes, stage_age_ms: 300, ..full }
+    }
+
+    /// The same as it was before clients could make files without a word.
+    pub fn without_promises(mut self) -> Self {
+        self.gather_ms = 0;
+        self.faults.kill_every_us = Self::plain(self.seed).faults.kill_every_us;
+        self
     }
 
     fn plain(seed: u64) -> Self {
@@ -243,6 +257,7 @@ impl SimConfig {
             leases: false,
             desk: false,
             behind_bytes: 0,
+            gather_ms: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
             stage_age_ms: *pick(rng, &[300, 3_000, 10_000]),
             broken: None,
@@ -366,4 +381,10 @@ pub fn pick<'a, T>(rng: &mut Rng, choices: &'a [T]) -> &'a T {
 pub fn some(rng: &mut Rng, bits: u64) -> u64 {
     let bits = rng.below(bits);
     1 + rng.below(1 << bits)
+}
+
+/// One of four groups of eight seeds without promises, the others longer and longer ones: what is lost with a client is
+/// what gathers when it dies.
+fn gather_ms(seed: u64) -> u64 {
+    [0, 10, 500, 4_000][(seed / 8 % 4) as usize]
 }

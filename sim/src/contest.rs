@@ -49,6 +49,7 @@ impl Arena {
         }
         fs.create(cred, dir, &step_name(0), Create::default()).await?;
         let ino = fs.create(cred, dir, b"register", Create::default()).await?.ino;
+        fs.fsync(dir).await?;
         let register = Arc::new(Mutex::new(Register::of(ino, scarce)));
         Ok(Arc::new(Mutex::new(Self { dir, dirs, register, ..Self::default() })))
     }
@@ -106,6 +107,10 @@ async fn race(arena: &ArenaRef, fs: &Fs, rng: &mut Rng) -> std::result::Result<(
     let made = fs.create(Cred::default(), dir, &name, Create::default()).await;
     let ino = match made {
         Ok(made) => {
+            // Whoever won says so when that lasts.
+            if fs.fsync(dir).await.is_err() {
+                return Ok(());
+            }
             if let Some(other) = lock(arena).winners.get(&round).filter(|other| **other != made.ino) {
                 return Err(format!("race{round} was won twice: {other} and {}", made.ino));
             }

@@ -50,6 +50,10 @@ deeds! {
     HeldBack,
     /// Bytes that were held back were lost with their client.
     HeldBackLost,
+    /// A file was made or removed before the cluster heard of it.
+    NamePromised,
+    /// That was lost with its client.
+    NameLost,
     /// Another replica serves a partition than before.
     TookOver,
     /// A candidate took the end of the log from another member.

@@ -4,8 +4,10 @@
 //! 1. A few names in directories of several partitions, one file and its lock: of each a generation at a time. After so
 //!    many calls, or some whose outcome is open, the next generation begins, so that each history can be searched.
 //! 2. Whoever is killed leaves a call without an end. What it held back goes with it: the history of that file ends
-//!    where the first of it was written.
+//!    where the first of it was written. Names that it had made or removed without a word may be undone since.
 //! 3. At the end of the run somebody looks at everything, after the last power loss; then the histories are judged.
+
+mod units;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -27,6 +29,7 @@ use crate::linear::locks::{self, Lock};
 use crate::linear::names::{self, Names, Place};
 use crate::linear::{History, check};
 use crate::register::Losses;
+use units::{units_of, whole};
 
 /// Calls of a generation.
 const CALLS_MAX: usize = 120;
@@ -64,12 +67,25 @@ struct Shared {
     taken: BTreeMap<usize, u64>,
 }
 
+/// A call on a name that may be undone.
+struct Doubt {
+    generation: usize,
+    number: usize,
+    who: u64,
+    at: Place,
+    undo: names::Call,
+}
+
 /// The state of the desk, outside of all processes.
 pub struct Desk {
     dirs: Vec<Ino>,
     names: Vec<History<Names>>,
     files: Vec<Shared>,
     serial: u32,
+    /// By process: names that the cluster may not have heard of, the latest last.
+    doubts: BTreeMap<u32, Vec<Doubt>>,
+    /// Those that it never heard of, or never may have.
+    undone: Vec<Doubt>,
     /// The cluster may run full.
     scarce: bool,
 }
@@ -102,7 +118,8 @@ impl Desk {
             let name = format!("dir{number}");
             dirs.push(fs.mkdir(cred, dirs[0], name.as_bytes(), 0o755, 0).await?.ino);
         }
-        let desk = Self { dirs, names: vec![History::default()], files: Vec::new(), serial: 0, scarce };
+        let (names, files, doubts, undone) = (vec![History::default()], Vec::new(), BTreeMap::new(), Vec::new());
+        let desk = Self { dirs, names, files, serial: 0, doubts, undone, scarce };
         Ok(Arc::new(Mutex::new(desk)))
     }
 
@@ -124,6 +141,10 @@ impl Desk {
     }
 
     fn judge(&mut self, board: &Board) -> Answer<()> {
+        let doubts = std::mem::take(&mut self.doubts).into_values().flatten();
+        for Doubt { generation, number, who, undo, .. } in doubts.chain(std::mem::take(&mut self.undone)) {
+            self.names[generation].perhaps_since(number, who, undo);
+        }
         for (generation, names) in self.names.iter().enumerate() {
             note(board, names);
             check(&Names::default(), names).map_err(|what| format!("shared names, generation {generation}: {what}"))?;
@@ -147,7 +168,10 @@ impl Desk {
 
 /// The process `client` is dead, and what it held back with it.
 pub fn fallen(desk: &DeskRef, client: u32) {
-    lock(desk).files.iter_mut().for_each(|file| file.lose(client));
+    let desk = &mut lock(desk);
+    desk.files.iter_mut().for_each(|file| file.lose(client));
+    let undone = desk.doubts.remove(&client).unwrap_or_default();
+    desk.undone.extend(undone);
 }
 
 /// Checks that all histories are linearizable, and counts what makes that worth saying.
@@ -232,6 +256,23 @@ impl Worker {
         for generation in 0..files {
             self.sync(generation).await;
         }
+        let dirs = lock(&self.desk).dirs.clone();
+        for dir in dirs {
+            self.names_last(dir).await;
+        }
+    }
+
+    /// Names in `dir` are certain after that, or undone; false: some are.
+    async fn names_last(&self, dir: Ino) -> bool {
+        let lasts = self.fs.fsync(dir).await.is_ok();
+        let desk = &mut lock(&self.desk);
+        let dirs = desk.dirs.clone();
+        let doubts = desk.doubts.entry(self.process).or_default();
+        let gone: Vec<Doubt> = doubts.extract_if(.., |doubt| dirs[doubt.at.0] == dir).collect();
+        if !lasts {
+            desk.undone.extend(gone);
+        }
+        lasts
     }
 
     fn me(&self) -> u64 {
@@ -272,7 +313,22 @@ impl Worker {
         self.board.note(|| format!("desk, {}: {call:?} of generation {generation}", self.fs.session().client()));
         if let Some(answer) = self.ask_name(&dirs, generation, &call).await? {
             self.board.note(|| format!("desk, {}: {call:?} -> {answer:?}", self.fs.session().client()));
-            lock(&self.desk).names[generation].end(number, answer, self.board.now_us());
+            let desk = &mut lock(&self.desk);
+            let undo = match (&call, &answer) {
+                (names::Call::Create { at, .. }, names::Answer::Ino(ino)) => {
+                    Some((*at, names::Call::Unmake { at: *at, ino: *ino }))
+                }
+                (names::Call::Unlink(at), names::Answer::Ino(ino)) => {
+                    Some((*at, names::Call::Restore { at: *at, ino: *ino }))
+                }
+                _ => None,
+            };
+            desk.names[generation].end(number, answer, self.board.now_us());
+            let doubts = desk.doubts.entry(self.process).or_default();
+            if let Some((at, undo)) = undo {
+                doubts.push(Doubt { generation, number, who: self.me(), at, undo });
+            }
+            doubts.retain(|doubt| self.fs.is_promised(dirs[doubt.at.0], &full_name(doubt.generation, doubt.at)));
         }
         Ok(())
     }
@@ -298,6 +354,7 @@ impl Worker {
                 let renamed = fs.rename(from_dir, &from, to_dir, &to, *mode).await;
                 renamed.map(|renamed| names::Answer::Moved(renamed.moved, renamed.other))
             }
+            names::Call::Unmake { .. } | names::Call::Restore { .. } => unreachable!("nobody asks for that"),
         };
         match result {
             Ok(answer) => Ok(Some(answer)),
@@ -333,7 +390,8 @@ impl Worker {
         };
         let made = self.fs.create(Cred::default(), dir, &file_name(generation), Create::default()).await;
         let ino = match made {
-            Ok(made) => made.ino,
+            Ok(made) if self.names_last(dir).await => made.ino,
+            Ok(_) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::Exists => {
                 match self.fs.lookup(dir, &file_name(generation)).await {
                     Ok(found) => found.ino,
@@ -503,32 +561,6 @@ impl Worker {
         }
         Ok(())
     }
-}
-
-/// What stands at a unit boundary.
-fn whole(bytes: u64, unit: usize, answer: fn(usize) -> content::Answer) -> content::Answer {
-    match bytes.is_multiple_of(unit as u64) {
-        true => answer(bytes as usize / unit),
-        false => content::Answer::Torn(format!("{bytes} bytes, in units of {unit}")),
-    }
-}
-
-/// The writes that `bytes` are from.
-fn units_of(bytes: &[u8], unit: usize) -> content::Answer {
-    if !bytes.len().is_multiple_of(unit) {
-        return content::Answer::Torn(format!("{} bytes, in units of {unit}", bytes.len()));
-    }
-    let mut tags = Vec::with_capacity(bytes.len() / unit);
-    for (number, bytes) in bytes.chunks_exact(unit).enumerate() {
-        let (words, _) = bytes.as_chunks::<4>();
-        let first = words.first().copied().unwrap_or_default();
-        if let Some(other) = words.iter().find(|word| **word != first) {
-            let (first, other) = (u32::from_le_bytes(first), u32::from_le_bytes(*other));
-            return content::Answer::Torn(format!("unit {number} is of write {first} and of {other}"));
-        }
-        tags.push(u32::from_le_bytes(first));
-    }
-    content::Answer::Units(tags)
 }
 
 /// Looks at everything, when all clients are done: what was answered last is still so.

@@ -15,6 +15,7 @@ use braid_io::chance::Rng;
 use crate::board::Board;
 use crate::compare::Inspector;
 use crate::deeds::Deed;
+use crate::doubts::{self, Doubts};
 use crate::generate;
 use crate::model::{Action, Answer, Model};
 use crate::perform::{Verdict, judge, perform};
@@ -45,6 +46,8 @@ pub struct Hand {
     full: u32,
     /// Files of which bytes may be held back.
     unsynced: Unsynced,
+    /// Names that may not be there, or still be there.
+    doubts: Doubts,
     rng: Rng,
     /// [`Board::power_losses`] when the model's open references were last known to hold.
     power_losses: u64,
@@ -73,6 +76,7 @@ impl Hand {
             behind,
             full,
             unsynced: Unsynced::default(),
+            doubts: Doubts::default(),
             rng,
             power_losses,
         }))
@@ -100,6 +104,11 @@ impl Hand {
         let action = match action {
             // No kernel lets such a write come here, and bytes that are held back are looked at later.
             Action::Write { ino, .. } if self.behind && !self.model.is_file(ino) => Action::Stat { ino },
+            // What is left of its content would depend on whether it goes.
+            Action::Unlink { dir, name } => match self.unsynced.is_named(&self.model, dir, &name) {
+                Some(ino) => Action::Fsync { ino },
+                None => Action::Unlink { dir, name },
+            },
             action => action,
         };
         self.in_flight = Some(action.clone());
@@ -113,7 +122,12 @@ impl Hand {
     }
 
     /// Takes note of an answer. Errors: a promise that seems to be broken.
-    fn told(&mut self, action: &Action, answer: &Result<Answer>, board: &Board) -> std::result::Result<(), String> {
+    fn told(
+        &mut self,
+        action: &Action,
+        answer: &Result<Answer>,
+        (fs, board): (&Fs, &Board),
+    ) -> std::result::Result<(), String> {
         let verdict = judge(&self.model, action, answer, self.scarce);
         let (moot, number) = (self.is_moot(action, board), self.number);
         board.note(|| format!("hand {number}: {} -> {}", action.line(), brief(&verdict)));
@@ -125,7 +139,12 @@ impl Hand {
                 let held_back = matches!(answer, Answer::Wrote { held_back: true, .. });
                 let node = action.ino().filter(|_| held_back).and_then(|ino| self.model.node(ino));
                 let before = node.map(|node| node.content.clone());
+                let was = doubts::before(action, &self.model);
                 self.model.apply(action, new);
+                self.doubts.answered(action, fs, was, &self.model);
+                if !self.doubts.is_empty() {
+                    board.did(Deed::NamePromised);
+                }
                 self.unsynced.answered(action, answer, before, &self.model);
             }
             (_, Err(error)) if matches!(action, Action::Fsync { .. }) => return Err(format!("fsync: {error}")),
@@ -143,7 +162,16 @@ impl Hand {
         self.full = 1 + self.rng.below(5) as u32;
     }
 
+    /// Files and directories of which something may not have reached the cluster.
+    fn dirty(&self) -> Vec<Ino> {
+        self.unsynced.files().into_iter().chain(self.doubts.dirs()).collect()
+    }
+
     fn pause_ms(&mut self) -> u64 {
+        if !self.doubts.is_empty() && self.rng.chance(1, 3) {
+            // Most calls end all doubts: without this hardly any would be left when the process dies.
+            return self.rng.below(6_000);
+        }
         match self.rng.below(40) {
             0 => self.rng.below(6_000),
             1..8 => self.rng.below(300),
@@ -160,10 +188,23 @@ pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board,
     loop {
         let Some(action) = lock(&hand).choose(&board) else { break };
         let number = lock(&hand).number;
+        if doubts::lasts(&action) {
+            fs.names_settled().await;
+        }
+        lock(&hand).doubts.prune(&fs);
         board.note(|| format!("hand {number}: {}", action.line()));
+        let in_doubt = doubts::lasts(&action) && !lock(&hand).doubts.is_empty();
+        if in_doubt {
+            lock(&hand).in_flight = None;
+            let what = "names are in doubt after all were settled".to_owned();
+            if let Err(what) = perhaps_lost((&hand, false), &fs, &board, what).await {
+                return board.violation(format!("hand {number}: {what}"));
+            }
+            continue;
+        }
         let answer = perform(&fs, &action).await;
         let scarce = lock(&hand).scarce;
-        let told = lock(&hand).told(&action, &answer, &board);
+        let told = lock(&hand).told(&action, &answer, (&fs, &board));
         if let Err(what) = told
             && let Err(what) = perhaps_lost((&hand, is_told(&action, &answer, scarce)), &fs, &board, what).await
         {
@@ -176,12 +217,12 @@ pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board,
         };
         fs.session().wire().sleep_ms(pause).await;
     }
-    let dirty = lock(&hand).unsynced.files();
+    let dirty = lock(&hand).dirty();
     for ino in dirty {
         // What is lost by then was lost before: the tree is compared with what is there.
         let _ = fs.fsync(ino).await;
     }
-    let unsynced = !lock(&hand).unsynced.is_empty();
+    let unsynced = !lock(&hand).dirty().is_empty();
     if unsynced && let Err(what) = resolve(&hand, &fs, &board, 0).await {
         board.violation(format!("hand {}: {what}", lock(&hand).number));
     }
@@ -208,7 +249,7 @@ async fn perhaps_lost(
 ) -> std::result::Result<(), String> {
     let (files, scarce) = {
         let hand = lock(hand);
-        (hand.unsynced.files(), hand.scarce)
+        (hand.dirty(), hand.scarce)
     };
     let mut told = told;
     for ino in files {
@@ -225,14 +266,19 @@ async fn perhaps_lost(
 async fn resolve(hand: &HandRef, fs: &Fs, board: &Board, wait_ms: u64) -> std::result::Result<(), String> {
     let _quiet = board.quiet();
     fs.session().wire().sleep_ms(wait_ms).await;
-    let (mut before, action, mut rng, mut unsynced) = {
+    let (mut before, action, mut rng, mut unsynced, mut doubts) = {
         let mut hand = lock(hand);
         hand.model.forget_nameless();
         hand.power_losses = board.power_losses();
         let rng = Rng::new(hand.rng.next_u64());
-        (hand.model.clone(), hand.in_flight.take(), rng, std::mem::take(&mut hand.unsynced))
+        let (unsynced, doubts) = (std::mem::take(&mut hand.unsynced), std::mem::take(&mut hand.doubts));
+        (hand.model.clone(), hand.in_flight.take(), rng, unsynced, doubts)
     };
     let number = lock(hand).number;
+    if doubts.adopt(fs, &mut before).await? {
+        board.did(Deed::NameLost);
+    }
+    unsynced.forget_gone(&before);
     let action = action.filter(Action::changes).filter(|action| before.expect(action).is_ok());
     if let Some((action, ino)) = action.as_ref().and_then(|action| Some((action, action.ino()?))) {
         let mut after = before.clone();

@@ -26,6 +26,7 @@ pub mod config;
 pub mod contest;
 pub mod deeds;
 pub mod desk;
+pub mod doubts;
 pub mod executor;
 pub mod fsck;
 pub mod generate;

@@ -128,6 +128,23 @@ impl Model {
         self.nodes.get_mut(&ino).map(|node| &mut node.content)
     }
 
+    /// `name` stands for this again, as it did before: what it stands for now is undone.
+    pub fn put_back(&mut self, dir: Ino, name: &[u8], state: Option<(Ino, Node)>) {
+        let now = self.node(dir).and_then(|node| node.entries.get(name)).copied();
+        let was = state.as_ref().map(|(ino, _)| *ino);
+        if now == was || self.node(dir).is_none() {
+            return;
+        }
+        if let Some(ino) = now {
+            self.nodes.remove(&ino);
+            self.change(dir).entries.remove(name);
+        }
+        if let Some((ino, node)) = state {
+            self.change(dir).entries.insert(name.to_vec(), ino);
+            self.nodes.insert(ino, Node { opens: 0, ..node });
+        }
+    }
+
     fn change(&mut self, ino: Ino) -> &mut Node {
         self.nodes.get_mut(&ino).expect("checked by expect() before apply()")
     }

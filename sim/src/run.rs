@@ -13,6 +13,7 @@ use braid_client::{Fs, Session};
 use braid_io::chance::Rng;
 
 use crate::board::{Beside, Board, Node};
+use crate::broken::Broken;
 use crate::config::SimConfig;
 use crate::contest::{self, Arena, ArenaRef};
 use crate::desk::{self, Desk, DeskRef, Worker};
@@ -132,7 +133,14 @@ impl Run {
             let bytes = self.world.config.behind_bytes;
             if bytes > 0 {
                 let beside = Beside { board: self.world.board.clone(), node };
-                return Fs::with_write_behind(session, crate::FS, ROOT, Arc::new(beside), bytes);
+                let fs = Fs::with_write_behind(session, crate::FS, ROOT, Arc::new(beside), bytes);
+                if let Some(Broken::Promises(mutation)) = self.world.config.broken {
+                    fs.leave_out(Some(mutation));
+                }
+                if self.world.config.gather_ms > 0 {
+                    fs.promise_names(self.world.config.gather_ms);
+                }
+                return fs;
             }
         }
         Fs::new(session, crate::FS, ROOT)

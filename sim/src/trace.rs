@@ -74,7 +74,7 @@ pub fn op(op: &Op) -> String {
         Op::Create { dir, name, kind, .. } => format!("Create {dir}/{} {kind:?}", text(name)),
         Op::Lookup { dir, name } => format!("Lookup {dir}/{}", text(name)),
         Op::Link { ino, dir, name } => format!("Link {ino} {dir}/{}", text(name)),
-        Op::Unlink { dir, name } => format!("Unlink {dir}/{}", text(name)),
+        Op::Unlink { dir, name, .. } => format!("Unlink {dir}/{}", text(name)),
         Op::Rmdir { dir, name } => format!("Rmdir {dir}/{}", text(name)),
         Op::Rename { from_dir, from, to_dir, to, mode } => {
             format!("Rename {from_dir}/{} {to_dir}/{} {mode:?}", text(from), text(to))

@@ -36,6 +36,12 @@ impl Unsynced {
         self.0.keys().copied().collect()
     }
 
+    /// The file of that name, if it is in doubt.
+    pub fn is_named(&self, model: &Model, dir: Ino, name: &[u8]) -> Option<Ino> {
+        let ino = *model.node(dir)?.entries.get(name)?;
+        self.0.contains_key(&ino).then_some(ino)
+    }
+
     /// `action` was answered; `before` and `after` it the files look so.
     pub fn answered(&mut self, action: &Action, answer: &Answer, before: Option<Content>, after: &Model) {
         let Some(ino) = action.ino() else { return };
@@ -124,7 +130,7 @@ async fn found(fs: &Fs, ino: Ino, states: &[Content]) -> Result<Option<Content>,
 }
 
 /// Repeats while the world is in the way.
-async fn again<T>(fs: &Fs, ino: Ino, look: impl AsyncFn() -> braid_base::Result<T>) -> braid_base::Result<T> {
+pub async fn again<T>(fs: &Fs, ino: Ino, look: impl AsyncFn() -> braid_base::Result<T>) -> braid_base::Result<T> {
     for _ in 0..TRIES {
         match look().await {
             Err(error) if error.kind() == ErrorKind::Io => fs.session().wire().sleep_ms(PAUSE_MS).await,

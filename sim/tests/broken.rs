@@ -19,6 +19,7 @@
 //! | leases.py | expirefast | `LeaseMutation::ExpireFast` | here, leases |
 //! | leases.py | staleterm, stalesession, recallcross | `CoreMutation` of the same name | leases |
 
+use braid_client::PromiseMutation;
 use braid_meta::{LeaseMutation, Mutation, Variant};
 use braid_replica::replica::variant::Variant as Members;
 use braid_sim::broken::Broken;
@@ -73,6 +74,16 @@ fn names_promises_end_by_time() {
 #[test]
 fn names_refusals_are_forgotten() {
     caught(Broken::Names(Variant::Forgetful), 840);
+}
+
+#[test]
+fn leases_are_given_back_before_promised_names_are_there() {
+    caught_among(SimConfig::replicated, Broken::Promises(PromiseMutation::GiveBackFirst), 0, |_| {});
+}
+
+#[test]
+fn other_changes_pass_promised_names() {
+    caught(Broken::Promises(PromiseMutation::Beside), 0);
 }
 
 #[test]

@@ -43,7 +43,7 @@ fn must_hold(config: SimConfig) -> braid_sim::run::Report {
 
 /// What went wrong in a run before there was a desk is the same run without one only.
 fn without_desk(config: SimConfig) -> SimConfig {
-    SimConfig { desk: false, ..config }
+    SimConfig { desk: false, ..config.without_promises() }
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_late_double_of_a_refused_operation() {
 #[test]
 fn full_clusters_that_went_wrong_once() {
     for seed in [1232, 1426, 1857, 2155, 2531] {
-        must_hold(SimConfig::from_seed(seed));
+        must_hold(SimConfig::from_seed(seed).without_promises());
     }
     must_hold(without_desk(SimConfig::replicated(10561)));
 }
@@ -116,31 +116,31 @@ fn members_that_went_wrong_once() {
 /// Entries that a member had cut were there again after it lost power, and named a shard that was given up (72960).
 #[test]
 fn a_cut_that_was_forgotten() {
-    must_hold(SimConfig::replicated(72960));
+    must_hold(SimConfig::replicated(72960).without_promises());
 }
 
 /// A lock was asserted that was being given up, and had been another client's since.
 #[test]
 fn a_lock_that_is_being_given_up() {
-    must_hold(SimConfig::replicated(71042));
+    must_hold(SimConfig::replicated(71042).without_promises());
 }
 
 /// A name was looked up whose inode was gone when its attributes were asked for.
 #[test]
 fn a_name_whose_inode_was_just_removed() {
-    must_hold(SimConfig::replicated(20002));
+    must_hold(SimConfig::replicated(20002).without_promises());
 }
 
 /// A rename was told that nothing was to be done: both names stood for one inode, but not at one moment.
 #[test]
 fn two_names_of_one_inode_at_different_moments() {
-    must_hold(SimConfig::replicated(30044));
+    must_hold(SimConfig::replicated(30044).without_promises());
 }
 
 /// A lock was granted, its partition restarted, and the answer came after the client had said what it holds.
 #[test]
 fn a_lock_whose_answer_is_older_than_what_was_asserted() {
-    must_hold(SimConfig::from_seed(2616));
+    must_hold(SimConfig::from_seed(2616).without_promises());
 }
 
 #[test]
@@ -149,7 +149,9 @@ fn many_seeds_and_every_crash_point() {
     let missed = total.missed();
     let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS) && number("BRAID_LIKE").is_none();
     assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
-    let undone = total.undone();
+    let mut undone = total.undone();
+    // About once in fifty.
+    undone.retain(|deed| *deed != Deed::NameLost || number("BRAID_SEEDS").is_some_and(|count| count >= 500));
     assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }
 

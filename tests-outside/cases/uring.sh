@@ -109,6 +109,7 @@ within 30 "$BRAID" mount "$name" "$near" -o io_uring >/dev/null
 (while cat "$near/uring.near.1" >/dev/null 2>&1; do :; done) &
 reader=$!
 sleep 0.5
+mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
 echo 1 >"/sys/fs/fuse/connections/$(mountpoint -d "$near" | cut -d : -f 2)/abort"
 wait "$reader" || true
 until_true has_rings "$PID" 0

@@ -56,6 +56,7 @@ Options (-o):
   readcache                     writes are durable when they return
   forcedirect                   nothing is cached
   sync_on_close                 close returns when everything is durable
+  dirsync                       names are durable when the call that made or removed them returns
   readahead_kb=N                the kernel reads ahead so much
   io_uring, noio_uring          take the kernel's requests over io_uring, or over /dev/fuse (default); the host must
                                 allow it: echo 1 > /sys/module/fuse/parameters/enable_uring

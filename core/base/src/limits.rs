@@ -130,6 +130,11 @@ pub const RESERVE_PERCENT: u64 = 10;
 pub const SESSION_VALID_MS: u64 = 10_000;
 /// How long a partition keeps the session of a client that it does not hear of, milliseconds.
 pub const SESSION_TTL_MS: u64 = 15_000;
+/// Inode numbers that a client may have lent with one answer, for files that it makes before the partition hears of it.
+pub const NUMBERS_MAX: u16 = 1_024;
+/// Free bytes of a file system in a partition above which a client may hold small files back without asking for room.
+/// One holds 16 MiB at most.
+pub const ROOMY_BYTES: u64 = 256 << 20;
 /// How often a client sends a heartbeat to each partition that it has a session in, milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
 /// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds. With the time that

@@ -16,6 +16,7 @@ use crate::idle::Idle;
 use crate::layouts::Layouts;
 use crate::leases::Holder;
 use crate::lent::Lent;
+use crate::promised::{PromiseMutation, Promises};
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
 use crate::wire::BoxFuture;
@@ -27,6 +28,7 @@ mod direct;
 mod dirs;
 mod locks;
 mod names;
+mod promised;
 mod ranges;
 mod space;
 mod xattrs;
@@ -34,6 +36,7 @@ mod xattrs;
 pub use behind::{Background, Watcher};
 pub use data::Written;
 pub use names::{Create, Renamed};
+pub use promised::GATHER_MS;
 pub use ranges::Seek;
 pub use space::Space;
 
@@ -52,6 +55,9 @@ struct Inner {
     behind: Behind,
     ahead: Ahead,
     idle: Idle,
+    promises: Promises,
+    /// How long promises gather, milliseconds; 0: none are made.
+    gather_ms: AtomicU64,
     background: Option<Arc<dyn Background>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
@@ -70,8 +76,14 @@ impl Holder for Inner {
         let me = self.me.upgrade().filter(|me| me.fs == fs);
         Box::pin(async move {
             if let Some(inner) = me {
-                inner.behind.wanted(ino, inner.reader.wire().now_ms());
-                Fs(inner).settle(ino).await;
+                let now_ms = inner.reader.wire().now_ms();
+                inner.behind.wanted(ino, now_ms);
+                inner.promises.shared(ino, now_ms);
+                let fs = Fs(inner);
+                if fs.0.promises.hold_leases() {
+                    fs.names_kept(ino).await;
+                }
+                fs.settle(ino).await;
             }
         })
     }
@@ -103,6 +115,9 @@ impl Holder for Inner {
         tracing::warn!(
             "the session in {p} ended, the cluster heard nothing of this client for too long: its locks are gone"
         );
+        if let Some(me) = self.me.upgrade() {
+            Fs(me).promises_lost(p);
+        }
         let home = |ino: Ino| self.session.home(ino);
         for (ino, bytes) in self.behind.lose(|ino| home(ino) == p, &why) {
             tracing::error!(%ino, bytes, "the session in {p} ended: written bytes are lost");
@@ -147,6 +162,8 @@ impl Fs {
             behind: Behind::new(behind_max),
             ahead: Ahead::default(),
             idle: Idle::default(),
+            promises: Promises::default(),
+            gather_ms: AtomicU64::new(0),
             background,
             watchers: Mutex::default(),
             total_bytes,
@@ -156,6 +173,12 @@ impl Fs {
             leases.add_holder(holder);
         }
         Self(inner)
+    }
+
+    /// Leaves a rule out, to prove that the tests see it.
+    #[doc(hidden)]
+    pub fn leave_out(&self, mutation: Option<PromiseMutation>) {
+        self.0.promises.leave_out(mutation);
     }
 
     /// The root directory.
@@ -207,6 +230,7 @@ impl Fs {
 
     /// Ends the session: open references and locks go in all partitions.
     pub async fn end_session(&self) -> Result<()> {
+        self.names_settled().await;
         self.0.idle.clear();
         self.0.session.end(self.0.fs).await
     }
@@ -216,6 +240,7 @@ impl Fs {
     }
 
     async fn ask_as(&self, cred: Cred, body: Op) -> FsResult {
+        let _beside = self.beside(&body).await;
         self.0.session.call(self.0.fs, cred, body).await
     }
 
@@ -246,7 +271,10 @@ impl Fs {
     async fn ask_under(&self, session: u64, body: Op) -> FsResult {
         match session {
             0 => self.ask(body).await,
-            session => self.0.session.call_under(session, self.0.fs, Cred::default(), body).await,
+            session => {
+                let _beside = self.beside(&body).await;
+                self.0.session.call_under(session, self.0.fs, Cred::default(), body).await
+            }
         }
     }
 

@@ -4,9 +4,9 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-use braid_base::ErrorKind;
 use braid_base::ids::DriveId;
 use braid_base::msg::drive::{DriveOp, DriveResult};
+use braid_base::{ErrorKind, burst};
 
 use crate::wire::{BoxFuture, Wire};
 
@@ -40,6 +40,12 @@ pub(crate) async fn join_bounded<F: Future>(limit: usize, futures: Vec<F>) -> Ve
     })
     .await;
     done.into_iter().map(|slot| slot.expect("every future was polled until it was ready")).collect()
+}
+
+/// Runs all of `futures` at once; what they send goes together.
+pub(crate) async fn join_in_bursts<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut joined = pin!(join_bounded(futures.len().max(1), futures));
+    poll_fn(|cx| burst::run(|| joined.as_mut().poll(cx))).await
 }
 
 /// Runs all of `futures` at once. When no more than `slack` of them are left, those have `grace_ms` more; `None` for the

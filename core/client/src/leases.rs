@@ -6,6 +6,7 @@
 mod cache;
 mod changed;
 mod core;
+mod event;
 mod kept;
 
 use std::collections::VecDeque;
@@ -18,7 +19,8 @@ use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
 use braid_base::msg::fs::Op;
 use braid_base::msg::lease::{Answer, LeaseKind, Push, Release};
 
-pub use self::core::{Asked, Core, CoreMutation, Effect, Event};
+pub use self::core::{Core, CoreMutation};
+pub use self::event::{Asked, Effect, Event};
 use crate::wire::{BoxFuture, PushSink, Wire};
 
 /// How often the machine looks at its clock, milliseconds.
@@ -121,6 +123,25 @@ impl Leases {
         let core = self.core();
         let kind = core.lease(fs, ino, self.wire.now_ms())?;
         Some((kind, core.session(ino.partition(self.wire.partitions()))))
+    }
+
+    /// As [`Core::may_make`], and the number of the file.
+    pub(crate) fn may_make(&self, fs: FsId, dir: Ino, name: &[u8], is_free: bool) -> Option<(Ino, Attr, u64, bool)> {
+        let mut core = self.core();
+        let (attr, session, is_roomy) = core.may_make(fs, dir, name, is_free, self.wire.now_ms())?;
+        // With extended attributes it may have a default ACL, which is the partition's to apply.
+        let ino = (!attr.xattrs).then(|| core.take_number(fs, dir))??;
+        Some((ino, attr, session, is_roomy))
+    }
+
+    /// As [`Core::may_remove`].
+    pub(crate) fn may_remove(&self, fs: FsId, dir: Ino, name: &[u8]) -> Option<(Attr, u64)> {
+        self.core().may_remove(fs, dir, name, self.wire.now_ms())
+    }
+
+    /// The session under whose exclusive lease `ino` is held now.
+    pub(crate) fn alone(&self, fs: FsId, ino: Ino) -> Option<u64> {
+        self.held(fs, ino).filter(|(kind, _)| *kind == LeaseKind::Exclusive).map(|(_, session)| session)
     }
 
     /// The session in the partition of `ino` (0: none), and the open references of `ino` that it has there.

@@ -14,7 +14,8 @@
 //! inode (`fs/`), sent and repeated by `session`.
 //! Small writes ride in the partition's log; streams are held back (`behind`) and go straight to the drives in
 //! stripes (`lent`, `stripe`), then one message names them. What is held back lies over every answer until it has
-//! landed; `fsync` waits for it. A read takes its layout from `layouts` or asks for it, then `reader`
+//! landed; `fsync` waits for it. Files that are made or removed in a directory that the client has for itself are
+//! promises (`promised`) until their partition has heard of them; they lie over every answer in the same way. A read takes its layout from `layouts` or asks for it, then `reader`
 //! fetches blocks straight from the drives and checks them; file data never passes the partition except while it
 //! is staged in its log.
 //!
@@ -30,6 +31,7 @@ mod layouts;
 pub mod leases;
 mod lent;
 pub mod mover;
+mod promised;
 pub mod qos;
 pub mod reader;
 pub mod session;
@@ -37,5 +39,6 @@ mod stripe;
 pub mod wire;
 
 pub use fs::Fs;
+pub use promised::PromiseMutation;
 pub use session::Session;
 pub use wire::{BoxFuture, PushSink, Wire};

@@ -3,6 +3,7 @@
 //! What the name operations need of it stands here; the rest is in the rooms below.
 
 use braid_base::ids::{ClientId, FsId, Index, Ino};
+use braid_base::limits::ROOMY_BYTES;
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::job::Scrubbed;
@@ -142,6 +143,12 @@ pub(crate) fn truncate(
 ) -> Result<()> {
     s.check_fault()?;
     cut::truncate(t, s, fs, ino, inode, size)
+}
+
+/// True if so much is free for `fs` that a client need not ask for room for a few small files.
+pub(crate) fn is_roomy(s: &State, fs: FsId) -> bool {
+    let lent = s.data.grants.outstanding(None);
+    s.data.space.left(fs, s.config.capacity_bytes.saturating_sub(lent)) >= ROOMY_BYTES
 }
 
 /// Adds to the usage of the file system in this partition.

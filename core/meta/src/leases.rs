@@ -25,9 +25,9 @@ mod waits;
 use std::collections::BTreeMap;
 
 use braid_base::ids::{ClientId, FsId, Index, Ino, PartitionId, Term};
-use braid_base::limits::RECALL_MS;
+use braid_base::limits::{NUMBERS_MAX, RECALL_MS};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::lease::{Grant, LeaseKind, Push, PushBody};
+use braid_base::msg::lease::{Grant, LeaseKind, Numbers, Push, PushBody};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
@@ -216,14 +216,24 @@ fn need_conflicts(s: &State, fs: FsId, client: ClientId, need: &Need) -> bool {
 /// For changes that were not asked for by a client directly: `Busy` until others have given back what is in the way.
 /// Nobody gets a lease on that for a while, so that the repetition succeeds.
 pub(crate) fn may_change(t: &Txn<'_>, s: &mut State, fs: FsId, client: ClientId, inos: &[Ino]) -> Result<()> {
+    may(t, s, fs, (client, Use::Change), inos)
+}
+
+/// The same before one looks at directories for such a change: what they hold is not known here while another client
+/// may make and remove names on its own.
+pub(crate) fn may_look(t: &Txn<'_>, s: &mut State, fs: FsId, client: ClientId, inos: &[Ino]) -> Result<()> {
+    may(t, s, fs, (client, Use::Look), inos)
+}
+
+fn may(t: &Txn<'_>, s: &mut State, fs: FsId, (client, how): (ClientId, Use), inos: &[Ino]) -> Result<()> {
     let place = (t.partition, s.config.term);
     let mut free = true;
     for ino in inos.iter().filter(|ino| ino.partition(t.partitions) == t.partition) {
         let key = (fs, *ino);
-        if s.leases.conflicts(key, client, Use::Change) {
+        if s.leases.conflicts(key, client, how) {
             free = false;
             s.leases.grant_none(key, t.now.mono_ms + URGENT_MS);
-            let recalled = s.leases.table.recall(key, client, Use::Change, t.now.mono_ms);
+            let recalled = s.leases.table.recall(key, client, how, t.now.mono_ms);
             s.leases.send_recalls(place, recalled);
         }
     }
@@ -249,16 +259,25 @@ pub(crate) fn refresh(t: &Txn<'_>, s: &mut State, fs: FsId, ino: Ino) {
 }
 
 /// The leases that go with an answer. `asked` is the result of the request, evaluated just now.
-pub(crate) fn grants(t: &Txn<'_>, s: &mut State, request: &Request, asked: &Result<Reply>) -> Vec<Grant> {
+pub(crate) fn grants(t: &mut Txn<'_>, s: &mut State, request: &Request, asked: &Result<Reply>) -> Vec<Grant> {
     if request.session == 0 || !s.leases.sessions.is_live(request.op.client, request.session) {
         return Vec::new();
     }
-    let mut grants = Vec::new();
+    let (mut grants, dir) = (Vec::new(), needs::named_in(&request.body));
     for (ino, kind) in needs::shown(request, asked) {
+        // Who has a directory for itself will change what is in it.
+        let found_alone = |dir: Ino| dir != ino && s.leases.table.is_alone(request.op.client, (request.fs, dir));
+        let kind = if dir.is_some_and(found_alone) { LeaseKind::Exclusive } else { kind };
         if ino.partition(t.partitions) == t.partition {
             // A lease that cannot be read is a lease not given: the answer stands without.
             grants.extend(grant(t, s, request, ino, kind).unwrap_or(None));
         }
+    }
+    if let Some((dir, want @ 1..)) = needs::wanted(&request.body)
+        && let Some(grant) = grants.iter_mut().find(|grant| grant.ino == dir && grant.kind == LeaseKind::Exclusive)
+    {
+        // Without numbers the client asks for each file, as before.
+        grant.numbers = inode::lend_numbers(t, dir.vp(), want.min(NUMBERS_MAX)).unwrap_or_default();
     }
     grants
 }
@@ -277,10 +296,19 @@ fn grant(t: &Txn<'_>, s: &mut State, request: &Request, ino: Ino, kind: LeaseKin
         return Ok(None);
     }
     let is_dir = found.attr.kind == braid_base::attr::FileType::Directory;
-    let kind = if is_dir { LeaseKind::Shared } else { kind };
+    let is_wanted = needs::wanted(&request.body).is_some_and(|(dir, _)| dir == ino);
+    let kind = if is_dir && !is_wanted { LeaseKind::Shared } else { kind };
     let Some(given) = s.leases.table.grant(client, key, kind) else { return Ok(None) };
     let empty = is_dir && given.is_new && dentry::is_empty(t, fs, ino)?;
-    Ok(Some(Grant { ino, kind: given.kind, seq: given.seq, attr: found.attr, empty }))
+    Ok(Some(Grant {
+        ino,
+        kind: given.kind,
+        seq: given.seq,
+        attr: found.attr,
+        empty,
+        numbers: Numbers::default(),
+        roomy: false,
+    }))
 }
 
 /// `EndSession`: the client leaves.

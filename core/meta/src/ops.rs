@@ -3,13 +3,16 @@
 //! An operation checks first and changes last: whoever returns an error has written nothing, in the
 //! transaction or in the state.
 
-use braid_base::ids::{Index, PartitionId};
+use braid_base::attr::FileType;
+use braid_base::ids::{Index, Ino, PartitionId};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::job::Scrubbed;
+use braid_base::msg::lease::{Grant, LeaseKind};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::data;
 use crate::event::Token;
 use crate::leases;
 use crate::peers::plan::{Plan, Stop, View};
@@ -79,7 +82,7 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
     match dispatch(t, s, token, &request) {
         Ok(Verdict::Reply(reply)) => {
             let reply = Ok(reply);
-            let grants = leases::grants(t, s, &request, &reply);
+            let grants = grants(t, s, &request, &reply);
             let Ok(reply) = reply else { return };
             t.grant(grants);
             let is_kept = t.is_dirty() && s.dedup.keep(t, &request, &reply);
@@ -100,6 +103,16 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
             say(t, token, &request, result);
         }
     }
+}
+
+/// The leases that go with an answer; who has a directory for itself hears whether there is room.
+fn grants(t: &mut Txn<'_>, s: &mut State, request: &Request, result: &FsResult) -> Vec<Grant> {
+    let mut grants = leases::grants(t, s, request, result);
+    let is_alone = |grant: &&mut Grant| grant.kind == LeaseKind::Exclusive && grant.attr.kind == FileType::Directory;
+    if let Some(alone) = grants.iter_mut().find(is_alone) {
+        alone.roomy = data::is_roomy(s, request.fs);
+    }
+    grants
 }
 
 /// The answer to a request, early if its sender leaves that to us.
@@ -125,7 +138,7 @@ fn read(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) {
         Err(error) => Err(error),
     };
     let shows = result.is_ok() || result.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
-    let grants = if shows { leases::grants(t, s, request, &result) } else { Vec::new() };
+    let grants = if shows { grants(t, s, request, &result) } else { Vec::new() };
     t.grant(grants);
     say(t, token, request, result);
 }
@@ -189,6 +202,15 @@ pub(crate) fn plan(view: &View<'_, '_>, request: &Request) -> std::result::Resul
         Op::Rmdir { .. } => rmdir::plan(view, request),
         Op::Rename { .. } => rename::plan(view, request),
         _ => Err(misrouted().into()),
+    }
+}
+
+/// The directories whose names such an operation looks at.
+pub(crate) fn dirs(body: &Op) -> Vec<Ino> {
+    match body {
+        Op::Create { dir, .. } | Op::Link { dir, .. } | Op::Rmdir { dir, .. } => vec![*dir],
+        Op::Rename { from_dir, to_dir, .. } => vec![*from_dir, *to_dir],
+        _ => Vec::new(),
     }
 }
 

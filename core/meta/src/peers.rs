@@ -153,7 +153,7 @@ impl Peers {
 pub(crate) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: PeerMsg) {
     match message {
         PeerMsg::Ask { tx, number, fs, what } => {
-            let answer = party::answer(t, s, fs, &what);
+            let answer = party::asked(t, s, fs, &what);
             t.after(Effect::Peer(from, PeerMsg::Told { tx, number, answer }));
         }
         PeerMsg::Told { tx, number, answer } => flight::told(t, s, tx, number, answer),

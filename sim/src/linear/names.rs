@@ -34,6 +34,10 @@ pub enum Call {
     Unlink(Place),
     /// Rename; the two are not the same.
     Rename { from: Place, to: Place, mode: RenameMode },
+    /// A file that was made goes again, because the cluster never heard of it.
+    Unmake { at: Place, ino: Ino },
+    /// A file that was removed is there again.
+    Restore { at: Place, ino: Ino },
 }
 
 /// An answer.
@@ -125,7 +129,16 @@ impl State for Names {
             (Call::Rename { to, mode, .. }, Some(Answer::Exists)) => {
                 same(*mode == RenameMode::NoReplace && self.has(*to))
             }
-            (Call::Create { .. } | Call::Lookup(_), None) => same(true),
+            (Call::Unmake { at, ino }, None) if self.0.get(at) == Some(&Thing::Known(*ino)) => {
+                let mut all = self.clone();
+                all.0.remove(at);
+                Some(all)
+            }
+            (Call::Restore { at, ino }, None) if !self.has(*at) => {
+                let elsewhere = self.0.values().any(|thing| *thing == Thing::Known(*ino));
+                Some(if elsewhere { self.clone() } else { self.put(*at, Thing::Known(*ino)) })
+            }
+            (Call::Create { .. } | Call::Lookup(_) | Call::Unmake { .. } | Call::Restore { .. }, None) => same(true),
             _ => None,
         }
     }

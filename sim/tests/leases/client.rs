@@ -93,9 +93,11 @@ impl Client {
         let (dir, other, file) = (pick(dirs)?, pick(dirs)?, pick(files));
         let name = NAMES[rng.next_u64() as usize % NAMES.len()].to_vec();
         let to = NAMES[rng.next_u64() as usize % NAMES.len()].to_vec();
+        // A directory for this client alone, now and then.
+        let alone = rng.next_u64().is_multiple_of(3);
         let create = |kind, open| {
-            let (rdev, target) = (0, Vec::new());
-            Op::Create { dir, name: name.clone(), kind, mode: 0o644, umask: 0, rdev, target, open }
+            let (rdev, target, told, want) = (0, Vec::new(), None, if alone { 16 } else { 0 });
+            Op::Create { dir, name: name.clone(), kind, mode: 0o644, umask: 0, rdev, target, open, told, want }
         };
         Some(match rng.next_u64() % 20 {
             0..3 => Op::GetAttr { ino: file.unwrap_or(dir) },
@@ -105,7 +107,7 @@ impl Client {
             11 => create(FileType::Directory, false),
             // What is held back is checked against the inode's count of changes: names of its own leave it alone.
             12..16 if !self.dirty.is_empty() => Op::Readdir { dir, cookie: 0, limit: 100, plus: true },
-            12 => Op::Unlink { dir, name },
+            12 => Op::Unlink { dir, name, told: None, alone },
             13 => Op::Rmdir { dir, name },
             14 => {
                 let mode = if rng.next_u64().is_multiple_of(4) { RenameMode::Exchange } else { RenameMode::Replace };

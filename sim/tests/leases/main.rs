@@ -13,7 +13,7 @@ mod world;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, Ino, PartitionId, Term};
 use braid_base::msg::fs::{Op, Reply};
-use braid_base::msg::lease::{Answer, Grant, LeaseKind, Push, PushBody};
+use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody};
 use braid_client::leases::{Asked, Core, CoreMutation, Event};
 use braid_meta::LeaseMutation;
 use world::{Broken, World};
@@ -81,7 +81,15 @@ fn held_after(broken: Option<CoreMutation>, mean_while: &[(u64, Term, bool)]) ->
     hello(&mut core, 1, Term(1), false);
     let asked = Asked { session: core.session(p), stamp: core.asking() };
     let attr = Attr { ino, ..Attr::default() };
-    let grant = Grant { ino, kind: LeaseKind::Exclusive, seq: 7, attr: attr.clone(), empty: false };
+    let grant = Grant {
+        ino,
+        kind: LeaseKind::Exclusive,
+        seq: 7,
+        attr: attr.clone(),
+        empty: false,
+        numbers: Numbers::default(),
+        roomy: false,
+    };
     let late = Answer { term: Term(1), grants: vec![grant], result: Ok(Reply::Attr(attr)) };
     for (session, term, reassert) in mean_while {
         if *session > core.session(p) {

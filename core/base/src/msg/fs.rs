@@ -130,13 +130,18 @@ pub enum Op {
         /// Target of a symlink.
         target: Vec<u8>,
         open: bool,
+        /// The client has told a program already that this is done.
+        told: Option<Told>,
+        /// The client would like to have the directory for itself, and so many inode numbers for files in it.
+        want: u16,
     },
     /// -> `Value`: the target of a symlink; `Invalid` for anything else.
     Readlink { ino: Ino },
     /// -> `Entry` of the same inode with its new link count.
     Link { ino: Ino, dir: Ino, name: Name },
-    /// -> `Unlinked` (the inode that lost the name).
-    Unlink { dir: Ino, name: Name },
+    /// -> `Unlinked` (the inode that lost the name). `told`: when the client told a program already that this is done.
+    /// `alone`: the client would like to have the directory for itself.
+    Unlink { dir: Ino, name: Name, told: Option<Time>, alone: bool },
     /// -> `Unlinked`.
     Rmdir { dir: Ino, name: Name },
     /// -> `Renamed` (moved and replaced or exchanged inode).
@@ -204,6 +209,15 @@ pub enum Op {
     ReleaseLease { leases: Vec<Release> },
     /// -> `Attr`, with the lease among the answer's grants unless the partition cannot give it now.
     AskLease { ino: Ino, kind: LeaseKind },
+}
+
+/// What a client told a program of a file before its partition heard of it: under an exclusive lease on the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its number, one of those that were lent with the lease.
+    pub ino: Ino,
+    /// When it was made.
+    pub at: Time,
 }
 
 /// A stripe that a client wrote into a range that was lent to it.

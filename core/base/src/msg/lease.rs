@@ -19,7 +19,8 @@ pub enum LeaseKind {
     /// R and D: to answer from memory what was read: attributes, layout and content of a file; names, names that are
     /// not there, and attributes of a directory. Many clients may hold it.
     Shared = 1,
-    /// W: besides, to hold changes back: content, size and times. One client, and nobody else holds anything.
+    /// W: besides, to hold changes back: content, size and times of a file; names in a directory. One client, and nobody
+    /// else holds anything.
     Exclusive = 2,
 }
 
@@ -37,6 +38,21 @@ pub struct Grant {
     pub attr: Attr,
     /// A directory without entries: whoever holds the lease knows all its names from here on.
     pub empty: bool,
+    /// Of a directory under an exclusive lease: inode numbers that nobody else gets, for files that the client makes in
+    /// it. Those that it does not use are never used.
+    pub numbers: Numbers,
+    /// Of a directory under an exclusive lease: the file system has room for what the client writes into small files in it
+    /// without asking.
+    pub roomy: bool,
+}
+
+/// Inode numbers that follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Numbers {
+    /// The first.
+    pub first: Ino,
+    /// How many.
+    pub count: u16,
 }
 
 /// What a partition sends back.

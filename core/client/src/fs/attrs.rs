@@ -17,8 +17,11 @@ impl Fs {
         self.ask_attr("getattr", Op::GetAttr { ino }).await
     }
 
-    /// The attributes of `ino` as the cluster has them, if they are certain.
+    /// The attributes of `ino` as the cluster has them or was promised to have, if they are certain.
     pub(super) fn known(&self, ino: Ino) -> Option<Attr> {
+        if let Some(promised) = self.0.promises.file(ino) {
+            return Some(promised);
+        }
         self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino))
     }
 
@@ -40,6 +43,7 @@ impl Fs {
     /// Returns once everything that was written to `ino`, and every change of names in its partition, is durable.
     /// Errors: what became of earlier writes, told once.
     pub async fn fsync(&self, ino: Ino) -> Result<()> {
+        self.names_kept(ino).await;
         self.flush(ino).await?;
         self.ask_done("fsync", Op::Sync { ino }).await
     }

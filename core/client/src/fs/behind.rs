@@ -80,6 +80,7 @@ impl Fs {
 
     /// Writes back everything that is here. Errors: the first; those of other files are kept for their `fsync`.
     pub async fn flush_all(&self) -> Result<()> {
+        self.names_settled().await;
         let files = self.0.behind.files();
         let done = join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.flush(ino)).collect()).await;
         done.into_iter().collect::<Result<Vec<()>>>().map(drop)
@@ -92,9 +93,9 @@ impl Fs {
         self.written_well(ino)
     }
 
-    /// What went wrong with earlier writes to `ino`, if nobody was told yet.
+    /// What went wrong with earlier writes to `ino`, or with names in it, if nobody was told yet.
     pub fn written_well(&self, ino: Ino) -> Result<()> {
-        self.0.behind.take_error(ino).map_or(Ok(()), Err)
+        self.0.behind.take_error(ino).or_else(|| self.0.promises.take_error(ino)).map_or(Ok(()), Err)
     }
 
     /// As [`Self::flush`], and an error stays for whoever asks for it.
@@ -161,6 +162,7 @@ impl Fs {
         if self.0.behind.is_on() {
             self.0.behind.amend(&mut attr);
         }
+        self.0.promises.amend(&mut attr);
         attr
     }
 

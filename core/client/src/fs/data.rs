@@ -51,6 +51,9 @@ impl Fs {
     /// Gives an open reference back, in a while. What is dirty follows by itself; who wants to know how that ends asks
     /// [`Fs::flush`] before.
     pub async fn close(&self, ino: Ino) -> Result<()> {
+        if self.0.promises.closed(ino) {
+            return Ok(());
+        }
         self.launch(self.0.behind.send(ino));
         let opened = self.0.session.leases().map(|leases| leases.opened(self.0.fs, ino));
         let Some((session, opens)) = opened.filter(|(session, _)| *session > 0 && self.0.background.is_some()) else {
@@ -216,6 +219,9 @@ impl Fs {
     }
 
     async fn write_part(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Result<Written> {
+        if let Some(off) = self.promise_content(ino, (!append).then_some(off), &data) {
+            return Ok(Written { off, len: data.len() as u64, attr: None });
+        }
         if !append
             && !data.is_empty()
             && let Some(done) = self.write_behind(ino, off, &data, kill).await?

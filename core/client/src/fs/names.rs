@@ -51,7 +51,8 @@ impl Fs {
             b".." => {}
             _ => check_name(name)?,
         }
-        match self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)) {
+        let promised = || self.0.promises.name(dir, name);
+        match promised().or_else(|| self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name))) {
             Some(None) => return Err(ErrorKind::NotFound.into()),
             // The name is certain, its inode may have to be asked for: of a listing without attributes.
             Some(Some(ino)) => {
@@ -119,8 +120,12 @@ impl Fs {
             let kind = if what.target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
             return Err(Error::new(kind, format!("a symlink's target has 1 to {SYMLINK_MAX} bytes")));
         }
+        if let Some(promised) = self.promise_made(cred, dir, name, &what).await {
+            return promised.map(|attr| Entry { ino: attr.ino, attr });
+        }
         let Create { kind, mode, umask, rdev, target, open } = what;
-        let body = Op::Create { dir, name: name.to_vec(), kind, mode, umask, rdev, target, open };
+        let want = self.numbers_wanted(dir, kind);
+        let body = Op::Create { dir, name: name.to_vec(), kind, mode, umask, rdev, target, open, told: None, want };
         let reply = self.ask_as(cred, body).await?;
         self.entry("create", reply).await
     }
@@ -156,7 +161,17 @@ impl Fs {
     /// has other names or is open. Errors: `NotFound`, `IsDirectory`.
     pub async fn unlink(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         check_name(name)?;
-        self.unlinked("unlink", (dir, name), Op::Unlink { dir, name: name.to_vec() }).await
+        if let Some(promised) = self.promise_gone(dir, name).await {
+            return promised;
+        }
+        let alone = self.alone_wanted(dir);
+        let body = Op::Unlink { dir, name: name.to_vec(), told: None, alone };
+        let ino = self.unlinked("unlink", (dir, name), body).await?;
+        if alone {
+            // What is found there from now on is for this client alone, too: the next ones need not be asked for.
+            self.list_ahead(dir);
+        }
+        Ok(ino)
     }
 
     /// Removes an empty directory. Errors: `NotFound`, `NotDirectory`, `NotEmpty`.

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Ino, PartitionId};
-use braid_base::msg::lease::{Grant, LeaseKind, Release};
+use braid_base::msg::lease::{Grant, LeaseKind, Numbers, Release};
 
 /// Attributes and names remembered at most: about 100 MB.
 const ENTRIES_MAX: usize = 1 << 18;
@@ -27,6 +27,15 @@ pub(super) struct Node {
     pub(super) seq: u64,
     /// The lease is being given back once the owner of dirty data has written: up to this number, keeping this.
     pub(super) leaving: Option<(u64, Option<LeaseKind>)>,
+    /// Its last name is gone.
+    pub(super) nameless: bool,
+    /// Grants of it up to this number are not taken any more. (Those of a slot are of others, too, which a lease that is
+    /// held for long would fall behind of.)
+    floor: u64,
+    /// Of a directory: inode numbers for files in it.
+    numbers: Numbers,
+    /// There is room for small files in it.
+    pub(super) is_roomy: bool,
     attr: Attr,
     /// The attributes are out of date; the lease stays.
     stale: bool,
@@ -116,7 +125,8 @@ impl Cache {
     /// Takes a grant that was `asked` for then; false if it is older than what was given back or changed.
     pub(super) fn grant(&mut self, p: PartitionId, fs: FsId, grant: &Grant, asked: u64) -> bool {
         let key = (fs, grant.ino);
-        if grant.seq <= self.floor(p, grant.ino) || asked < self.marks[slot_of(grant.ino)] {
+        let floor = self.nodes.get(&key).map_or_else(|| self.floor(p, grant.ino), |node| node.floor);
+        if grant.seq <= floor || asked < self.marks[slot_of(grant.ino)] {
             return false;
         }
         let version = grant.attr.change;
@@ -128,6 +138,10 @@ impl Cache {
                 kind: grant.kind,
                 seq: grant.seq,
                 leaving: None,
+                nameless: false,
+                floor,
+                numbers: grant.numbers,
+                is_roomy: grant.roomy,
                 attr: grant.attr.clone(),
                 stale: false,
                 fresh_from: 0,
@@ -142,6 +156,10 @@ impl Cache {
         };
         if grant.seq > node.seq {
             (node.seq, node.kind) = (grant.seq, grant.kind);
+        }
+        node.is_roomy = grant.roomy;
+        if grant.numbers.count > 0 {
+            node.numbers = grant.numbers;
         }
         if version >= node.attr.change {
             (node.attr, node.stale) = (grant.attr.clone(), asked < node.fresh_from);
@@ -228,7 +246,7 @@ impl Cache {
     /// Forgets an inode. Grants of that lease are not taken any more.
     pub(super) fn remove(&mut self, key: Key) -> Option<Gone> {
         let gone = self.remove_unmarked(key)?;
-        self.raise(gone.partition, key.1, gone.release.seq);
+        self.raise(gone.partition, key, gone.release.seq);
         Some(gone)
     }
 
@@ -241,11 +259,22 @@ impl Cache {
     }
 
     /// Grants of `ino` up to `seq` are not taken any more.
-    pub(super) fn raise(&mut self, p: PartitionId, ino: Ino, seq: u64) {
+    pub(super) fn raise(&mut self, p: PartitionId, key: Key, seq: u64) {
+        if let Some(node) = self.nodes.get_mut(&key) {
+            node.floor = seq.max(node.floor);
+        }
         if let Some(floors) = self.floors.get_mut(usize::from(p.0)) {
-            let floor = &mut floors[slot_of(ino)];
+            let floor = &mut floors[slot_of(key.1)];
             *floor = seq.max(*floor);
         }
+    }
+
+    /// One of the numbers for files in a directory.
+    pub(super) fn take_number(&mut self, dir: Key) -> Option<Ino> {
+        let numbers = &mut self.nodes.get_mut(&dir)?.numbers;
+        let ino = (numbers.count > 0).then_some(numbers.first)?;
+        *numbers = Numbers { first: Ino(ino.0 + 1), count: numbers.count - 1 };
+        Some(ino)
     }
 
     /// The oldest node, if there are too many entries.
@@ -282,6 +311,11 @@ impl Cache {
 }
 
 impl Node {
+    /// True if it has one name at most.
+    pub(super) fn is_last_name(&self) -> bool {
+        self.attr.nlink <= 1
+    }
+
     /// From `version` on all names are known; how many older ones went.
     fn all_from(&mut self, version: u64) -> usize {
         if version < self.names_from {
@@ -308,7 +342,15 @@ mod tests {
 
     fn grant(ino: u64, seq: u64, change: u64) -> Grant {
         let attr = Attr { ino: Ino(ino), change, ..Attr::default() };
-        Grant { ino: Ino(ino), kind: LeaseKind::Shared, seq, attr, empty: false }
+        Grant {
+            ino: Ino(ino),
+            kind: LeaseKind::Shared,
+            seq,
+            attr,
+            empty: false,
+            numbers: Numbers::default(),
+            roomy: false,
+        }
     }
 
     #[test]

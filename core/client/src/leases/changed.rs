@@ -40,7 +40,7 @@ pub(super) fn names_changed(op: &Op, ino: Ino) -> Option<Vec<&[u8]>> {
     let all: Vec<(Ino, &[u8])> = match op {
         Op::Create { dir, name, .. }
         | Op::Link { dir, name, .. }
-        | Op::Unlink { dir, name }
+        | Op::Unlink { dir, name, .. }
         | Op::Rmdir { dir, name } => vec![(*dir, name)],
         Op::Rename { from_dir, from, to_dir, to, .. } => vec![(*from_dir, from), (*to_dir, to)],
         _ => return None,
@@ -63,9 +63,9 @@ mod tests {
     use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
     use braid_base::ids::{ClientId, FsId, Ino, PartitionId, Term};
     use braid_base::msg::fs::{Op, Reply};
-    use braid_base::msg::lease::{Answer, Grant, LeaseKind};
+    use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers};
 
-    use crate::leases::core::{Asked, Core, Effect, Event};
+    use crate::leases::{Asked, Core, Effect, Event};
 
     const P: PartitionId = PartitionId(0);
     const FS: FsId = FsId(1);
@@ -79,7 +79,15 @@ mod tests {
         let answer = Answer::plain(Term(1), Ok(Reply::Session { reassert: false }));
         core.step(0, Event::Hello { p: P, session, sent_ms: 0, answer: &answer }, &mut out);
         let attr = Attr { ino: INO, nlink: 1, ..Attr::default() };
-        let grant = Grant { ino: INO, kind: LeaseKind::Shared, seq: 7, attr: attr.clone(), empty: false };
+        let grant = Grant {
+            ino: INO,
+            kind: LeaseKind::Shared,
+            seq: 7,
+            attr: attr.clone(),
+            empty: false,
+            numbers: Numbers::default(),
+            roomy: false,
+        };
         let answer = Answer { term: Term(1), grants: vec![grant], result: Ok(Reply::Attr(attr)) };
         tell(&mut core, &Op::GetAttr { ino: INO }, &answer);
         assert!(core.attr(FS, INO, 0).is_some());
@@ -113,7 +121,15 @@ mod tests {
         let mut core = holder();
         let found = |name: &[u8], ino: u64, change: u64| {
             let attr = Attr { ino: INO, nlink: 2, change, ..Attr::default() };
-            let grant = Grant { ino: INO, kind: LeaseKind::Shared, seq: 7, attr, empty: false };
+            let grant = Grant {
+                ino: INO,
+                kind: LeaseKind::Shared,
+                seq: 7,
+                attr,
+                empty: false,
+                numbers: Numbers::default(),
+                roomy: false,
+            };
             let result = Ok(Reply::Entry { ino: Ino(ino), kind: FileType::File, attr: None });
             (Op::Lookup { dir: INO, name: name.to_vec() }, Answer { term: Term(1), grants: vec![grant], result })
         };

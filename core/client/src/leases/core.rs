@@ -5,6 +5,8 @@
 //! the partition says that the session still lives. A higher term than known means a new primary: shared leases are
 //! forgotten, exclusive ones, opens and locks are asserted again.
 
+mod alone;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ErrorKind;
@@ -16,6 +18,7 @@ use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Releas
 
 use super::cache::{Cache, Key, Seen};
 use super::changed::{changed, names_changed, refreshed};
+use super::event::{Asked, Effect, Event};
 use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
@@ -38,54 +41,6 @@ pub enum CoreMutation {
     RecallCross,
     /// Grants of an earlier session are taken.
     StaleSession,
-}
-
-/// When and how a request was sent: to be noted before, and told with its answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
-    /// The session that it names; 0: none.
-    pub session: u64,
-    /// From [`Core::asking`].
-    pub stamp: u64,
-}
-
-/// What the machine hears.
-#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
-#[derive(Clone, Debug)]
-pub enum Event<'a> {
-    /// Time has passed (about twice a second).
-    Tick,
-    /// A request is about to go to this partition: a session there is worth having.
-    Wanted(PartitionId),
-    /// The answer to a `Hello` of session `session` that was sent at `sent_ms`.
-    Hello { p: PartitionId, session: u64, sent_ms: u64, answer: &'a Answer },
-    /// The answer to a `Reassert` of session `session` that was sent at `sent_ms`.
-    Reasserted { p: PartitionId, session: u64, sent_ms: u64, answer: &'a Answer },
-    /// A partition pushed something.
-    Pushed(Push),
-    /// What was held back under this lease is written (or given up): the answer to the [`Effect::Flush`] of that session.
-    Flushed { fs: FsId, ino: Ino, session: u64 },
-    /// Pushes may have been lost: the way to the server was cut for a while.
-    Reconnected,
-    /// The answer to a request of file system `fs`.
-    Answered { p: PartitionId, asked: Asked, fs: FsId, op: &'a Op, answer: &'a Answer },
-    /// A request may or may not take effect, now or later: nobody knows.
-    Doubt,
-}
-
-/// What the machine says.
-#[expect(missing_docs, reason = "fields are named after what they hold; each variant says the rest")]
-#[derive(Clone, Debug)]
-pub enum Effect {
-    /// Send this to a partition under `session`. Answers of `Hello` and `Reassert` come back as events.
-    Ask { p: PartitionId, session: u64, body: Op },
-    /// Write what is held back of this inode, and hold nothing more back; then say [`Event::Flushed`]. With `keep`
-    /// what was read may still be remembered.
-    Flush { fs: FsId, ino: Ino, keep: Option<LeaseKind>, session: u64 },
-    /// Forget what was read of this inode, in the kernel too; of a directory, these names.
-    Forget { fs: FsId, ino: Ino, names: Vec<Vec<u8>> },
-    /// Everything that was held back of inodes of this partition is lost.
-    Lost { p: PartitionId },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -294,7 +249,7 @@ impl Core {
         let mut old = part.unclaimed.extract_if(.., |_, (_, since)| now >= *since + UNCLAIMED_MS).collect::<Vec<_>>();
         old.retain(|(key, (seq, _))| self.cache.is_unclaimed(p, *key, *seq));
         for (key, (seq, _)) in old {
-            self.cache.raise(p, key.1, seq);
+            self.cache.raise(p, key, seq);
             self.part(p).releases.push(Release { fs: key.0, ino: key.1, seq, keep: None });
         }
     }
@@ -458,7 +413,7 @@ impl Core {
 
     fn recalled(&mut self, p: PartitionId, key: Key, seq: u64, keep: Option<LeaseKind>, out: &mut Vec<Effect>) {
         if self.mutation != Some(CoreMutation::RecallCross) {
-            self.cache.raise(p, key.1, seq);
+            self.cache.raise(p, key, seq);
         }
         let session = self.part(p).session;
         let Some(node) = self.cache.node_mut(key) else {
@@ -515,6 +470,7 @@ impl Core {
         }
         self.lost_if(p, session, answer, out);
         self.kept.count(fs, op, &answer.result);
+        self.bury(fs, op, &answer.result);
         if matches!((op, &answer.result), (Op::EndSession, Ok(_))) {
             self.ended(p);
         }
@@ -587,7 +543,7 @@ impl Core {
             (Op::Create { dir, name, .. } | Op::Link { dir, name, .. }, Ok(Reply::Entry { ino, .. })) => {
                 learn(*dir, name, Seen::Ino(*ino));
             }
-            (Op::Unlink { dir, name } | Op::Rmdir { dir, name }, Ok(_)) => learn(*dir, name, Seen::Nothing),
+            (Op::Unlink { dir, name, .. } | Op::Rmdir { dir, name }, Ok(_)) => learn(*dir, name, Seen::Nothing),
             (Op::Rename { from_dir, from, to_dir, to, mode }, Ok(Reply::Renamed { moved, other })) => {
                 // Of two names of one file both stay, and the answer does not say so.
                 let left = if *mode == RenameMode::Exchange { other.map(Seen::Ino) } else { None };

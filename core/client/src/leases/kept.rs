@@ -147,7 +147,7 @@ mod tests {
     use braid_base::msg::lease::Answer;
 
     use super::*;
-    use crate::leases::core::{Core, Effect, Event};
+    use crate::leases::{Core, Effect, Event};
 
     fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
         let mut kept = Kept::default();

@@ -70,7 +70,7 @@ impl State {
             }
             Op::GetAttr { ino } => Reply::Attr(self.node(ino)?.attr.clone()),
             Op::Readlink { ino } => Reply::Value(self.node(ino)?.target.clone()),
-            Op::Create { dir, name, kind, mode, umask, rdev, target, open } => {
+            Op::Create { dir, name, kind, mode, umask, rdev, target, open, .. } => {
                 let ino = self.fresh_ino(dir, kind == FileType::Directory);
                 self.add_name(dir, &name, ino)?;
                 let is_dir = kind == FileType::Directory;
@@ -91,7 +91,7 @@ impl State {
                 self.touch(ino)?.nlink += 1;
                 self.entry(p, ino)?
             }
-            Op::Unlink { dir, name } | Op::Rmdir { dir, name } => self.remove(dir, &name)?,
+            Op::Unlink { dir, name, .. } | Op::Rmdir { dir, name } => self.remove(dir, &name)?,
             Op::Rename { from_dir, from, to_dir, to, mode } => self.rename((from_dir, &from), (to_dir, &to), mode)?,
             Op::Readdir { dir, cookie, limit, plus } => self.readdir(p, dir, cookie, limit as usize, plus)?,
             Op::Open { ino, truncate } => {

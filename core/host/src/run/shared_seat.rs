@@ -457,7 +457,7 @@ mod tests {
 
     fn create(name: String) -> Op {
         let (dir, name, kind, target) = (Ino::root(FsId(1)), name.into_bytes(), FileType::File, Vec::new());
-        Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, target, open: false }
+        Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, target, open: false, told: None, want: 0 }
     }
 
     fn answer_of(door: &SeatDoor, seq: u64, body: Op) -> Result<Reply> {

@@ -2,13 +2,12 @@
 //!
 //! | use | in its way |
 //! |---|---|
-//! | look at a file | an exclusive lease of another client: changes may be held back there |
+//! | look at an inode, or at names in a directory | an exclusive lease of another client: changes may be held back there |
 //! | change an inode, or a name in a directory | every lease of another client on it |
 //! | lock | no lease; only clients that have not re-asserted their locks |
 //!
-//! A directory's names and attributes change together, so a name is covered by its directory. Looking at names needs
-//! nothing: there are no exclusive leases on directories. What an operation across partitions changes elsewhere
-//! is looked at there (`super::may_change`).
+//! A directory's names and attributes change together, so a name is covered by its directory. What an operation across
+//! partitions looks at and changes elsewhere is seen to there (`super::may_look`, `super::may_change`).
 
 use braid_base::Result;
 use braid_base::attr::FileType;
@@ -22,7 +21,7 @@ use crate::txn::Txn;
 /// What an operation does with an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
-    /// Shows its content, size or times.
+    /// Shows its content, size or times, or names in it.
     Look,
     /// Changes it.
     Change,
@@ -51,6 +50,7 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
     Ok(match &request.body {
         Op::GetAttr { ino } | Op::Layout { ino, .. } | Op::NextData { ino, .. } | Op::Sync { ino } => vec![look(*ino)],
         Op::Open { ino, truncate: false } => vec![look(*ino)],
+        Op::Lookup { dir, .. } | Op::Readdir { dir, .. } => vec![look(*dir)],
         Op::AskLease { ino, kind: LeaseKind::Shared } => vec![look(*ino)],
         // An access time that moves is nothing that anybody waits for: those who remember the old one ask again.
         Op::SetAttr { set, .. } if set.access_only => Vec::new(),
@@ -64,7 +64,7 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
         | Op::AskLease { ino, kind: LeaseKind::Exclusive } => vec![change(*ino)],
         Op::Create { dir, .. } => vec![change(*dir)],
         Op::Link { ino, dir, .. } => vec![change(*dir), change(*ino)],
-        Op::Unlink { dir, name } | Op::Rmdir { dir, name } => {
+        Op::Unlink { dir, name, .. } | Op::Rmdir { dir, name } => {
             std::iter::once(change(*dir)).chain(named(*dir, name)?).collect()
         }
         Op::Rename { from_dir, from, to_dir, to, .. } => {
@@ -72,9 +72,7 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
             both.into_iter().chain(named(*from_dir, from)?).chain(named(*to_dir, to)?).collect()
         }
         Op::Lock { ino, .. } | Op::TestLock { ino, .. } => vec![Need { ino: *ino, how: Use::Lock }],
-        Op::Lookup { .. }
-        | Op::Readdir { .. }
-        | Op::Readlink { .. }
+        Op::Readlink { .. }
         | Op::Close { .. }
         | Op::ReadStage { .. }
         | Op::GetSpace { .. }
@@ -95,6 +93,7 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
 /// made it, so that what it remembers stays true.
 pub(super) fn shown(request: &Request, asked: &Result<Reply>) -> Vec<(Ino, LeaseKind)> {
     let shared = |ino: Ino| (ino, LeaseKind::Shared);
+    let alone_if = |alone: bool, ino: Ino| (ino, if alone { LeaseKind::Exclusive } else { LeaseKind::Shared });
     let Ok(reply) = asked else {
         // That a name is not there is worth remembering.
         return match &request.body {
@@ -104,16 +103,17 @@ pub(super) fn shown(request: &Request, asked: &Result<Reply>) -> Vec<(Ino, Lease
     };
     match (&request.body, reply) {
         (Op::AskLease { ino, kind }, _) => vec![(*ino, *kind)],
-        (Op::Create { dir, kind, open, .. }, Reply::Entry { ino, .. }) => {
+        (Op::Create { dir, kind, open, want, .. }, Reply::Entry { ino, .. }) => {
             let own = if *open && *kind == FileType::File { LeaseKind::Exclusive } else { LeaseKind::Shared };
-            vec![shared(*dir), (*ino, own)]
+            vec![alone_if(*want > 0, *dir), (*ino, own)]
         }
         (Op::Lookup { dir, .. }, Reply::Entry { ino, attr, .. }) => {
             let target = attr.as_ref().map(|_| shared(*ino));
             std::iter::once(shared(*dir)).chain(target).collect()
         }
         (Op::Link { dir, .. }, Reply::Entry { ino, .. }) => vec![shared(*dir), shared(*ino)],
-        (Op::Unlink { dir, .. } | Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![shared(*dir), shared(*ino)],
+        (Op::Unlink { dir, alone, .. }, Reply::Unlinked { ino }) => vec![alone_if(*alone, *dir), shared(*ino)],
+        (Op::Rmdir { dir, .. }, Reply::Unlinked { ino }) => vec![shared(*dir), shared(*ino)],
         (Op::Rename { from_dir, to_dir, .. }, Reply::Renamed { moved, other }) => {
             let dirs = if from_dir == to_dir { vec![*from_dir] } else { vec![*from_dir, *to_dir] };
             dirs.into_iter().chain([*moved]).chain(*other).map(shared).collect()
@@ -135,5 +135,22 @@ pub(super) fn shown(request: &Request, asked: &Result<Reply>) -> Vec<(Ino, Lease
             _,
         ) => vec![shared(*ino)],
         _ => Vec::new(),
+    }
+}
+
+/// The directory whose names the answer shows: who has it for itself gets files found in it the same way.
+pub(super) fn named_in(body: &Op) -> Option<Ino> {
+    match body {
+        Op::Lookup { dir, .. } | Op::Readdir { dir, .. } | Op::Create { dir, .. } => Some(*dir),
+        _ => None,
+    }
+}
+
+/// The directory that the client would like to have for itself, and how many inode numbers for it.
+pub(super) fn wanted(body: &Op) -> Option<(Ino, u16)> {
+    match body {
+        Op::Create { dir, want, .. } if *want > 0 => Some((*dir, *want)),
+        Op::Unlink { dir, alone: true, .. } => Some((*dir, 0)),
+        _ => None,
     }
 }

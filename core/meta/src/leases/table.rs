@@ -149,6 +149,12 @@ impl Table {
         Some(Given { kind, seq: self.last_seq, is_new: true })
     }
 
+    /// True if the client has an exclusive lease on it, and nobody wants it back.
+    pub(super) fn is_alone(&self, client: ClientId, key: Key) -> bool {
+        let is_own = |held: &Held| held.client == client && held.kind == LeaseKind::Exclusive && held.recall.is_none();
+        self.held.get(&key).is_some_and(|held| held.iter().any(is_own))
+    }
+
     /// Takes over an exclusive lease of an earlier term; false if someone is in the way.
     pub(super) fn assert(&mut self, client: ClientId, key: Key, seq: u64) -> bool {
         let list = self.held.entry(key).or_default();

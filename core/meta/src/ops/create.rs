@@ -20,7 +20,7 @@ use crate::{data, peers};
 /// Checks the name and the place for it; one log entry makes both, unless the new directory's virtual
 /// partition is elsewhere.
 pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<Verdict> {
-    let Op::Create { dir, name, kind, open, .. } = &request.body else { return Err(super::misrouted()) };
+    let Op::Create { dir, name, kind, open, told, .. } = &request.body else { return Err(super::misrouted()) };
     let (fs, kind) = (request.fs, *kind);
     let mut parent = place_for(t, s, fs, *dir, name)?;
     let vp = if kind == FileType::Directory { spread(*dir, name) } else { dir.vp() };
@@ -29,7 +29,10 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     }
     let fresh = fresh(t, request, &parent)?;
     data::account(t, fs, 0, 1)?;
-    let ino = inode::next_number(t, vp)?;
+    let ino = match told {
+        Some(told) => inode::take_number(t, fs, vp, told.ino)?,
+        None => inode::next_number(t, vp)?,
+    };
     let mut made = InodeRec { parent: if kind == FileType::Directory { *dir } else { Ino(0) }, ..fresh.inode };
     made.attr.ino = ino;
     put_xattrs(t, fs, ino, &fresh.xattrs);
@@ -37,7 +40,7 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     if kind == FileType::Directory {
         parent.attr.nlink += 1;
     }
-    inode::touch(&mut parent, t.now.wall);
+    inode::touch(&mut parent, made.attr.btime);
     inode::store(t, fs, *dir, &mut parent);
     inode::store(t, fs, ino, &mut made);
     if *open {
@@ -105,7 +108,9 @@ struct Fresh {
 }
 
 fn fresh(t: &Txn<'_>, request: &Request, parent: &InodeRec) -> Result<Fresh> {
-    let Op::Create { dir, kind, mode, umask, rdev, target, .. } = &request.body else { return Err(super::misrouted()) };
+    let Op::Create { dir, kind, mode, umask, rdev, target, told, .. } = &request.body else {
+        return Err(super::misrouted());
+    };
     if target.len() > SYMLINK_MAX {
         let message = format!("the target of a symlink has at most {SYMLINK_MAX} bytes, found {}", target.len());
         return Err(Error::new(ErrorKind::NameTooLong, message));
@@ -144,7 +149,7 @@ fn fresh(t: &Txn<'_>, request: &Request, parent: &InodeRec) -> Result<Fresh> {
         size: target.len() as u64,
         rdev: if is_device { *rdev } else { 0 },
         xattrs: !xattrs.is_empty(),
-        ..born(t.now.wall)
+        ..born(told.map_or(t.now.wall, |told| told.at))
     };
     let inode = InodeRec { attr, quota: parent.quota, target: target.clone(), ..InodeRec::default() };
     Ok(Fresh { inode, xattrs })

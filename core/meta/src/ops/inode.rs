@@ -4,6 +4,7 @@ use braid_base::attr::{FileType, Time};
 use braid_base::codec::Reader;
 use braid_base::ids::{FsId, Ino, Layer, Vp};
 use braid_base::keys;
+use braid_base::msg::lease::Numbers;
 use braid_base::record::InodeRec;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -39,21 +40,40 @@ pub(crate) fn load_dir(t: &Txn<'_>, fs: FsId, ino: Ino) -> Result<InodeRec> {
 
 /// A new number in `vp`; never given twice. Number 1 of each virtual partition is kept for root directories.
 pub(crate) fn next_number(t: &mut Txn<'_>, vp: Vp) -> Result<Ino> {
-    let key = keys::meta(t.partition, &format!("seq.{}", vp.0));
-    let last = t.get(&key)?.map_or(Ok(1), |bytes| Reader::new(&bytes).u64())?;
-    let ino = Ino::new(vp, last + 1);
-    t.put(key, ino.seq().to_le_bytes().to_vec());
-    Ok(ino)
+    Ok(lend_numbers(t, vp, 1)?.first)
+}
+
+/// `count` new numbers in `vp`, for whoever asks for them.
+pub(crate) fn lend_numbers(t: &mut Txn<'_>, vp: Vp, count: u16) -> Result<Numbers> {
+    let last = last_number(t, vp)?;
+    let first = Ino::new(vp, last + 1);
+    t.put(numbers_key(t, vp), (last + u64::from(count)).to_le_bytes().to_vec());
+    Ok(Numbers { first, count })
+}
+
+/// A number that a client had lent and has told a program of. Errors: `Invalid` if it was not lent, or is in use.
+pub(crate) fn take_number(t: &Txn<'_>, fs: FsId, vp: Vp, ino: Ino) -> Result<Ino> {
+    if ino.vp() == vp && (2..=last_number(t, vp)?).contains(&ino.seq()) && find(t, fs, ino)?.is_none() {
+        return Ok(ino);
+    }
+    Err(Error::new(ErrorKind::Invalid, format!("{ino} was not lent to make a file in {vp}, or there is one")))
 }
 
 /// Makes sure that the number of `ino`, which was chosen elsewhere, is not given again.
 pub(crate) fn keep_number(t: &mut Txn<'_>, ino: Ino) -> Result<()> {
-    let key = keys::meta(t.partition, &format!("seq.{}", ino.vp().0));
-    let last = t.get(&key)?.map_or(Ok(1), |bytes| Reader::new(&bytes).u64())?;
-    if ino.seq() > last {
-        t.put(key, ino.seq().to_le_bytes().to_vec());
+    if ino.seq() > last_number(t, ino.vp())? {
+        t.put(numbers_key(t, ino.vp()), ino.seq().to_le_bytes().to_vec());
     }
     Ok(())
+}
+
+/// The last number of `vp` that was given.
+fn last_number(t: &Txn<'_>, vp: Vp) -> Result<u64> {
+    t.get(&numbers_key(t, vp))?.map_or(Ok(1), |bytes| Reader::new(&bytes).u64())
+}
+
+fn numbers_key(t: &Txn<'_>, vp: Vp) -> Vec<u8> {
+    keys::meta(t.partition, &format!("seq.{}", vp.0))
 }
 
 /// Stores the inode and counts the change.

@@ -13,7 +13,7 @@ use crate::txn::Txn;
 
 /// One log entry; an inode that lives elsewhere hears of it by a note, which cannot fail.
 pub(super) fn unlink(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<Verdict> {
-    let Op::Unlink { dir, name } = &request.body else { return Err(super::misrouted()) };
+    let Op::Unlink { dir, name, told, .. } = &request.body else { return Err(super::misrouted()) };
     let fs = request.fs;
     let mut parent = inode::load_dir(t, fs, *dir)?;
     dentry::check_name(name)?;
@@ -24,8 +24,9 @@ pub(super) fn unlink(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     }
     let ino = found.entry.ino;
     dentry::remove(t, fs, *dir, &found)?;
-    inode::touch(&mut parent, t.now.wall);
+    let at = told.unwrap_or(t.now.wall);
+    inode::touch(&mut parent, at);
     inode::store(t, fs, *dir, &mut parent);
-    let note = Note::Unlinked { ino, at: t.now.wall };
+    let note = Note::Unlinked { ino, at };
     post::carry_out(t, s, token, request, &[note], Reply::Unlinked { ino })
 }

@@ -86,6 +86,8 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State, caller: Caller, request: &Re
 
 /// Plans as far as the facts go. `Some` if the operation is done, `None` if it waits or was passed on.
 fn advance(t: &mut Txn<'_>, s: &mut State, mut flight: Flight) -> Result<Option<Reply>> {
+    let Request { op, fs, body, .. } = &flight.request;
+    leases::may_look(t, s, *fs, op.client, &ops::dirs(body))?;
     loop {
         let view = View { t: &*t, s: &*s, fs: flight.request.fs, facts: &flight.facts, has_turn: flight.has_turn };
         match ops::plan(&view, &flight.request) {
@@ -131,6 +133,7 @@ fn launch(t: &mut Txn<'_>, s: &mut State, mut flight: Flight, mut plan: Plan) ->
     if let (Some(error), true) = (&plan.refusal, waits.is_empty()) {
         return Err(error.clone());
     }
+    leases::may_look(t, s, fs, flight.request.op.client, &intent::changed_by(&own))?;
     for intent in &own {
         intent::check(t, s, flight.tx.unwrap_or(NO_TX), fs, intent)?;
     }

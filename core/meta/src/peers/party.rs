@@ -52,6 +52,14 @@ pub(super) fn answer(t: &Txn<'_>, s: &State, fs: FsId, question: &Question) -> R
     }
 }
 
+/// The same asked by another partition, which does not say for whom: nobody may have the directory for itself.
+pub(super) fn asked(t: &Txn<'_>, s: &mut State, fs: FsId, question: &Question) -> Result<Answer> {
+    if let Question::Name { dir, .. } = question {
+        leases::may_look(t, s, fs, ClientId::default(), &[*dir])?;
+    }
+    answer(t, s, fs, question)
+}
+
 /// Promises all intents, or none.
 pub(super) fn prepare(
     t: &mut Txn<'_>,
@@ -87,10 +95,12 @@ fn promise(
     if is_late || s.peers.party.open.len() >= PROMISES_MAX {
         return Err(Error::new(ErrorKind::Busy, "this number comes too late, or too many are open; try again"));
     }
+    let changed = intent::changed_by(&intents);
+    leases::may_look(t, s, fs, client, &changed)?;
     for intent in &intents {
         intent::check(t, s, tx, fs, intent)?;
     }
-    leases::may_change(t, s, fs, client, &intent::changed_by(&intents))?;
+    leases::may_change(t, s, fs, client, &changed)?;
     let mut attr = None;
     for intent in &mut intents {
         attr = intent::promise(t, fs, intent)?.or(attr);

@@ -34,7 +34,18 @@ impl Bench {
 
     fn make(&mut self, dir: Ino, name: &[u8], kind: FileType, mode: u16, umask: u16) -> Attr {
         let target = if kind == FileType::Symlink { b"to".to_vec() } else { Vec::new() };
-        let create = Op::Create { dir, name: name.to_vec(), kind, mode, umask, rdev: 0x0103, target, open: false };
+        let create = Op::Create {
+            dir,
+            name: name.to_vec(),
+            kind,
+            mode,
+            umask,
+            rdev: 0x0103,
+            target,
+            open: false,
+            told: None,
+            want: 0,
+        };
         let Ok(Reply::Entry { attr: Some(attr), .. }) = self.run(create) else { panic!("it can be made") };
         attr
     }
@@ -148,6 +159,8 @@ fn names_have_limits() {
         rdev: 0,
         target: Vec::new(),
         open: false,
+        told: None,
+        want: 0,
     };
     assert_eq!(b.run(create(&[b'x'; 256])).map(drop), Err(ErrorKind::NameTooLong));
     assert_eq!(b.run(create(b"")).map(drop), Err(ErrorKind::Invalid));
@@ -242,7 +255,7 @@ fn a_listing_goes_on_while_names_come_and_go() {
             break;
         }
         if let Some(entry) = gone.get(step) {
-            b.run(Op::Unlink { dir: root(), name: entry.name.clone() }).expect("it is there");
+            b.run(Op::Unlink { dir: root(), name: entry.name.clone(), told: None, alone: false }).expect("it is there");
         }
         step += 1;
     }
@@ -250,14 +263,14 @@ fn a_listing_goes_on_while_names_come_and_go() {
         assert_eq!(seen.iter().filter(|(name, at)| *name == entry.name && *at == entry.cookie).count(), 1);
     }
     for entry in gone.iter().skip(step) {
-        b.run(Op::Unlink { dir: root(), name: entry.name.clone() }).expect("it is there");
+        b.run(Op::Unlink { dir: root(), name: entry.name.clone(), told: None, alone: false }).expect("it is there");
     }
     let (left, _) = b.list(root(), 0, 100);
     let left: Vec<_> = left.into_iter().map(|entry| (entry.name, entry.cookie)).collect();
     let want: Vec<_> = stay.iter().map(|entry| (entry.name.clone(), entry.cookie)).collect();
     assert_eq!(left, want);
     for (name, _) in &left {
-        b.run(Op::Unlink { dir: root(), name: name.clone() }).expect("it is there");
+        b.run(Op::Unlink { dir: root(), name: name.clone(), told: None, alone: false }).expect("it is there");
     }
     assert_eq!(b.list(root(), 0, 100), (Vec::new(), true));
 }

@@ -44,12 +44,12 @@ impl Crowd {
         let (name, to) = (rng.pick(&names).to_vec(), rng.pick(&names).to_vec());
         let create = |kind| {
             let (dir, name, target) = (dir, name.clone(), Vec::new());
-            Op::Create { dir, name, kind, mode: 0o777, umask: 0, rdev: 0, target, open: false }
+            Op::Create { dir, name, kind, mode: 0o777, umask: 0, rdev: 0, target, open: false, told: None, want: 0 }
         };
         match rng.below(12) {
             0..2 => create(FileType::File),
             2..5 => create(FileType::Directory),
-            5 => Op::Unlink { dir, name },
+            5 => Op::Unlink { dir, name, told: None, alone: false },
             6 => Op::Rmdir { dir, name },
             7 if !self.files.is_empty() => Op::Link { ino: *rng.pick(&self.files), dir, name },
             _ => {

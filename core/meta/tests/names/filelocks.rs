@@ -29,7 +29,8 @@ impl Bench {
 
     fn create(&mut self, name: &[u8]) -> Ino {
         let (dir, name, kind, target) = (Ino::root(FS), name.to_vec(), FileType::File, Vec::new());
-        let create = Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, target, open: false };
+        let create =
+            Op::Create { dir, name, kind, mode: 0o644, umask: 0, rdev: 0, target, open: false, told: None, want: 0 };
         let Ok(Reply::Entry { ino, .. }) = self.run(ME, create) else { panic!("a file can be made") };
         ino
     }

@@ -19,7 +19,18 @@ fn world(partitions: u16) -> World {
 }
 
 fn create(dir: Ino, name: &[u8], kind: FileType) -> Op {
-    Op::Create { dir, name: name.to_vec(), kind, mode: 0o777, umask: 0, rdev: 0, target: Vec::new(), open: false }
+    Op::Create {
+        dir,
+        name: name.to_vec(),
+        kind,
+        mode: 0o777,
+        umask: 0,
+        rdev: 0,
+        target: Vec::new(),
+        open: false,
+        told: None,
+        want: 0,
+    }
 }
 
 fn answer(world: &mut World, seq: u64, done_upto: u64, body: &Op) -> Result<Reply, Error> {

@@ -93,7 +93,18 @@ impl Sequence {
 
     fn create(&mut self, dir: Ino, name: Name, kind: FileType) -> Result<(), Difference> {
         let (target, mode, umask, rdev) = (Vec::new(), 0o777, 0o022, 0);
-        let real = self.run(Op::Create { dir, name: name.clone(), kind, mode, umask, rdev, target, open: false });
+        let real = self.run(Op::Create {
+            dir,
+            name: name.clone(),
+            kind,
+            mode,
+            umask,
+            rdev,
+            target,
+            open: false,
+            told: None,
+            want: 0,
+        });
         let want = self.model.may_create(dir, &name);
         same("create", &real, &want)?;
         if let Ok(Reply::Entry { ino, .. }) = real {
@@ -123,7 +134,7 @@ impl Sequence {
     }
 
     fn unlink(&mut self, dir: Ino, name: Name) -> Result<(), Difference> {
-        let real = self.run(Op::Unlink { dir, name: name.clone() });
+        let real = self.run(Op::Unlink { dir, name: name.clone(), told: None, alone: false });
         let want = self.model.unlink(dir, &name);
         same("unlink", &real, &want)?;
         if let (Ok(Reply::Unlinked { ino }), Ok(want)) = (real, want) {

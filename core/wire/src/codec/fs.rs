@@ -3,7 +3,7 @@
 use braid_base::Result;
 use braid_base::ids::Term;
 use braid_base::msg::fs::{
-    Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, XattrMode,
+    Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, Told, XattrMode,
 };
 
 use super::{Encoded, Field, In, Out, wire_enum, wire_struct};
@@ -56,6 +56,7 @@ impl Field for Request {
 }
 
 wire_struct!(Laid { at, epoch, len });
+wire_struct!(Told { ino, at });
 wire_struct!(Cred { uid, gid });
 wire_struct!(LockSpec { owner, pid, start, end, kind, flock });
 wire_enum!(LockKind, "lock kind" { 1 = Read, 2 = Write, 3 = Unlock });
@@ -69,10 +70,10 @@ wire_enum!(Op, "operation" {
     1 = Lookup { dir, name },
     2 = GetAttr { ino },
     3 = SetAttr { ino, set },
-    4 = Create { dir, name, kind, mode, umask, rdev, target, open },
+    4 = Create { dir, name, kind, mode, umask, rdev, target, open, told, want },
     5 = Readlink { ino },
     6 = Link { ino, dir, name },
-    7 = Unlink { dir, name },
+    7 = Unlink { dir, name, told, alone },
     8 = Rmdir { dir, name },
     9 = Rename { from_dir, from, to_dir, to, mode },
     10 = Readdir { dir, cookie, limit, plus },

@@ -51,6 +51,8 @@ impl World {
             rdev: 0,
             target: Vec::new(),
             open: false,
+            told: None,
+            want: 0,
         };
         match self.sync(body, Act::Other)? {
             Ok(Reply::Entry { ino, .. }) => {
@@ -79,14 +81,19 @@ impl World {
     /// Takes a file's only name.
     pub fn unlink_file(&mut self, ino: Ino) -> Result<(), String> {
         let name = self.model.files[&ino].name.clone();
-        self.sync(Op::Unlink { dir: root(), name }, Act::Unlink { ino })?.map(drop).map_err(|e| e.to_string())
+        self.sync(Op::Unlink { dir: root(), name, told: None, alone: false }, Act::Unlink { ino })?
+            .map(drop)
+            .map_err(|e| e.to_string())
     }
 
     pub fn unlink(&mut self) -> Result<(), String> {
         let Some(ino) = self.some_file() else { return Ok(()) };
         let file = &self.model.files[&ino];
         if file.linked {
-            self.request(Op::Unlink { dir: root(), name: file.name.clone() }, Act::Unlink { ino })?;
+            self.request(
+                Op::Unlink { dir: root(), name: file.name.clone(), told: None, alone: false },
+                Act::Unlink { ino },
+            )?;
         }
         Ok(())
     }

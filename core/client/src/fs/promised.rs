@@ -1,0 +1,253 @@
+//! Files made and removed without a word, in a directory that this client has for itself (decision 31).
+
+use std::sync::atomic::Ordering;
+
+use braid_base::attr::{Attr, FileType, Time};
+use braid_base::ids::{Ino, PartitionId};
+use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Told};
+use braid_base::{Error, ErrorKind, Result};
+use bytes::Bytes;
+
+use super::{Background, Create, Fs};
+use crate::join::{both, join_in_bursts};
+use crate::leases::Leases;
+use crate::promised::{Beside, Promise, What};
+
+/// How long promises gather in a product before they go to their partition, milliseconds: nobody waits for them.
+pub const GATHER_MS: u64 = 10;
+/// Promises that one task looks after.
+const TOGETHER: usize = 32;
+
+impl Fs {
+    /// From now on files are made and removed without waiting for the cluster where that can be promised: programs are
+    /// told at once, and what was done lasts when `fsync` of the file or its directory returned. What nobody waits for
+    /// goes to the cluster after `gather_ms` milliseconds, 1 at least.
+    pub fn promise_names(&self, gather_ms: u64) {
+        self.0.gather_ms.store(gather_ms.max(1), Ordering::Relaxed);
+    }
+
+    /// What it takes to make promises at all.
+    fn promising(&self) -> Option<(&dyn Background, &Leases)> {
+        let background = self.0.background.as_deref().filter(|_| self.0.gather_ms.load(Ordering::Relaxed) > 0)?;
+        Some((background, self.0.session.leases()?))
+    }
+
+    /// Makes a file without a word, if that can be promised; what it looks like then.
+    pub(super) async fn promise_made(&self, cred: Cred, dir: Ino, name: &[u8], what: &Create) -> Option<Result<Attr>> {
+        let (background, leases) = self.promising().filter(|_| what.kind == FileType::File)?;
+        self.room_for_promises().await;
+        let at = background.wall();
+        let made = self.0.promises.make((dir, name), |seen| {
+            if let Some(Some(_)) = seen {
+                return Some(Err(ErrorKind::Exists.into()));
+            }
+            let (ino, parent, session, is_roomy) = leases.may_make(self.0.fs, dir, name, seen.is_some())?;
+            let Create { mode, umask, open, .. } = *what;
+            let file = made(&parent, ino, cred, mode & !umask, at);
+            let what = What::Made { cred, mode, umask, open };
+            Some(Ok(Promise { is_roomy, ..self.promise((dir, name), session, file, what) }))
+        });
+        self.tend_promises(made.is_some());
+        made
+    }
+
+    /// Removes a file without a word, if that can be promised; which one it was.
+    pub(super) async fn promise_gone(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
+        let (background, leases) = self.promising()?;
+        self.room_for_promises().await;
+        let at = background.wall();
+        let gone = self.0.promises.make((dir, name), |seen| {
+            let (file, session) = match seen {
+                Some(Some(file)) => (file.clone(), leases.alone(self.0.fs, dir)?),
+                Some(None) => return Some(Err(ErrorKind::NotFound.into())),
+                None => leases.may_remove(self.0.fs, dir, name)?,
+            };
+            let file = Attr { nlink: 0, ctime: at, ..file };
+            Some(Ok(self.promise((dir, name), session, file, What::Gone)))
+        });
+        self.tend_promises(gone.is_some());
+        gone.map(|gone| gone.map(|file| file.ino))
+    }
+
+    /// Takes a write into a file that was made a moment ago, if it may ride with it: where it went.
+    pub(super) fn promise_content(&self, ino: Ino, off: Option<u64>, data: &Bytes) -> Option<u64> {
+        let (background, _) = self.promising()?;
+        self.0.promises.write(ino, off, data, background.wall())
+    }
+
+    /// How many inode numbers to ask for with a file that has to be asked for.
+    pub(super) fn numbers_wanted(&self, dir: Ino, kind: FileType) -> u16 {
+        match self.promising() {
+            Some(_) if kind == FileType::File => self.0.promises.numbers(dir, self.0.reader.wire().now_ms()),
+            _ => 0,
+        }
+    }
+
+    /// True if a directory in which a name has to be removed by asking should be for this client alone.
+    pub(super) fn alone_wanted(&self, dir: Ino) -> bool {
+        self.promising().is_some() && self.0.promises.wants(dir, self.0.reader.wire().now_ms())
+    }
+
+    /// Announces an operation; what it may meet is kept first.
+    pub(super) async fn beside(&self, body: &Op) -> Beside<'_> {
+        loop {
+            match self.0.promises.beside(body) {
+                Ok(beside) => return beside,
+                Err(met) => self.promises_kept(met).await,
+            }
+        }
+    }
+
+    /// Ready when all that was promised about `ino`, or about names in it, is kept or lost.
+    pub(super) async fn names_kept(&self, ino: Ino) {
+        self.promises_kept(self.0.promises.about(&[ino])).await;
+    }
+
+    /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory.
+    pub async fn names_settled(&self) {
+        self.promises_kept(self.0.promises.all()).await;
+    }
+
+    /// True if `name` in `dir` may come to look otherwise than programs were told: it was promised and not kept yet, or
+    /// something in `dir` was lost and nobody was told.
+    pub fn is_promised(&self, dir: Ino, name: &[u8]) -> bool {
+        self.0.promises.name(dir, name).is_some() || self.0.promises.has_error(dir)
+    }
+
+    /// The session in `p` is lost, and with it what was promised under it.
+    pub(super) fn promises_lost(&self, p: PartitionId) {
+        let why = Error::new(
+            ErrorKind::Io,
+            "files made or removed are lost: the cluster heard nothing of this client for too long",
+        );
+        for promise in self.0.promises.lose(p, &why) {
+            self.promise_lost(&promise, &why);
+        }
+    }
+
+    fn promise(&self, (dir, name): (Ino, &[u8]), session: u64, file: Attr, what: What) -> Promise {
+        let (partition, name) = (self.0.session.home(dir), name.to_vec());
+        Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false }
+    }
+
+    async fn room_for_promises(&self) {
+        while self.0.promises.is_full() {
+            let all = self.0.promises.all();
+            let Some(landings) = self.0.promises.landings(&all) else { return };
+            self.depart();
+            self.0.promises.landing(landings, &all).await;
+        }
+    }
+
+    async fn promises_kept(&self, ids: Vec<u64>) {
+        while let Some(landings) = self.0.promises.landings(&ids) {
+            self.depart();
+            self.0.promises.landing(landings, &ids).await;
+        }
+    }
+
+    /// Somebody looks after promises, from now on until there are none.
+    fn tend_promises(&self, has_more: bool) {
+        let Some(background) = self.0.background.as_ref().filter(|_| has_more) else { return };
+        if self.0.promises.is_crowded() {
+            self.depart();
+        }
+        if self.0.promises.tend() {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                while !this.0.promises.untended() {
+                    this.0.reader.wire().sleep_ms(this.0.gather_ms.load(Ordering::Relaxed)).await;
+                    this.depart();
+                }
+            }));
+        }
+    }
+
+    /// Sends what may go.
+    fn depart(&self) {
+        let Some(background) = &self.0.background else { return };
+        let gone = self.0.promises.depart();
+        for some in gone.chunks(TOGETHER) {
+            let (this, some) = (self.clone(), some.to_vec());
+            background.spawn(Box::pin(async move {
+                join_in_bursts(some.iter().map(|promise| this.keep(promise)).collect()).await;
+            }));
+        }
+    }
+
+    /// Does what was promised.
+    async fn keep(&self, promise: &Promise) {
+        let (dir, name, file) = (promise.dir, promise.name.clone(), &promise.file);
+        let result = match promise.what {
+            What::Made { cred, mode, umask, open } => {
+                let told = Some(Told { ino: file.ino, at: file.btime });
+                let (kind, rdev, target) = (FileType::File, 0, Vec::new());
+                let body = Op::Create { dir, name, kind, mode, umask, rdev, target, open, told, want: 0 };
+                match self.ask_promised(promise.session, cred, body).await {
+                    Ok(_) => self.write_content(promise).await,
+                    Err(error) => Err(error),
+                }
+            }
+            What::Gone => {
+                let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
+                let unlinked = self.ask_promised(promise.session, Cred::default(), body);
+                let given: Vec<Ino> = self.0.idle.of(file.ino).into_iter().map(|(ino, _)| ino).collect();
+                match given.is_empty() {
+                    true => unlinked.await,
+                    // References that programs have given back go first, so that the file goes with its name.
+                    false => {
+                        let closed = Op::Close { inos: given };
+                        both(self.ask_promised(promise.session, Cred::default(), closed), unlinked).await.1
+                    }
+                }
+            }
+        };
+        let error = result.err();
+        if let Some(error) = &error {
+            self.promise_lost(promise, error);
+        }
+        let was_closed = self.0.promises.landed(promise.id, error.as_ref());
+        if was_closed && error.is_none() {
+            drop(self.close(file.ino).await);
+        }
+    }
+
+    /// Writes what rides with a file.
+    async fn write_content(&self, promise: &Promise) -> FsResult {
+        let mut last = Ok(Reply::Done);
+        while last.is_ok()
+            && let Some((off, mut parts, at)) = self.0.promises.content(promise.id)
+        {
+            let whole = if parts.len() == 1 { parts.swap_remove(0) } else { Bytes::from(parts.concat()) };
+            let (ino, parts, at) = (promise.file.ino, vec![(off, whole)], Some(at));
+            let body = Op::Write { ino, parts, append: false, kill_suid_sgid: false, at };
+            last = self.ask_promised(promise.session, Cred::default(), body).await;
+            if let Ok(Reply::Wrote { attr, .. }) = &last {
+                self.0.watchers().iter().for_each(|watcher| watcher.changed(attr));
+            }
+        }
+        last
+    }
+
+    async fn ask_promised(&self, session: u64, cred: Cred, body: Op) -> FsResult {
+        self.0.session.call_under(session, self.0.fs, cred, body).await
+    }
+
+    /// What a program was told is not so: it hears of it from `fsync`, and its kernel must not go on to say so.
+    fn promise_lost(&self, promise: &Promise, error: &Error) {
+        let (dir, name) = (promise.dir, String::from_utf8_lossy(&promise.name));
+        let what = if matches!(promise.what, What::Gone) { "removal" } else { "file" };
+        tracing::error!(%dir, %name, %error, "a {what} that a program was told of is lost");
+        for watcher in self.0.watchers() {
+            watcher.forget(dir, std::slice::from_ref(&promise.name));
+            watcher.forget(promise.file.ino, &[]);
+        }
+    }
+}
+
+/// A file as it is born in `parent`, which has no default ACL; as its partition makes it.
+fn made(parent: &Attr, ino: Ino, cred: Cred, mode: u16, at: Time) -> Attr {
+    let gid = if parent.mode & 0o2000 != 0 { parent.gid } else { cred.gid };
+    let times = Attr { atime: at, mtime: at, ctime: at, btime: at, ..Attr::default() };
+    Attr { ino, kind: FileType::File, mode: mode & 0o7777, uid: cred.uid, gid, nlink: 1, change: 1, ..times }
+}

@@ -1,0 +1,491 @@
+//! Names that programs were told of, and that their partition has not heard of yet (decision 31).
+//!
+//! Files made and removed in a directory that this client has for itself: each is a promise, made in one step with the
+//! look at the lease. Promises go to their partition together, in any order but that of one name; until one is kept, this
+//! client answers for it. What is written into a new file at once rides with it.
+//!
+//! | a promise is | until |
+//! |---|---|
+//! | waiting | it departs: with others after a while, or because somebody waits |
+//! | under way | it has landed: kept, or lost, which the next `fsync` says |
+//!
+//! Operations of other kinds wait for the promises that they might meet, and keep others from being made meanwhile
+//! ([`Promises::beside`]).
+
+mod meets;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+use braid_base::attr::{Attr, Time};
+use braid_base::ids::{Ino, PartitionId};
+use braid_base::limits::NUMBERS_MAX;
+use braid_base::msg::fs::{Cred, Op};
+use braid_base::{Error, Result};
+use bytes::Bytes;
+use meets::{Meets, of_op};
+
+/// Promises of one client; who would make more waits.
+const OPEN_MAX: usize = 1_024;
+/// So many that wait depart at once.
+const CROWD: usize = 256;
+/// Directories whose use is remembered, and inodes whose errors are; beyond, all start afresh.
+const DIRS_MAX: usize = 1_024;
+/// Numbers asked for first; then four times as many each time.
+const NUMBERS_FIRST: u16 = 16;
+/// Bytes of one file that ride with it, and of all: larger ones are worth a way of their own.
+const CONTENT_MAX: u64 = 256 << 10;
+const BYTES_MAX: usize = 16 << 20;
+/// A directory that others wanted to see is not asked for so long, milliseconds.
+const SHARED_MS: u64 = 1_000;
+
+/// Rules that a test may break to show that it notices. A product build has no way to choose one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PromiseMutation {
+    /// A lease is given back before what was promised under it is kept.
+    GiveBackFirst,
+    /// Operations of other kinds do not wait for promises, nor promises for them.
+    Beside,
+}
+
+/// A file made or removed.
+#[derive(Clone, Debug)]
+pub(crate) struct Promise {
+    /// Which one; grows.
+    pub(crate) id: u64,
+    pub(crate) partition: PartitionId,
+    /// The session under whose lease it was made.
+    pub(crate) session: u64,
+    pub(crate) dir: Ino,
+    pub(crate) name: Vec<u8>,
+    /// The file as programs see it when it was made (its btime) or removed (its ctime).
+    pub(crate) file: Attr,
+    pub(crate) what: What,
+    /// There is room for what small files hold.
+    pub(crate) is_roomy: bool,
+}
+
+/// What was promised.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum What {
+    /// The file was made. `mode` and `umask` as the program gave them; `open`: with an open reference.
+    Made { cred: Cred, mode: u16, umask: u16, open: bool },
+    /// Its only name was removed.
+    Gone,
+}
+
+struct Entry {
+    promise: Promise,
+    is_under_way: bool,
+    /// The program has closed it meanwhile.
+    is_closed: bool,
+    /// What was written at the end of the file and is not on its way yet.
+    content: Vec<Bytes>,
+    /// Nothing more rides with it.
+    is_sealed: bool,
+}
+
+/// How a directory is used.
+#[derive(Clone, Copy, Default)]
+struct Habit {
+    /// How many numbers were asked for last.
+    numbers: u16,
+    shared_until: u64,
+}
+
+#[derive(Default)]
+struct Held {
+    last: u64,
+    open: BTreeMap<u64, Entry>,
+    names: HashMap<(Ino, Vec<u8>), VecDeque<u64>>,
+    files: HashMap<Ino, Vec<u64>>,
+    /// How many, and when the last one was made.
+    dirs: HashMap<Ino, (u32, Time)>,
+    /// Operations under way that may change names or attributes of these directories in another way.
+    changing: HashMap<Ino, u32>,
+    /// Those under way that may meet any promise.
+    changing_all: u32,
+    habits: HashMap<Ino, Habit>,
+    errors: HashMap<Ino, Error>,
+    landings: u64,
+    is_tended: bool,
+    /// Of all content.
+    bytes: usize,
+    wakers: Vec<Waker>,
+    mutation: Option<PromiseMutation>,
+}
+
+/// The promises of one file system.
+#[derive(Default)]
+pub(crate) struct Promises(Mutex<Held>);
+
+/// An operation of another kind is under way; see [`Promises::beside`].
+pub(crate) struct Beside<'a> {
+    promises: &'a Promises,
+    dirs: Vec<Ino>,
+    all: bool,
+}
+
+impl Promises {
+    /// Makes a promise, if `may` finds that it may be made: what it returns is looked at in one step with that. `may`
+    /// hears how the name looks: `Some(None)` if it is certainly free, `Some(Some(file))` if it is one that was promised,
+    /// `None` if nothing was promised about it. `None` if the partition must be asked.
+    pub(crate) fn make(
+        &self,
+        (dir, name): (Ino, &[u8]),
+        may: impl FnOnce(Option<Option<&Attr>>) -> Option<Result<Promise>>,
+    ) -> Option<Result<Attr>> {
+        let mut held = self.held();
+        if held.changing_all > 0 || held.changing.contains_key(&dir) || held.open.len() >= OPEN_MAX {
+            return None;
+        }
+        let key = (dir, name.to_vec());
+        let before = held.names.get(&key).and_then(|ids| ids.back()).map(|id| &held.open[id].promise);
+        let seen = before.map(|before| match before.what {
+            What::Made { .. } => Some(&before.file),
+            What::Gone => None,
+        });
+        let mut promise = match may(seen)? {
+            Ok(promise) => promise,
+            Err(error) => return Some(Err(error)),
+        };
+        held.last += 1;
+        promise.id = held.last;
+        let (id, file) = (promise.id, promise.file.clone());
+        held.names.entry(key).or_default().push_back(id);
+        held.files.entry(file.ino).or_default().push(id);
+        let of_dir = held.dirs.entry(dir).or_insert((0, file.ctime));
+        *of_dir = (of_dir.0 + 1, file.ctime);
+        held.open.insert(
+            id,
+            Entry { promise, is_under_way: false, is_closed: false, content: Vec::new(), is_sealed: false },
+        );
+        Some(Ok(file))
+    }
+
+    /// What `name` stands for as far as was promised: `Some(None)` if it was removed.
+    pub(crate) fn name(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
+        let held = self.held();
+        if held.open.is_empty() {
+            return None;
+        }
+        let last = held.names.get(&(dir, name.to_vec()))?.back()?;
+        let promise = &held.open[last].promise;
+        Some(matches!(promise.what, What::Made { .. }).then_some(promise.file.ino))
+    }
+
+    /// A file that was made, with what was written into it, and that nothing else has happened to.
+    pub(crate) fn file(&self, ino: Ino) -> Option<Attr> {
+        let mut held = self.held();
+        held.made(ino).map(|entry| entry.promise.file.clone())
+    }
+
+    /// A program writes at `off` (none: at the end) of such a file: where, if that may ride with it.
+    pub(crate) fn write(&self, ino: Ino, off: Option<u64>, data: &Bytes, at: Time) -> Option<u64> {
+        let mut held = self.held();
+        let room = BYTES_MAX.saturating_sub(held.bytes);
+        let entry = held.made(ino).filter(|entry| entry.promise.is_roomy && !entry.is_sealed && data.len() <= room)?;
+        let file = &mut entry.promise.file;
+        let (end, len) = (file.size, data.len() as u64);
+        if off.is_some_and(|off| off != end) || len == 0 || end + len > CONTENT_MAX || file.mode & 0o6000 != 0 {
+            return None;
+        }
+        (file.size, file.mtime, file.ctime) = (end + len, at, at);
+        // The few bytes must not keep a buffer of the door's.
+        entry.content.push(Bytes::copy_from_slice(data));
+        held.bytes += data.len();
+        Some(end)
+    }
+
+    /// What is to be written into the file next, where and when it was written; none: nothing more rides with it.
+    pub(crate) fn content(&self, id: u64) -> Option<(u64, Vec<Bytes>, Time)> {
+        let mut held = self.held();
+        let entry = held.open.get_mut(&id)?;
+        let parts = std::mem::take(&mut entry.content);
+        entry.is_sealed = parts.is_empty();
+        let len: usize = parts.iter().map(Bytes::len).sum();
+        let (size, at) = (entry.promise.file.size, entry.promise.file.mtime);
+        held.bytes -= len;
+        (len > 0).then_some((size - len as u64, parts, at))
+    }
+
+    /// A directory in which something was promised looks as if that was done; as the partition reckons, too.
+    pub(crate) fn amend(&self, attr: &mut Attr) {
+        if let Some((_, at)) = self.held().dirs.get(&attr.ino) {
+            stamp(attr, *at);
+        }
+    }
+
+    /// A program gives back the open reference that it had with the file: true if that is done here.
+    pub(crate) fn closed(&self, ino: Ino) -> bool {
+        let mut held = self.held();
+        let is_open = |entry: &Entry| matches!(entry.promise.what, What::Made { open: true, .. }) && !entry.is_closed;
+        let ids = held.files.get(&ino).cloned().unwrap_or_default();
+        let Some(id) = ids.into_iter().find(|id| held.open.get(id).is_some_and(is_open)) else { return false };
+        let Some(entry) = held.open.get_mut(&id) else { return false };
+        match &mut entry.promise.what {
+            What::Made { open, .. } if !entry.is_under_way => *open = false,
+            _ => entry.is_closed = true,
+        }
+        true
+    }
+
+    /// Those that may go now: the first of each name.
+    pub(crate) fn depart(&self) -> Vec<Promise> {
+        let held = &mut *self.held();
+        let Held { open, names, .. } = held;
+        let mut gone = Vec::new();
+        for entry in open.values_mut().filter(|entry| !entry.is_under_way) {
+            let Promise { id, dir, name, .. } = &entry.promise;
+            if names.get(&(*dir, name.clone())).and_then(|ids| ids.front()) == Some(id) {
+                entry.is_under_way = true;
+                gone.push(entry.promise.clone());
+            }
+        }
+        gone
+    }
+
+    /// A promise was kept, or lost with this error. True if the program has closed the file since it departed.
+    pub(crate) fn landed(&self, id: u64, error: Option<&Error>) -> bool {
+        let mut held = self.held();
+        let Some(entry) = held.forget(id) else { return false };
+        if let Some(error) = error {
+            held.spoil(&entry.promise, error);
+        }
+        held.landings += 1;
+        held.wakers.drain(..).for_each(Waker::wake);
+        entry.is_closed
+    }
+
+    /// All in `p` are lost; those that had not departed.
+    pub(crate) fn lose(&self, p: PartitionId, why: &Error) -> Vec<Promise> {
+        let mut held = self.held();
+        let lost = |entry: &&Entry| entry.promise.partition == p && !entry.is_under_way;
+        let ids: Vec<u64> = held.open.values().filter(lost).map(|entry| entry.promise.id).collect();
+        let mut gone = Vec::with_capacity(ids.len());
+        for entry in ids.into_iter().filter_map(|id| held.forget(id)).collect::<Vec<_>>() {
+            held.spoil(&entry.promise, why);
+            gone.push(entry.promise);
+        }
+        held.landings += 1;
+        held.wakers.drain(..).for_each(Waker::wake);
+        gone
+    }
+
+    /// What became of promises about a file or in a directory, if nobody was told yet.
+    pub(crate) fn take_error(&self, ino: Ino) -> Option<Error> {
+        self.held().errors.remove(&ino)
+    }
+
+    /// True if somebody is yet to be told of something that was lost there.
+    pub(crate) fn has_error(&self, ino: Ino) -> bool {
+        self.held().errors.contains_key(&ino)
+    }
+
+    /// Announces an operation that is to be asked of a partition: if it may meet open promises, those come back, and it
+    /// has to be announced again when they have landed. While the guard lives none is made that it could meet.
+    pub(crate) fn beside(&self, body: &Op) -> std::result::Result<Beside<'_>, Vec<u64>> {
+        let (mut meets, mut dirs, mut all) = of_op(body);
+        let mut held = self.held();
+        if held.mutation == Some(PromiseMutation::Beside) {
+            (meets, dirs, all) = (Meets::None, Vec::new(), false);
+        }
+        let met = held.met(&meets);
+        if !met.is_empty() {
+            return Err(met);
+        }
+        for dir in &dirs {
+            *held.changing.entry(*dir).or_default() += 1;
+        }
+        held.changing_all += u32::from(all);
+        Ok(Beside { promises: self, dirs, all })
+    }
+
+    /// Promises about these inodes, or names in them.
+    pub(crate) fn about(&self, inos: &[Ino]) -> Vec<u64> {
+        self.held().met(&Meets::Inodes(inos))
+    }
+
+    /// All promises.
+    pub(crate) fn all(&self) -> Vec<u64> {
+        self.held().open.keys().copied().collect()
+    }
+
+    /// Ready when one more has landed than `landings`, or none of `ids` is open.
+    pub(crate) async fn landing(&self, landings: u64, ids: &[u64]) {
+        poll_fn(|cx| {
+            let mut held = self.held();
+            if held.landings != landings || !ids.iter().any(|id| held.open.contains_key(id)) {
+                return Poll::Ready(());
+            }
+            held.wakers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// How many have landed so far, if any of `ids` has not.
+    pub(crate) fn landings(&self, ids: &[u64]) -> Option<u64> {
+        let held = self.held();
+        ids.iter().any(|id| held.open.contains_key(id)).then_some(held.landings)
+    }
+
+    /// True if so many wait that they should depart.
+    pub(crate) fn is_crowded(&self) -> bool {
+        let held = self.held();
+        held.open.len() >= CROWD && held.open.values().filter(|entry| !entry.is_under_way).count() >= CROWD
+    }
+
+    /// True if no more can be made now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held().open.len() >= OPEN_MAX
+    }
+
+    /// A name in `dir` has to be asked for: how many numbers to ask for with it; 0: others want to see it.
+    pub(crate) fn numbers(&self, dir: Ino, now_ms: u64) -> u16 {
+        let mut held = self.held();
+        let Some(habit) = held.habit(dir, now_ms) else { return 0 };
+        habit.numbers =
+            if habit.numbers == 0 { NUMBERS_FIRST } else { habit.numbers.saturating_mul(4).min(NUMBERS_MAX) };
+        habit.numbers
+    }
+
+    /// A name in `dir` has to be removed by asking: true if the directory is wanted for this client alone.
+    pub(crate) fn wants(&self, dir: Ino, now_ms: u64) -> bool {
+        self.held().habit(dir, now_ms).is_some()
+    }
+
+    /// Others want to see `dir`.
+    pub(crate) fn shared(&self, dir: Ino, now_ms: u64) {
+        if let Some(habit) = self.held().habits.get_mut(&dir) {
+            *habit = Habit { shared_until: now_ms + SHARED_MS, ..Habit::default() };
+        }
+    }
+
+    /// Leaves a rule out.
+    pub(crate) fn leave_out(&self, mutation: Option<PromiseMutation>) {
+        self.held().mutation = mutation;
+    }
+
+    /// True if leases wait for what was promised under them.
+    pub(crate) fn hold_leases(&self) -> bool {
+        self.held().mutation != Some(PromiseMutation::GiveBackFirst)
+    }
+
+    /// True if somebody has to look after them from now on; then until [`Self::untended`] says so.
+    pub(crate) fn tend(&self) -> bool {
+        !std::mem::replace(&mut self.held().is_tended, true)
+    }
+
+    /// True if none is left: the one who looked after them is free.
+    pub(crate) fn untended(&self) -> bool {
+        let mut held = self.held();
+        held.is_tended = !held.open.is_empty();
+        !held.is_tended
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.0.lock().expect("nothing panics while it holds the promises")
+    }
+}
+
+impl Held {
+    /// The file that was made and that nothing else has happened to.
+    fn made(&mut self, ino: Ino) -> Option<&mut Entry> {
+        let [id] = self.files.get(&ino)?[..] else { return None };
+        self.open.get_mut(&id).filter(|entry| matches!(entry.promise.what, What::Made { .. }))
+    }
+
+    fn met(&self, meets: &Meets<'_>) -> Vec<u64> {
+        if self.open.is_empty() {
+            return Vec::new();
+        }
+        match meets {
+            Meets::None => Vec::new(),
+            Meets::All => self.open.keys().copied().collect(),
+            // What is no directory is asked for a name like one.
+            Meets::Name(dir, _) if self.files.contains_key(dir) => self.met(&Meets::Inodes(&[*dir])),
+            Meets::Name(dir, name) => self.names.get(&(*dir, name.to_vec())).into_iter().flatten().copied().collect(),
+            Meets::Inodes(inos) => {
+                if !inos.iter().any(|ino| self.files.contains_key(ino) || self.dirs.contains_key(ino)) {
+                    return Vec::new();
+                }
+                let is_of =
+                    |entry: &&Entry| inos.contains(&entry.promise.dir) || inos.contains(&entry.promise.file.ino);
+                self.open.values().filter(is_of).map(|entry| entry.promise.id).collect()
+            }
+        }
+    }
+
+    fn forget(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.open.remove(&id)?;
+        let Promise { dir, name, file, .. } = &entry.promise;
+        let key = (*dir, name.clone());
+        if let Some(ids) = self.names.get_mut(&key) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.names.remove(&key);
+            }
+        }
+        if let Some(ids) = self.files.get_mut(&file.ino) {
+            ids.retain(|other| *other != id);
+            if ids.is_empty() {
+                self.files.remove(&file.ino);
+            }
+        }
+        self.bytes -= entry.content.iter().map(Bytes::len).sum::<usize>();
+        if let Some((count, _)) = self.dirs.get_mut(dir) {
+            *count -= 1;
+            if *count == 0 {
+                self.dirs.remove(dir);
+            }
+        }
+        Some(entry)
+    }
+
+    /// Whoever asks for the file or its directory next is told.
+    fn spoil(&mut self, promise: &Promise, error: &Error) {
+        if self.errors.len() >= DIRS_MAX {
+            self.errors.clear();
+        }
+        for ino in [promise.dir, promise.file.ino] {
+            self.errors.insert(ino, error.clone());
+        }
+    }
+
+    /// How `dir` is used, if it should be for this client alone.
+    fn habit(&mut self, dir: Ino, now_ms: u64) -> Option<&mut Habit> {
+        if self.habits.len() >= DIRS_MAX && !self.habits.contains_key(&dir) {
+            self.habits.clear();
+        }
+        let habit = self.habits.entry(dir).or_default();
+        (now_ms >= habit.shared_until).then_some(habit)
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        let mut held = self.promises.held();
+        for dir in &self.dirs {
+            if let Some(count) = held.changing.get_mut(dir) {
+                *count -= 1;
+                if *count == 0 {
+                    held.changing.remove(dir);
+                }
+            }
+        }
+        held.changing_all -= u32::from(self.all);
+    }
+}
+
+/// A change in a directory: what happened later by the partition's clock stays.
+fn stamp(dir: &mut Attr, at: Time) {
+    if at >= dir.ctime {
+        (dir.mtime, dir.ctime) = (at, at);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,52 @@
+//! Which promises an operation of another kind may meet.
+
+use braid_base::ids::Ino;
+use braid_base::msg::fs::Op;
+
+/// Which promises an operation may meet.
+pub(super) enum Meets<'a> {
+    None,
+    All,
+    Name(Ino, &'a [u8]),
+    Inodes(&'a [Ino]),
+}
+
+/// Which promises an operation may meet, the directories that it may change in a way that no promise must meet, and
+/// whether it may meet any.
+pub(super) fn of_op(body: &Op) -> (Meets<'_>, Vec<Ino>, bool) {
+    match body {
+        Op::Create { dir, name, .. } | Op::Unlink { dir, name, .. } => (Meets::Name(*dir, name), vec![*dir], false),
+        Op::Lookup { dir, name } => (Meets::Name(*dir, name), Vec::new(), false),
+        // A directory is emptied or replaced, a file gets another name: which one is for the partition to say.
+        Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. } => (Meets::All, Vec::new(), true),
+        Op::EndSession | Op::Statfs => (Meets::All, Vec::new(), false),
+        // What new files inherit of a directory.
+        Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => {
+            (Meets::Inodes(std::slice::from_ref(ino)), vec![*ino], false)
+        }
+        Op::Close { inos } => (Meets::Inodes(inos), Vec::new(), false),
+        Op::Readdir { dir: ino, .. }
+        | Op::GetAttr { ino }
+        | Op::Readlink { ino }
+        | Op::Open { ino, .. }
+        | Op::Write { ino, .. }
+        | Op::CommitWrite { ino, .. }
+        | Op::Layout { ino, .. }
+        | Op::NextData { ino, .. }
+        | Op::Fallocate { ino, .. }
+        | Op::GetXattr { ino, .. }
+        | Op::ListXattr { ino }
+        | Op::Lock { ino, .. }
+        | Op::CancelLock { ino, .. }
+        | Op::TestLock { ino, .. }
+        | Op::UnlockOwner { ino, .. }
+        | Op::Sync { ino }
+        | Op::AskLease { ino, .. } => (Meets::Inodes(std::slice::from_ref(ino)), Vec::new(), false),
+        Op::GetSpace { .. }
+        | Op::ReadStage { .. }
+        | Op::MakeRoot { .. }
+        | Op::Hello { .. }
+        | Op::Reassert { .. }
+        | Op::ReleaseLease { .. } => (Meets::None, Vec::new(), false),
+    }
+}

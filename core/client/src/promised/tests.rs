@@ -1,0 +1,164 @@
+use braid_base::ErrorKind;
+use braid_base::msg::fs::RenameMode;
+
+use super::*;
+
+const DIR: Ino = Ino(1);
+
+fn at(sec: i64) -> Time {
+    Time { sec, nsec: 0 }
+}
+
+fn promise(name: &[u8], ino: u64, sec: i64, what: What) -> Promise {
+    let file = Attr { ino: Ino(ino), ctime: at(sec), nlink: 1, ..Attr::default() };
+    Promise { id: 0, partition: PartitionId(0), session: 7, dir: DIR, name: name.to_vec(), file, what, is_roomy: true }
+}
+
+fn made(open: bool) -> What {
+    What::Made { cred: Cred::default(), mode: 0o644, umask: 0, open }
+}
+
+fn make(promises: &Promises, name: &[u8], ino: u64, sec: i64, what: What) -> Option<Result<Attr>> {
+    promises.make((DIR, name), |_| Some(Ok(promise(name, ino, sec, what))))
+}
+
+fn ids(gone: &[Promise]) -> Vec<u64> {
+    gone.iter().map(|promise| promise.id).collect()
+}
+
+fn lookup(name: &[u8]) -> Op {
+    Op::Lookup { dir: DIR, name: name.to_vec() }
+}
+
+#[test]
+fn what_was_promised_of_one_name_happens_in_that_order() {
+    let promises = Promises::default();
+    assert!(make(&promises, b"a", 10, 1, made(false)).is_some() && make(&promises, b"b", 11, 2, made(false)).is_some());
+    let seen = promises.make((DIR, b"a"), |seen| {
+        assert_eq!(seen.flatten().map(|file| file.ino), Some(Ino(10)));
+        Some(Ok(promise(b"a", 10, 3, What::Gone)))
+    });
+    assert!(seen.is_some() && promises.file(Ino(10)).is_none() && promises.file(Ino(11)).is_some());
+    assert_eq!((promises.name(DIR, b"a"), promises.name(DIR, b"b")), (Some(None), Some(Some(Ino(11)))));
+    assert_eq!(promises.name(DIR, b"c"), None);
+    assert_eq!(ids(&promises.depart()), [1, 2], "the removal waits for the file");
+    assert_eq!(ids(&promises.depart()), []);
+    promises.landed(1, None);
+    assert_eq!(ids(&promises.depart()), [3]);
+    promises.landed(3, None);
+    promises.landed(2, None);
+    assert!(promises.all().is_empty() && promises.name(DIR, b"a").is_none() && promises.untended());
+}
+
+#[test]
+fn a_directory_looks_as_if_all_was_done() {
+    let promises = Promises::default();
+    let shown = |sec| {
+        let mut attr = Attr { ino: DIR, ctime: at(sec), mtime: at(1), ..Attr::default() };
+        promises.amend(&mut attr);
+        (attr.mtime.sec, attr.ctime.sec)
+    };
+    assert_eq!(shown(3), (1, 3));
+    make(&promises, b"a", 10, 5, made(false));
+    make(&promises, b"b", 11, 6, made(false));
+    assert_eq!((shown(3), shown(8)), ((6, 6), (1, 8)), "a later change of the attributes stays");
+    promises.landed(2, None);
+    assert_eq!(shown(3), (6, 6));
+    promises.landed(1, None);
+    assert_eq!(shown(3), (1, 3));
+}
+
+#[test]
+fn others_wait_for_what_they_may_meet_and_keep_more_away() {
+    let promises = Promises::default();
+    make(&promises, b"a", 10, 1, made(false));
+    let met = |op: &Op| promises.beside(op).err().unwrap_or_default();
+    assert_eq!((met(&lookup(b"a")), met(&lookup(b"b"))), (vec![1], vec![]));
+    assert_eq!(met(&Op::Lookup { dir: Ino(10), name: b"a".to_vec() }), [1], "which is no directory");
+    assert_eq!(met(&Op::Readdir { dir: DIR, cookie: 0, limit: 9, plus: false }), [1]);
+    assert_eq!((met(&Op::GetAttr { ino: Ino(10) }), met(&Op::GetAttr { ino: Ino(11) })), (vec![1], vec![]));
+    assert_eq!(met(&Op::Rmdir { dir: Ino(77), name: b"d".to_vec() }), [1], "it may be this very directory");
+    promises.landed(1, None);
+    let rename = Op::Rename {
+        from_dir: Ino(70),
+        from: b"x".to_vec(),
+        to_dir: Ino(71),
+        to: b"y".to_vec(),
+        mode: RenameMode::Replace,
+    };
+    for op in [rename, Op::Unlink { dir: DIR, name: b"z".to_vec(), told: None, alone: false }] {
+        let Ok(beside) = promises.beside(&op) else { panic!("nothing is promised") };
+        assert!(make(&promises, b"b", 11, 2, made(false)).is_none(), "{op:?} is under way");
+        drop(beside);
+        assert!(make(&promises, b"b", 11, 2, made(false)).is_some());
+        promises.lose(PartitionId(0), &ErrorKind::Io.into());
+    }
+}
+
+#[test]
+fn what_is_lost_is_told_once() {
+    let promises = Promises::default();
+    make(&promises, b"a", 10, 1, made(false));
+    make(&promises, b"b", 11, 1, made(false));
+    assert_eq!(ids(&promises.depart()), [1, 2]);
+    make(&promises, b"c", 12, 1, made(false));
+    assert_eq!(promises.lose(PartitionId(1), &ErrorKind::Io.into()).len(), 0);
+    assert_eq!(ids(&promises.lose(PartitionId(0), &ErrorKind::Io.into())), [3], "the others are under way");
+    assert_eq!(promises.take_error(Ino(12)).map(|error| error.kind()), Some(ErrorKind::Io));
+    assert!(promises.take_error(Ino(12)).is_none() && promises.take_error(Ino(10)).is_none());
+    promises.landed(1, Some(&ErrorKind::NoSpace.into()));
+    assert_eq!(promises.take_error(DIR).map(|error| error.kind()), Some(ErrorKind::NoSpace));
+    assert!(!promises.landed(2, None) && !promises.landed(2, None) && !promises.has_error(DIR));
+}
+
+#[test]
+fn a_reference_given_back_early_is_not_taken_or_given_back_later() {
+    let promises = Promises::default();
+    make(&promises, b"a", 10, 1, made(true));
+    make(&promises, b"b", 11, 1, made(true));
+    assert!(promises.closed(Ino(10)) && !promises.closed(Ino(10)), "one was had");
+    let gone = promises.depart();
+    assert!(matches!((gone[0].what, gone[1].what), (What::Made { open: false, .. }, What::Made { open: true, .. })));
+    assert!(promises.closed(Ino(11)) && !promises.closed(Ino(12)));
+    assert!(!promises.landed(1, None) && promises.landed(2, None));
+}
+
+#[test]
+fn what_is_written_at_once_rides_with_the_file() {
+    let promises = Promises::default();
+    let data = |len: usize| Bytes::from(vec![1; len]);
+    make(&promises, b"a", 10, 1, made(false));
+    assert_eq!(promises.write(Ino(10), Some(0), &data(100), at(2)), Some(0));
+    assert_eq!(promises.write(Ino(10), Some(99), &data(100), at(3)), None, "over what is there");
+    assert_eq!(promises.write(Ino(11), Some(0), &data(100), at(3)), None, "another one");
+    assert_eq!(promises.write(Ino(10), None, &data(50), at(3)), Some(100));
+    assert_eq!(promises.write(Ino(10), None, &data(CONTENT_MAX as usize), at(3)), None, "too much");
+    assert_eq!(promises.file(Ino(10)).map(|file| (file.size, file.mtime)), Some((150, at(3))));
+    let id = promises.depart()[0].id;
+    let taken = |all: Option<(u64, Vec<Bytes>, Time)>| all.map(|(off, parts, at)| (off, parts.concat().len(), at.sec));
+    assert_eq!(taken(promises.content(id)), Some((0, 150, 3)));
+    assert_eq!(promises.write(Ino(10), Some(150), &data(8), at(4)), Some(150), "the file is on its way");
+    assert_eq!((taken(promises.content(id)), taken(promises.content(id))), (Some((150, 8, 4)), None));
+    assert_eq!(promises.write(Ino(10), Some(158), &data(8), at(5)), None, "it will land at once");
+    promises.landed(id, None);
+    for number in 0..100 {
+        make(&promises, &[number], 100 + u64::from(number), 1, made(false));
+        promises.write(Ino(100 + u64::from(number)), None, &data(CONTENT_MAX as usize), at(6));
+    }
+    let full = |ino: u64| promises.file(Ino(100 + ino)).map(|file| file.size);
+    assert_eq!((full(63), full(64)), (Some(CONTENT_MAX), Some(0)), "16 MiB in all");
+    promises.lose(PartitionId(0), &braid_base::ErrorKind::Io.into());
+    make(&promises, b"z", 300, 1, made(false));
+    assert_eq!(promises.write(Ino(300), None, &data(9), at(7)), Some(0));
+}
+
+#[test]
+fn a_directory_is_wanted_but_while_others_look() {
+    let promises = Promises::default();
+    let wanted: Vec<u16> = (0..5).map(|_| promises.numbers(DIR, 10)).collect();
+    assert_eq!(wanted, [16, 64, 256, 1_024, 1_024]);
+    assert!(promises.wants(DIR, 10) && promises.wants(Ino(2), 10));
+    promises.shared(DIR, 20);
+    let after: Vec<u16> = [30, 20 + SHARED_MS].into_iter().map(|ms| promises.numbers(DIR, ms)).collect();
+    assert_eq!(after, [0, 16]);
+}

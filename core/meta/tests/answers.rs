@@ -1,0 +1,264 @@
+//! What an answer brings with it, and when it comes: before it is durable for who asked for that, in order, and never
+//! beyond what may be lost; with leases and numbers for who may make files on its own.
+
+use std::sync::Arc;
+
+use braid_base::ErrorKind;
+use braid_base::attr::{FileType, Time};
+use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
+use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request, Told};
+use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody, Release};
+use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token};
+use braid_replica::{Kv, MapKv};
+use bytes::Bytes;
+
+const FS: FsId = FsId(1);
+
+struct World {
+    partition: Partition,
+    kv: Arc<MapKv>,
+    asked: u64,
+    proposed: Vec<Entry>,
+    answers: Vec<(u64, FsResult)>,
+    /// With the last answer.
+    grants: Vec<Grant>,
+    pushes: Vec<Push>,
+}
+
+impl World {
+    fn new() -> Self {
+        let config = Config {
+            partition: PartitionId(0),
+            partitions: 1,
+            host: HostId(1),
+            term: Term(1),
+            data: 1,
+            parity: 0,
+            shard_bytes: 1 << 20,
+            drives: vec![DriveId(1)].into(),
+            capacity_bytes: 1 << 40,
+        };
+        let kv = Arc::new(MapKv::new());
+        let partition = Partition::open(config, kv.clone(), Index(0)).expect("an empty view");
+        let mut world = Self {
+            partition,
+            kv,
+            asked: 0,
+            proposed: Vec::new(),
+            answers: Vec::new(),
+            grants: Vec::new(),
+            pushes: Vec::new(),
+        };
+        world.ask(false, Op::MakeRoot { ino: Ino::root(FS), mode: 0o755 });
+        world.commit();
+        world
+    }
+
+    /// Asks; the number of the request.
+    fn ask(&mut self, early: bool, body: Op) -> u64 {
+        self.ask_as(ClientId(1), 0, early, body)
+    }
+
+    fn ask_as(&mut self, client: ClientId, session: u64, early: bool, body: Op) -> u64 {
+        self.asked += 1;
+        let op = OpId { client, seq: self.asked };
+        let request = Request { op, session, done_upto: self.asked - 1, fs: FS, cred: Cred::default(), early, body };
+        self.step(Event::Request(Token(self.asked), request));
+        self.asked
+    }
+
+    /// Asks as a client with a session; the answer, if it comes, with what it brings.
+    fn tell(&mut self, client: ClientId, body: Op) -> Option<FsResult> {
+        self.answers.clear();
+        self.ask_as(client, 1, false, body);
+        self.commit();
+        self.answers.pop().map(|(_, result)| result)
+    }
+
+    fn step(&mut self, event: Event) {
+        let mut effects = Vec::new();
+        self.partition.step(Now::default(), event, &mut effects);
+        for effect in effects {
+            match effect {
+                Effect::Reply(token, Answer { result, grants, .. }) => {
+                    self.answers.push((token.0, result));
+                    self.grants = grants;
+                }
+                Effect::Push(push) => self.pushes.push(push),
+                Effect::Propose(entry) => self.proposed.push(entry),
+                _ => {}
+            }
+        }
+    }
+
+    fn commit(&mut self) {
+        for Entry { index, batch, .. } in std::mem::take(&mut self.proposed) {
+            self.kv.apply(&batch).expect("a map takes everything");
+            self.step(Event::Committed(index));
+            self.step(Event::Applied(index));
+        }
+    }
+
+    fn answered(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.answers).into_iter().map(|(number, _)| number).collect()
+    }
+
+    fn create(&mut self, early: bool, name: &str) -> u64 {
+        let (dir, name, kind) = (Ino::root(FS), name.as_bytes().to_vec(), FileType::File);
+        let (mode, umask, rdev, target) = (0o644, 0, 0, Vec::new());
+        self.ask(early, Op::Create { dir, name, kind, mode, umask, rdev, target, open: false, told: None, want: 0 })
+    }
+
+    fn file(&mut self, name: &str) -> Ino {
+        self.create(true, name);
+        match self.answers.pop() {
+            Some((_, Ok(Reply::Entry { ino, .. }))) => ino,
+            other => panic!("no file: {other:?}"),
+        }
+    }
+
+    fn write(&mut self, early: bool, ino: Ino, len: usize) -> u64 {
+        let parts = vec![(0, Bytes::from(vec![1; len]))];
+        self.ask(early, Op::Write { ino, parts, append: false, kill_suid_sgid: false, at: None })
+    }
+}
+
+#[test]
+fn an_early_answer_comes_at_once_and_shows_what_is_on_its_way() {
+    let mut world = World::new();
+    world.answered();
+    let made = world.create(true, "a");
+    let again = world.create(true, "a");
+    let seen = world.ask(true, Op::Lookup { dir: Ino::root(FS), name: b"a".to_vec() });
+    assert!(matches!(&world.answers[1].1, Err(error) if error.kind() == braid_base::ErrorKind::Exists));
+    assert_eq!(world.answered(), [made, again, seen]);
+    world.commit();
+    assert_eq!(world.answered(), [], "nobody is answered twice");
+}
+
+#[test]
+fn who_did_not_ask_for_it_waits_even_behind_an_early_one() {
+    let mut world = World::new();
+    world.answered();
+    let made = world.create(true, "a");
+    let late = world.create(false, "b");
+    let seen = world.ask(false, Op::Lookup { dir: Ino::root(FS), name: b"a".to_vec() });
+    assert_eq!(world.answered(), [made]);
+    world.commit();
+    assert_eq!(world.answered(), [late, seen]);
+}
+
+#[test]
+fn sync_waits_for_everything_before_it() {
+    let mut world = World::new();
+    let ino = world.file("a");
+    world.commit();
+    world.answered();
+    let wrote = world.write(true, ino, 100);
+    let sync = world.ask(true, Op::Sync { ino });
+    assert_eq!(world.answered(), [wrote]);
+    world.commit();
+    assert_eq!(world.answered(), [sync]);
+    let idle = world.ask(true, Op::Sync { ino });
+    assert_eq!(world.answered(), [idle], "nothing is on its way");
+}
+
+#[test]
+fn what_may_be_lost_is_bounded() {
+    let mut world = World::new();
+    let ino = world.file("a");
+    world.commit();
+    world.answered();
+    let early = (0..40).map(|_| world.write(true, ino, 1 << 20)).collect::<Vec<_>>();
+    let told = world.answered();
+    assert!(told.len() == 16 && early.starts_with(&told), "{} of 40 MiB were answered early", told.len());
+    let seen = world.ask(true, Op::GetAttr { ino });
+    assert_eq!(world.answered(), [seen], "reads go on: they add nothing to what may be lost");
+    world.commit();
+    assert_eq!(world.answered(), early[16..]);
+    let names = (0..2_000).map(|n| world.create(true, &format!("f{n}"))).count();
+    let told = world.answered().len();
+    assert!(told == 1_024 && names == 2_000, "{told} of 2,000 were answered early");
+}
+
+const A: ClientId = ClientId(11);
+const B: ClientId = ClientId(12);
+
+fn create(name: &str, told: Option<Told>, want: u16) -> Op {
+    let (dir, name, kind) = (Ino::root(FS), name.as_bytes().to_vec(), FileType::File);
+    let (mode, umask, rdev, target) = (0o640, 0o022, 0, Vec::new());
+    Op::Create { dir, name, kind, mode, umask, rdev, target, open: false, told, want }
+}
+
+/// Two clients with sessions; the first has the root for itself, and these numbers.
+fn alone() -> (World, Numbers, u64) {
+    let mut world = World::new();
+    for client in [A, B] {
+        world.tell(client, Op::Hello { begin: true, home: None }).expect("answered").expect("a session");
+    }
+    world.tell(A, create("a", None, 50)).expect("answered").expect("made");
+    let root = world.grants.iter().find(|grant| grant.ino == Ino::root(FS)).expect("a lease on the root").clone();
+    assert_eq!((root.kind, root.numbers.count), (LeaseKind::Exclusive, 50));
+    (world, root.numbers, root.seq)
+}
+
+#[test]
+fn who_has_a_directory_for_itself_makes_files_with_numbers_and_times_of_its_own() {
+    let (mut world, numbers, _) = alone();
+    let told = Told { ino: Ino(numbers.first.0 + 49), at: Time { sec: 77, nsec: 5 } };
+    let made = world.tell(A, create("b", Some(told), 0)).expect("answered").expect("made");
+    let Reply::Entry { ino, attr: Some(attr), .. } = made else { panic!("{made:?}") };
+    assert_eq!((ino, attr.btime, attr.mtime, attr.mode, attr.change), (told.ino, told.at, told.at, 0o640, 1));
+    let kinds: Vec<LeaseKind> = world.grants.iter().map(|grant| grant.kind).collect();
+    assert_eq!(kinds, [LeaseKind::Exclusive; 2], "it will change what is in it");
+    let unlink =
+        Op::Unlink { dir: Ino::root(FS), name: b"b".to_vec(), told: Some(Time { sec: 78, nsec: 0 }), alone: true };
+    world.tell(A, unlink).expect("answered").expect("removed");
+    assert_eq!(world.grants[0].attr.mtime.sec, 78);
+    world.tell(A, create("c", None, 0)).expect("answered").expect("made");
+    assert!(world.grants.iter().all(|grant| grant.ino.seq() <= 1 || grant.ino.0 > told.ino.0), "{:?}", world.grants);
+}
+
+#[test]
+fn numbers_that_were_not_lent_or_are_in_use_are_refused() {
+    let (mut world, numbers, _) = alone();
+    let at = Time::default();
+    let refused = |world: &mut World, ino: Ino| {
+        let answer = world.tell(A, create("x", Some(Told { ino, at }), 0)).expect("answered");
+        answer.is_err_and(|error| error.kind() == ErrorKind::Invalid)
+    };
+    assert!(refused(&mut world, Ino(numbers.first.0 + 50)), "never lent");
+    assert!(refused(&mut world, Ino(numbers.first.0 - 1)), "the first file has it");
+    assert!(refused(&mut world, Ino::root(FS)) && refused(&mut world, Ino(numbers.first.0 | 1 << 50)));
+    assert!(!refused(&mut world, numbers.first));
+}
+
+#[test]
+fn whoever_looks_at_names_waits_until_the_directory_is_everybodys() {
+    let (mut world, numbers, seq) = alone();
+    let look = Op::Lookup { dir: Ino::root(FS), name: b"b".to_vec() };
+    let list = Op::Readdir { dir: Ino::root(FS), cookie: 0, limit: 9, plus: false };
+    assert!(world.tell(B, list).is_none() && world.tell(B, look).is_none());
+    let asked: Vec<(ClientId, Option<LeaseKind>)> = world
+        .pushes
+        .drain(..)
+        .map(|push| match push.body {
+            PushBody::Recall { keep, .. } => (push.to, keep),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(asked, [(A, Some(LeaseKind::Shared))], "once");
+    let told = Told { ino: numbers.first, at: Time::default() };
+    world.tell(A, create("b", Some(told), 10)).expect("answered").expect("made: it was promised before");
+    assert!(world.grants.iter().all(|grant| grant.numbers.count == 0), "others want it");
+    world.answers.clear();
+    let release = Release { fs: FS, ino: Ino::root(FS), seq, keep: Some(LeaseKind::Shared) };
+    world.ask_as(A, 1, false, Op::ReleaseLease { leases: vec![release] });
+    world.commit();
+    let found = world.answers.iter().filter(|(_, result)| match result {
+        Ok(Reply::Entry { ino, .. }) => *ino == numbers.first,
+        Ok(Reply::Entries { entries, .. }) => entries.len() == 2,
+        _ => false,
+    });
+    assert_eq!(found.count(), 2, "{:?}", world.answers);
+}
