@@ -135,6 +135,8 @@ pub const NUMBERS_MAX: u16 = 1_024;
 /// Free bytes of a file system in a partition above which a client may hold small files back without asking for room.
 /// One holds 16 MiB at most.
 pub const ROOMY_BYTES: u64 = 256 << 20;
+/// Files whose access times one message moves.
+pub const ACCESSED_MAX: usize = 256;
 /// How often a client sends a heartbeat to each partition that it has a session in, milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
 /// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds. With the time that

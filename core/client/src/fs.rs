@@ -10,6 +10,7 @@ use braid_base::msg::lease::{LeaseKind, Release};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
+use crate::accessed::Accessed;
 use crate::ahead::Ahead;
 use crate::behind::Behind;
 use crate::idle::Idle;
@@ -55,6 +56,7 @@ struct Inner {
     behind: Behind,
     ahead: Ahead,
     idle: Idle,
+    accessed: Accessed,
     promises: Promises,
     /// How long promises gather, milliseconds; 0: none are made.
     gather_ms: AtomicU64,
@@ -162,6 +164,7 @@ impl Fs {
             behind: Behind::new(behind_max),
             ahead: Ahead::default(),
             idle: Idle::default(),
+            accessed: Accessed::default(),
             promises: Promises::default(),
             gather_ms: AtomicU64::new(0),
             background,
@@ -231,6 +234,7 @@ impl Fs {
     /// Ends the session: open references and locks go in all partitions.
     pub async fn end_session(&self) -> Result<()> {
         self.names_settled().await;
+        self.tell_accessed().await;
         self.0.idle.clear();
         self.0.session.end(self.0.fs).await
     }

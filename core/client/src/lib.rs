@@ -21,6 +21,7 @@
 //!
 //! Tests: `tests/` run everything against a small partition and drives held in memory.
 
+mod accessed;
 mod ahead;
 mod behind;
 pub mod fs;

@@ -87,6 +87,11 @@ impl Session {
         Self { wire, client, patience, shares_fate, ops, leases: OnceLock::new() }
     }
 
+    /// True if the host and its partitions live and fall with this client.
+    pub fn shares_fate(&self) -> bool {
+        self.shares_fate
+    }
+
     /// The client id.
     pub fn client(&self) -> ClientId {
         self.client

@@ -249,9 +249,9 @@ pub(crate) fn hide(t: &Txn<'_>, s: &mut State, fs: FsId, inos: impl Iterator<Ite
 
 /// An inode changed in a way that nobody has to wait for, such as how much room it takes: whoever remembers it
 /// should ask anew. Their kernels are not told: a notice could meet attributes on their way there, whose size is then
-/// thrown away with the rest.
-pub(crate) fn refresh(t: &Txn<'_>, s: &mut State, fs: FsId, ino: Ino) {
-    for client in s.leases.table.holders((fs, ino)) {
+/// thrown away with the rest. Not `but`, who sees it in the answer.
+pub(crate) fn refresh(t: &Txn<'_>, s: &mut State, (fs, ino): (FsId, Ino), but: Option<ClientId>) {
+    for client in s.leases.table.holders((fs, ino)).into_iter().filter(|client| Some(*client) != but) {
         if let Some(session) = s.leases.sessions.number(client) {
             s.leases.push((t.partition, s.config.term), client, session, PushBody::Refresh { fs, ino });
         }

@@ -262,3 +262,22 @@ fn whoever_looks_at_names_waits_until_the_directory_is_everybodys() {
     });
     assert_eq!(found.count(), 2, "{:?}", world.answers);
 }
+
+#[test]
+fn access_times_move_together_and_not_behind_what_a_program_said() {
+    let (mut world, numbers, _) = alone();
+    let at = |sec| Time { sec, nsec: 0 };
+    let files: Vec<Ino> = (0..3).map(|n| Ino(numbers.first.0 + n)).collect();
+    for (ino, name) in files.iter().zip(["x", "y", "z"]) {
+        world.tell(A, create(name, Some(Told { ino: *ino, at: at(50) }), 0)).expect("answered").expect("made");
+    }
+    let gone = Ino(numbers.first.0 + 40);
+    let read = vec![(files[0], at(60)), (files[1], at(40)), (gone, at(60)), (files[2], at(50))];
+    world.tell(A, Op::Accessed { files: read }).expect("answered").expect("done");
+    let seen: Vec<(Ino, i64, u64)> =
+        world.grants.iter().map(|grant| (grant.ino, grant.attr.atime.sec, grant.attr.change)).collect();
+    assert_eq!(seen, [(files[0], 60, 2), (files[1], 50, 1), (files[2], 50, 1)], "one was read before it changed");
+    assert!(world.pushes.is_empty(), "who asked sees it in the answer");
+    let many = vec![(files[0], at(70)); 257];
+    assert!(world.tell(A, Op::Accessed { files: many }).expect("answered").is_err());
+}

@@ -177,7 +177,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match self.open(found.ino).await {
+            match self.open(found.ino, false).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -286,8 +286,9 @@ impl Calls {
     // Content.
 
     /// Opens; the flag says whether the kernel may keep the pages it has.
-    pub(crate) async fn open(&self, ino: Ino) -> Answer<(Attr, bool)> {
-        let attr = self.fs.open(ino, false).await.map_err(|e| of_inode(&e))?;
+    pub(crate) async fn open(&self, ino: Ino, reads: bool) -> Answer<(Attr, bool)> {
+        let opened = if reads { self.fs.open_to_read(ino).await } else { self.fs.open(ino, false).await };
+        let attr = opened.map_err(|e| of_inode(&e))?;
         let keep = self.remembered.opened(&attr);
         self.saw(&attr);
         Ok((attr, keep))
@@ -340,10 +341,8 @@ impl Calls {
     /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.
     pub(crate) async fn after_read(&self, ino: Ino) {
         if self.moves_atime && self.remembered.read_moves_atime(ino) {
-            let set = SetAttr { atime: Some(SetTime::Now), access_only: true, ..SetAttr::default() };
-            match self.fs.setattr(ino, set).await {
-                Ok(attr) => self.remembered.changed(&attr),
-                Err(error) => tracing::debug!(%ino, %error, "the access time could not be moved"),
+            if let Err(error) = self.fs.accessed(ino).await {
+                tracing::debug!(%ino, %error, "the access time could not be moved");
             }
         }
     }

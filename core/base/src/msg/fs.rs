@@ -191,6 +191,9 @@ pub enum Op {
     TestLock { ino: Ino, lock: LockSpec },
     /// -> `Done`. All locks of `owner` on `ino` go (close of a descriptor).
     UnlockOwner { ino: Ino, owner: u64, flock: bool },
+    /// -> `Done`. Files were read at these times: their access times move, unless they changed since. At most
+    /// [`ACCESSED_MAX`](crate::limits::ACCESSED_MAX), all in one partition.
+    Accessed { files: Vec<(Ino, Time)> },
     /// -> `Usage` of the file system in this partition (ask all partitions and add up).
     Statfs,
     /// -> `Done` once everything answered before is durable. Never answered early.
@@ -341,6 +344,7 @@ impl Op {
             | Self::Readdir { dir, .. } => *dir,
             Self::Rename { to_dir, .. } => *to_dir,
             Self::Close { inos } => return inos.first().copied(),
+            Self::Accessed { files } => return files.first().map(|(ino, _)| *ino),
             Self::GetAttr { ino }
             | Self::SetAttr { ino, .. }
             | Self::Readlink { ino }

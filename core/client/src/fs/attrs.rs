@@ -1,11 +1,15 @@
 //! Attributes: look, change, wait for durability.
 
+use std::collections::BTreeMap;
+
 use braid_base::Result;
-use braid_base::attr::{Attr, SetAttr};
-use braid_base::ids::Ino;
+use braid_base::attr::{Attr, SetAttr, SetTime, Time};
+use braid_base::ids::{Ino, PartitionId};
+use braid_base::limits::ACCESSED_MAX;
 use braid_base::msg::fs::{Op, Reply};
 
 use super::{Fs, check_range};
+use crate::accessed::ACCESSED_MS;
 use crate::session::unexpected;
 
 impl Fs {
@@ -29,7 +33,8 @@ impl Fs {
     /// Errors: `NotFound`, `FileTooBig`, `IsDirectory` (size of a directory), `NoSpace`, `Quota`.
     pub async fn setattr(&self, ino: Ino, set: SetAttr) -> Result<Attr> {
         if !set.access_only {
-            // What was written before must not undo it.
+            // What was written or read before must not undo it.
+            self.0.accessed.forget(ino);
             self.settle(ino).await;
         }
         let Some(size) = set.size else {
@@ -38,6 +43,48 @@ impl Fs {
         check_range(size, 0)?;
         // All of the file and not only what lies beyond the cut: a longer file reads zeros where it ended before.
         self.change_all("truncate", ino, Op::SetAttr { ino, set }).await
+    }
+
+    /// A file was read: its access time moves, in this client at once. Errors: as of [`Self::setattr`] where nothing goes on
+    /// beside calls.
+    pub async fn accessed(&self, ino: Ino) -> Result<()> {
+        let Some(background) = &self.0.background else {
+            let set = SetAttr { atime: Some(SetTime::Now), access_only: true, ..SetAttr::default() };
+            let attr = self.setattr(ino, set).await?;
+            self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
+            return Ok(());
+        };
+        self.0.accessed.note(ino, background.wall());
+        if self.0.accessed.tend() {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                while !this.0.accessed.untended() {
+                    this.0.reader.wire().sleep_ms(ACCESSED_MS).await;
+                    this.tell_accessed().await;
+                }
+            }));
+        }
+        Ok(())
+    }
+
+    /// Tells the partitions what was read.
+    pub(super) async fn tell_accessed(&self) {
+        let mut homes: BTreeMap<PartitionId, Vec<(Ino, Time)>> = BTreeMap::new();
+        for (ino, at) in self.0.accessed.all() {
+            homes.entry(self.0.session.home(ino)).or_default().push((ino, at));
+        }
+        for files in homes.values().flat_map(|files| files.chunks(ACCESSED_MAX)) {
+            if let Err(error) = self.ask(Op::Accessed { files: files.to_vec() }).await {
+                tracing::debug!(%error, "access times could not be moved");
+            }
+            self.0.accessed.told(files);
+            let Some(leases) = self.0.session.leases() else { continue };
+            for (ino, at) in files {
+                if let Some(attr) = leases.attr(self.0.fs, *ino).filter(|attr| attr.atime == *at) {
+                    self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
+                }
+            }
+        }
     }
 
     /// Returns once everything that was written to `ino`, and every change of names in its partition, is durable.

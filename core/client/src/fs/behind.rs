@@ -163,6 +163,7 @@ impl Fs {
             self.0.behind.amend(&mut attr);
         }
         self.0.promises.amend(&mut attr);
+        self.0.accessed.amend(&mut attr);
         attr
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use braid_base::attr::Attr;
+use braid_base::attr::{Attr, FileType};
 use braid_base::ids::{Ino, PartitionId};
 use braid_base::limits::{CHUNK, DIRECT_MIN, FILE_MAX, WRITE_MAX};
 use braid_base::msg::fs::{Layout, Op, Reply};
@@ -12,10 +12,13 @@ use bytes::{Bytes, BytesMut};
 
 use super::Fs;
 use crate::idle::{IDLE_MS, Reference};
+use crate::join::both;
 use crate::layouts::by_chunk;
 use crate::reader::check_layout;
 use crate::session::unexpected;
 
+/// A file that is opened to read is read whole if it has no more bytes.
+const SMALL_BYTES: u64 = 128 << 10;
 /// Most bytes that one read returns; more is answered short.
 pub const READ_MAX: u64 = 16 << 20;
 
@@ -46,6 +49,21 @@ impl Fs {
             return Ok(self.amended(attr));
         }
         self.ask_attr("open", body).await
+    }
+
+    /// As [`Self::open`] without `truncate`; where the bytes of a small file are is asked at the same time, because they
+    /// will be read.
+    pub async fn open_to_read(&self, ino: Ino) -> Result<Attr> {
+        let small = |attr: &Attr| attr.kind == FileType::File && (1..=SMALL_BYTES).contains(&attr.size);
+        match self.known(ino).filter(small) {
+            // In the server's process two answers would wake two threads, and nothing is won.
+            Some(attr) if !self.0.session.shares_fate() && self.0.layouts.find(ino, 0, attr.size).is_none() => {
+                let asked = both(self.open(ino, false), self.ask_chunks(ino, 0, attr.size));
+                // Whoever reads asks again if that failed.
+                asked.await.0
+            }
+            _ => self.open(ino, false).await,
+        }
     }
 
     /// Gives an open reference back, in a while. What is dirty follows by itself; who wants to know how that ends asks

@@ -221,8 +221,10 @@ impl Fs {
             let whole = if parts.len() == 1 { parts.swap_remove(0) } else { Bytes::from(parts.concat()) };
             let (ino, parts, at) = (promise.file.ino, vec![(off, whole)], Some(at));
             let body = Op::Write { ino, parts, append: false, kill_suid_sgid: false, at };
+            let change = self.0.layouts.change(ino);
             last = self.ask_promised(promise.session, Cred::default(), body).await;
             if let Ok(Reply::Wrote { attr, .. }) = &last {
+                change.done(0, u64::MAX, attr);
                 self.0.watchers().iter().for_each(|watcher| watcher.changed(attr));
             }
         }

@@ -48,13 +48,14 @@ pub(super) fn names_changed(op: &Op, ino: Ino) -> Option<Vec<&[u8]>> {
     Some(all.into_iter().filter(|(dir, _)| *dir == ino).map(|(_, name)| name).collect())
 }
 
-/// The inode whose access time alone was moved. What is remembered of it stays, but for the attributes: it was moved
+/// The inodes whose access time alone was moved. What is remembered of it stays, but for the attributes: it was moved
 /// beside what programs do, and a notice to the kernel meets attributes on their way to it, which it then throws away
 /// with the size.
-pub(super) fn refreshed(op: &Op, result: &Result<Reply>) -> Option<Ino> {
+pub(super) fn refreshed(op: &Op, result: &Result<Reply>) -> Vec<Ino> {
     match (op, result) {
-        (Op::SetAttr { ino, set }, Ok(_)) if set.access_only => Some(*ino),
-        _ => None,
+        (Op::SetAttr { ino, set }, Ok(_)) if set.access_only => vec![*ino],
+        (Op::Accessed { files }, Ok(_)) => files.iter().map(|(ino, _)| *ino).collect(),
+        _ => Vec::new(),
     }
 }
 

@@ -494,7 +494,7 @@ impl Core {
         for ino in changed(op, &answer.result).into_iter().filter(|ino| !taken.contains(ino)) {
             self.changed_own((fs, ino), names_changed(op, ino), out);
         }
-        if let Some(ino) = refreshed(op, &answer.result).filter(|ino| !taken.contains(ino)) {
+        for ino in refreshed(op, &answer.result).into_iter().filter(|ino| !taken.contains(ino)) {
             self.cache.refresh((fs, ino));
         }
         for _ in 0..EVICT_AT_ONCE.max(2 * answer.grants.len()) {

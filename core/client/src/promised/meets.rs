@@ -42,7 +42,9 @@ pub(super) fn of_op(body: &Op) -> (Meets<'_>, Vec<Ino>, bool) {
         | Op::UnlockOwner { ino, .. }
         | Op::Sync { ino }
         | Op::AskLease { ino, .. } => (Meets::Inodes(std::slice::from_ref(ino)), Vec::new(), false),
-        Op::GetSpace { .. }
+        // Whoever read a file has waited for it.
+        Op::Accessed { .. }
+        | Op::GetSpace { .. }
         | Op::ReadStage { .. }
         | Op::MakeRoot { .. }
         | Op::Hello { .. }

@@ -33,7 +33,7 @@ impl UsedChanges {
             // Not a change that anyone may see as one: the content is the same.
             t.write(keys::inode(t.partition, file.fs, file.ino, Layer::FIRST), &inode);
             if change != 0 {
-                crate::leases::refresh(t, s, file.fs, file.ino);
+                crate::leases::refresh(t, s, (file.fs, file.ino), None);
             }
         }
         Ok(())

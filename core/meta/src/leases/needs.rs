@@ -72,7 +72,8 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
             both.into_iter().chain(named(*from_dir, from)?).chain(named(*to_dir, to)?).collect()
         }
         Op::Lock { ino, .. } | Op::TestLock { ino, .. } => vec![Need { ino: *ino, how: Use::Lock }],
-        Op::Readlink { .. }
+        Op::Accessed { .. }
+        | Op::Readlink { .. }
         | Op::Close { .. }
         | Op::ReadStage { .. }
         | Op::GetSpace { .. }
@@ -102,6 +103,7 @@ pub(super) fn shown(request: &Request, asked: &Result<Reply>) -> Vec<(Ino, Lease
         };
     };
     match (&request.body, reply) {
+        (Op::Accessed { files }, _) => files.iter().map(|(ino, _)| shared(*ino)).collect(),
         (Op::AskLease { ino, kind }, _) => vec![(*ino, *kind)],
         (Op::Create { dir, kind, open, want, .. }, Reply::Entry { ino, .. }) => {
             let own = if *open && *kind == FileType::File { LeaseKind::Exclusive } else { LeaseKind::Shared };

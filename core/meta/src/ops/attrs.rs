@@ -3,8 +3,8 @@
 use braid_base::attr::{FileType, SetAttr, SetTime, Time};
 use braid_base::ids::{FsId, Ino, Layer};
 use braid_base::keys;
-use braid_base::limits::FILE_MAX;
-use braid_base::msg::fs::Reply;
+use braid_base::limits::{ACCESSED_MAX, FILE_MAX};
+use braid_base::msg::fs::{Reply, Request};
 use braid_base::record::InodeRec;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -29,7 +29,8 @@ pub(super) fn get(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino) -> Result<Reply> {
 /// Changes what `set` names. Every change moves ctime; a new size also mtime, unless one is given.
 ///
 /// Errors: as [`get`], because the answer shows the link count.
-pub(super) fn set(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, set: &SetAttr) -> Result<Reply> {
+pub(super) fn set(t: &mut Txn<'_>, s: &mut State, request: &Request, ino: Ino, set: &SetAttr) -> Result<Reply> {
+    let fs = request.fs;
     s.peers.held.may_stat(fs, ino)?;
     let mut inode = inode::load(t, fs, ino)?;
     if *set == SetAttr::default() {
@@ -60,9 +61,29 @@ pub(super) fn set(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, set: &SetA
     }
     inode::store(t, fs, ino, &mut inode);
     if set.access_only {
-        leases::refresh(t, s, fs, ino);
+        leases::refresh(t, s, (fs, ino), Some(request.op.client));
     }
     Ok(Reply::Attr(inode.attr))
+}
+
+/// Moves access times. A file that is gone has none, and one that changed after it was read keeps its own: a program may
+/// have said what it is.
+pub(super) fn accessed(t: &mut Txn<'_>, s: &mut State, request: &Request, files: &[(Ino, Time)]) -> Result<Reply> {
+    if files.len() > ACCESSED_MAX {
+        let message = format!("at most {ACCESSED_MAX} access times move at once, found {}", files.len());
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
+    let fs = request.fs;
+    for (ino, at) in files {
+        let Ok(mut inode) = inode::load(t, fs, *ino) else { continue };
+        let is_later = *at > inode.attr.atime && *at >= inode.attr.ctime;
+        if is_later && s.peers.held.may_stat(fs, *ino).is_ok() {
+            inode.attr.atime = *at;
+            inode::store(t, fs, *ino, &mut inode);
+            leases::refresh(t, s, (fs, *ino), Some(request.op.client));
+        }
+    }
+    Ok(Reply::Done)
 }
 
 /// `mode` after a write or chown by someone who may not keep the set-id bits; directories keep them.

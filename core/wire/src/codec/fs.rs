@@ -102,6 +102,7 @@ wire_enum!(Op, "operation" {
     33 = AskLease { ino, kind },
     34 = GetSpace { ino, bytes, back },
     35 = CommitWrite { ino, off, stripes, kill_suid_sgid, at },
+    36 = Accessed { files },
 });
 
 wire_enum!(Reply, "answer" {
