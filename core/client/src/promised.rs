@@ -176,10 +176,11 @@ impl Promises {
         Some(matches!(promise.what, What::Made { .. }).then_some(promise.file.ino))
     }
 
-    /// A file that was made, with what was written into it, and that nothing else has happened to.
-    pub(crate) fn file(&self, ino: Ino) -> Option<Attr> {
+    /// A file about which something was promised: how it looks, if it was made, with what was written into it, and
+    /// nothing else has happened to it; `Some(None)`: its partition has to be asked when it has heard of that.
+    pub(crate) fn file(&self, ino: Ino) -> Option<Option<Attr>> {
         let mut held = self.held();
-        held.made(ino).map(|entry| entry.promise.file.clone())
+        held.files.contains_key(&ino).then(|| held.made(ino).map(|entry| entry.promise.file.clone()))
     }
 
     /// A program writes at `off` (none: at the end) of such a file: where, if that may ride with it.

@@ -24,7 +24,7 @@ impl Fs {
     /// The attributes of `ino` as the cluster has them or was promised to have, if they are certain.
     pub(super) fn known(&self, ino: Ino) -> Option<Attr> {
         if let Some(promised) = self.0.promises.file(ino) {
-            return Some(promised);
+            return promised;
         }
         self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino))
     }
