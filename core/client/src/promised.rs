@@ -21,7 +21,7 @@ use std::task::{Poll, Waker};
 
 use braid_base::attr::{Attr, Time};
 use braid_base::ids::{Ino, PartitionId};
-use braid_base::limits::NUMBERS_MAX;
+use braid_base::limits::{NUMBERS_MAX, whole_blocks};
 use braid_base::msg::fs::{Cred, Op};
 use braid_base::{Error, Result};
 use bytes::Bytes;
@@ -31,8 +31,10 @@ use meets::{Meets, of_op};
 const OPEN_MAX: usize = 1_024;
 /// So many that wait depart at once.
 const CROWD: usize = 256;
-/// Directories whose use is remembered, and inodes whose errors are; beyond, all start afresh.
+/// Directories whose use is remembered; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
+/// Inodes whose errors are remembered until somebody is told: more than are lost at once by far.
+const ERRORS_MAX: usize = 16 * OPEN_MAX;
 /// Numbers asked for first; then four times as many each time.
 const NUMBERS_FIRST: u16 = 16;
 /// Bytes of one file that ride with it, and of all: larger ones are worth a way of their own.
@@ -83,6 +85,8 @@ struct Entry {
     is_closed: bool,
     /// What was written at the end of the file and is not on its way yet.
     content: Vec<Bytes>,
+    /// Bytes that are.
+    departed: usize,
     /// Nothing more rides with it.
     is_sealed: bool,
 }
@@ -160,7 +164,14 @@ impl Promises {
         *of_dir = (of_dir.0 + 1, file.ctime);
         held.open.insert(
             id,
-            Entry { promise, is_under_way: false, is_closed: false, content: Vec::new(), is_sealed: false },
+            Entry {
+                promise,
+                is_under_way: false,
+                is_closed: false,
+                content: Vec::new(),
+                departed: 0,
+                is_sealed: false,
+            },
         );
         Some(Ok(file))
     }
@@ -187,13 +198,17 @@ impl Promises {
     pub(crate) fn write(&self, ino: Ino, off: Option<u64>, data: &Bytes, at: Time) -> Option<u64> {
         let mut held = self.held();
         let room = BYTES_MAX.saturating_sub(held.bytes);
-        let entry = held.made(ino).filter(|entry| entry.promise.is_roomy && !entry.is_sealed && data.len() <= room)?;
+        let entry = held.made(ino)?;
         let file = &mut entry.promise.file;
         let (end, len) = (file.size, data.len() as u64);
-        if off.is_some_and(|off| off != end) || len == 0 || end + len > CONTENT_MAX || file.mode & 0o6000 != 0 {
+        let fits = off.is_none_or(|off| off == end) && len > 0 && end + len <= CONTENT_MAX && data.len() <= room;
+        if entry.is_sealed || !entry.promise.is_roomy || !fits || file.mode & 0o6000 != 0 {
+            // It goes another way, and what follows must not overtake it.
+            entry.is_sealed = true;
             return None;
         }
         (file.size, file.mtime, file.ctime) = (end + len, at, at);
+        file.used = whole_blocks(end + len);
         // The few bytes must not keep a buffer of the door's.
         entry.content.push(Bytes::copy_from_slice(data));
         held.bytes += data.len();
@@ -205,10 +220,12 @@ impl Promises {
         let mut held = self.held();
         let entry = held.open.get_mut(&id)?;
         let parts = std::mem::take(&mut entry.content);
-        entry.is_sealed = parts.is_empty();
+        entry.is_sealed |= parts.is_empty();
         let len: usize = parts.iter().map(Bytes::len).sum();
         let (size, at) = (entry.promise.file.size, entry.promise.file.mtime);
-        held.bytes -= len;
+        // What was asked for before is written.
+        let written = std::mem::replace(&mut entry.departed, len);
+        held.bytes -= written;
         (len > 0).then_some((size - len as u64, parts, at))
     }
 
@@ -256,7 +273,9 @@ impl Promises {
             held.spoil(&entry.promise, error);
         }
         held.landings += 1;
-        held.wakers.drain(..).for_each(Waker::wake);
+        let wakers = std::mem::take(&mut held.wakers);
+        drop(held);
+        wakers.into_iter().for_each(Waker::wake);
         entry.is_closed
     }
 
@@ -271,7 +290,9 @@ impl Promises {
             gone.push(entry.promise);
         }
         held.landings += 1;
-        held.wakers.drain(..).for_each(Waker::wake);
+        let wakers = std::mem::take(&mut held.wakers);
+        drop(held);
+        wakers.into_iter().for_each(Waker::wake);
         gone
     }
 
@@ -280,28 +301,31 @@ impl Promises {
         self.held().errors.remove(&ino)
     }
 
+    /// Any error that nobody was told of.
+    pub(crate) fn any_error(&self) -> Option<Error> {
+        self.held().errors.values().next().cloned()
+    }
+
     /// True if somebody is yet to be told of something that was lost there.
     pub(crate) fn has_error(&self, ino: Ino) -> bool {
         self.held().errors.contains_key(&ino)
     }
 
-    /// Announces an operation that is to be asked of a partition: if it may meet open promises, those come back, and it
-    /// has to be announced again when they have landed. While the guard lives none is made that it could meet.
-    pub(crate) fn beside(&self, body: &Op) -> std::result::Result<Beside<'_>, Vec<u64>> {
+    /// Announces an operation that is to be asked of a partition, and says which open promises it may meet: those have to
+    /// land first. While the guard lives no more are made that it could meet, so it waits once.
+    pub(crate) fn beside(&self, body: &Op) -> (Beside<'_>, Vec<u64>) {
         let (mut meets, mut dirs, mut all) = of_op(body);
         let mut held = self.held();
         if held.mutation == Some(PromiseMutation::Beside) {
             (meets, dirs, all) = (Meets::None, Vec::new(), false);
         }
-        let met = held.met(&meets);
-        if !met.is_empty() {
-            return Err(met);
-        }
         for dir in &dirs {
             *held.changing.entry(*dir).or_default() += 1;
         }
         held.changing_all += u32::from(all);
-        Ok(Beside { promises: self, dirs, all })
+        let met = held.met(&meets);
+        drop(held);
+        (Beside { promises: self, dirs, all }, met)
     }
 
     /// Promises about these inodes, or names in them.
@@ -436,7 +460,7 @@ impl Held {
                 self.files.remove(&file.ino);
             }
         }
-        self.bytes -= entry.content.iter().map(Bytes::len).sum::<usize>();
+        self.bytes -= entry.departed + entry.content.iter().map(Bytes::len).sum::<usize>();
         if let Some((count, _)) = self.dirs.get_mut(dir) {
             *count -= 1;
             if *count == 0 {
@@ -448,8 +472,10 @@ impl Held {
 
     /// Whoever asks for the file or its directory next is told.
     fn spoil(&mut self, promise: &Promise, error: &Error) {
-        if self.errors.len() >= DIRS_MAX {
-            self.errors.clear();
+        while self.errors.len() >= ERRORS_MAX
+            && let Some(any) = self.errors.keys().next().copied()
+        {
+            self.errors.remove(&any);
         }
         for ino in [promise.dir, promise.file.ino] {
             self.errors.insert(ino, error.clone());

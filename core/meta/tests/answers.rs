@@ -215,6 +215,9 @@ fn who_has_a_directory_for_itself_makes_files_with_numbers_and_times_of_its_own(
         Op::Unlink { dir: Ino::root(FS), name: b"b".to_vec(), told: Some(Time { sec: 78, nsec: 0 }), alone: true };
     world.tell(A, unlink).expect("answered").expect("removed");
     assert_eq!(world.grants[0].attr.mtime.sec, 78);
+    let late = Told { ino: numbers.first, at: Time { sec: 70, nsec: 0 } };
+    world.tell(A, create("late", Some(late), 0)).expect("answered").expect("made");
+    assert_eq!(world.grants[0].attr.mtime.sec, 78, "told before, done after: no time goes back");
     world.tell(A, create("c", None, 0)).expect("answered").expect("made");
     assert!(world.grants.iter().all(|grant| grant.ino.seq() <= 1 || grant.ino.0 > told.ino.0), "{:?}", world.grants);
 }

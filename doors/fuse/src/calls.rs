@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use braid_base::attr::{Attr, FileType, SetAttr, SetTime};
+use braid_base::attr::{Attr, FileType, SetAttr};
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{Cred, DirEntry, FallocMode, LockKind, LockSpec, RenameMode, XattrMode};
 use braid_base::{Error, ErrorKind};
@@ -317,6 +317,8 @@ impl Calls {
     /// locked, and a notice that follows gets to them. False if there is none at the moment; then a notice may be
     /// waiting for the very read that asks.
     async fn hold(&self, ino: Ino) -> Answer<bool> {
+        // Until its partition has heard of a file nobody can have a lease on it.
+        self.fs.names_kept(ino).await;
         for _ in 0..HOLD_TURNS {
             if self.fs.is_certain(ino) {
                 return Ok(true);
@@ -340,10 +342,11 @@ impl Calls {
 
     /// Moves the access time after a read, by the rule of `relatime`; a failure of that is nobody's concern.
     pub(crate) async fn after_read(&self, ino: Ino) {
-        if self.moves_atime && self.remembered.read_moves_atime(ino) {
-            if let Err(error) = self.fs.accessed(ino).await {
-                tracing::debug!(%ino, %error, "the access time could not be moved");
-            }
+        if self.moves_atime
+            && self.remembered.read_moves_atime(ino)
+            && let Err(error) = self.fs.accessed(ino).await
+        {
+            tracing::debug!(%ino, %error, "the access time could not be moved");
         }
     }
 

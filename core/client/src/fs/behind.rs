@@ -83,7 +83,8 @@ impl Fs {
         self.names_settled().await;
         let files = self.0.behind.files();
         let done = join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.flush(ino)).collect()).await;
-        done.into_iter().collect::<Result<Vec<()>>>().map(drop)
+        done.into_iter().collect::<Result<Vec<()>>>()?;
+        self.0.promises.any_error().map_or(Ok(()), Err)
     }
 
     /// Waits until all that was written to `ino` so far has reached the cluster. Errors: what became of earlier writes,

@@ -90,16 +90,15 @@ impl Fs {
 
     /// Announces an operation; what it may meet is kept first.
     pub(super) async fn beside(&self, body: &Op) -> Beside<'_> {
-        loop {
-            match self.0.promises.beside(body) {
-                Ok(beside) => return beside,
-                Err(met) => self.promises_kept(met).await,
-            }
+        let (beside, met) = self.0.promises.beside(body);
+        if !met.is_empty() {
+            self.promises_kept(met).await;
         }
+        beside
     }
 
     /// Ready when all that was promised about `ino`, or about names in it, is kept or lost.
-    pub(super) async fn names_kept(&self, ino: Ino) {
+    pub async fn names_kept(&self, ino: Ino) {
         self.promises_kept(self.0.promises.about(&[ino])).await;
     }
 
@@ -178,20 +177,25 @@ impl Fs {
     /// Does what was promised.
     async fn keep(&self, promise: &Promise) {
         let (dir, name, file) = (promise.dir, promise.name.clone(), &promise.file);
+        let mut is_there = false;
         let result = match promise.what {
             What::Made { cred, mode, umask, open } => {
                 let told = Some(Told { ino: file.ino, at: file.btime });
                 let (kind, rdev, target) = (FileType::File, 0, Vec::new());
                 let body = Op::Create { dir, name, kind, mode, umask, rdev, target, open, told, want: 0 };
                 match self.ask_promised(promise.session, cred, body).await {
-                    Ok(_) => self.write_content(promise).await,
+                    Ok(_) => {
+                        is_there = true;
+                        self.write_content(promise).await
+                    }
                     Err(error) => Err(error),
                 }
             }
             What::Gone => {
                 let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
                 let unlinked = self.ask_promised(promise.session, Cred::default(), body);
-                let given: Vec<Ino> = self.0.idle.of(file.ino).into_iter().map(|(ino, _)| ino).collect();
+                let of_session = |(ino, session)| (session == promise.session).then_some(ino);
+                let given: Vec<Ino> = self.0.idle.of(file.ino).into_iter().filter_map(of_session).collect();
                 match given.is_empty() {
                     true => unlinked.await,
                     // References that programs have given back go first, so that the file goes with its name.
@@ -207,7 +211,7 @@ impl Fs {
             self.promise_lost(promise, error);
         }
         let was_closed = self.0.promises.landed(promise.id, error.as_ref());
-        if was_closed && error.is_none() {
+        if was_closed && is_there {
             drop(self.close(file.ino).await);
         }
     }

@@ -73,7 +73,7 @@ fn a_directory_looks_as_if_all_was_done() {
 fn others_wait_for_what_they_may_meet_and_keep_more_away() {
     let promises = Promises::default();
     make(&promises, b"a", 10, 1, made(false));
-    let met = |op: &Op| promises.beside(op).err().unwrap_or_default();
+    let met = |op: &Op| promises.beside(op).1;
     assert_eq!((met(&lookup(b"a")), met(&lookup(b"b"))), (vec![1], vec![]));
     assert_eq!(met(&Op::Lookup { dir: Ino(10), name: b"a".to_vec() }), [1], "which is no directory");
     assert_eq!(met(&Op::Readdir { dir: DIR, cookie: 0, limit: 9, plus: false }), [1]);
@@ -88,7 +88,8 @@ fn others_wait_for_what_they_may_meet_and_keep_more_away() {
         mode: RenameMode::Replace,
     };
     for op in [rename, Op::Unlink { dir: DIR, name: b"z".to_vec(), told: None, alone: false }] {
-        let Ok(beside) = promises.beside(&op) else { panic!("nothing is promised") };
+        let (beside, met) = promises.beside(&op);
+        assert!(met.is_empty(), "nothing is promised");
         assert!(make(&promises, b"b", 11, 2, made(false)).is_none(), "{op:?} is under way");
         drop(beside);
         assert!(make(&promises, b"b", 11, 2, made(false)).is_some());
@@ -130,10 +131,8 @@ fn what_is_written_at_once_rides_with_the_file() {
     let data = |len: usize| Bytes::from(vec![1; len]);
     make(&promises, b"a", 10, 1, made(false));
     assert_eq!(promises.write(Ino(10), Some(0), &data(100), at(2)), Some(0));
-    assert_eq!(promises.write(Ino(10), Some(99), &data(100), at(3)), None, "over what is there");
     assert_eq!(promises.write(Ino(11), Some(0), &data(100), at(3)), None, "another one");
     assert_eq!(promises.write(Ino(10), None, &data(50), at(3)), Some(100));
-    assert_eq!(promises.write(Ino(10), None, &data(CONTENT_MAX as usize), at(3)), None, "too much");
     assert_eq!(promises.file(Ino(10)).flatten().map(|file| (file.size, file.mtime)), Some((150, at(3))));
     let id = promises.depart()[0].id;
     let taken = |all: Option<(u64, Vec<Bytes>, Time)>| all.map(|(off, parts, at)| (off, parts.concat().len(), at.sec));
@@ -142,13 +141,27 @@ fn what_is_written_at_once_rides_with_the_file() {
     assert_eq!((taken(promises.content(id)), taken(promises.content(id))), (Some((150, 8, 4)), None));
     assert_eq!(promises.write(Ino(10), Some(158), &data(8), at(5)), None, "it will land at once");
     promises.landed(id, None);
+    for (name, off, len, why) in [(b"b", 99, 100, "over what is there"), (b"c", 100, CONTENT_MAX as usize, "too much")]
+    {
+        make(&promises, name, 20, 1, made(false));
+        assert_eq!(promises.write(Ino(20), None, &data(100), at(2)), Some(0));
+        assert_eq!(promises.write(Ino(20), Some(off), &data(len), at(3)), None, "{why}");
+        assert_eq!(promises.write(Ino(20), Some(100), &data(8), at(3)), None, "it would overtake that");
+        let id = promises.depart()[0].id;
+        assert_eq!((taken(promises.content(id)), taken(promises.content(id))), (Some((0, 100, 2)), None));
+        promises.landed(id, None);
+    }
     for number in 0..100 {
         make(&promises, &[number], 100 + u64::from(number), 1, made(false));
         promises.write(Ino(100 + u64::from(number)), None, &data(CONTENT_MAX as usize), at(6));
     }
     let full = |ino: u64| promises.file(Ino(100 + ino)).flatten().map(|file| file.size);
     assert_eq!((full(63), full(64)), (Some(CONTENT_MAX), Some(0)), "16 MiB in all");
-    promises.lose(PartitionId(0), &braid_base::ErrorKind::Io.into());
+    let first = promises.depart()[0].id;
+    assert!(promises.content(first).is_some());
+    make(&promises, b"y", 299, 1, made(false));
+    assert_eq!(promises.write(Ino(299), None, &data(9), at(7)), None, "what is on its way counts");
+    assert!(promises.content(first).is_none());
     make(&promises, b"z", 300, 1, made(false));
     assert_eq!(promises.write(Ino(300), None, &data(9), at(7)), Some(0));
 }

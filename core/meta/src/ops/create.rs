@@ -40,7 +40,10 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     if kind == FileType::Directory {
         parent.attr.nlink += 1;
     }
-    inode::touch(&mut parent, made.attr.btime);
+    match told {
+        Some(told) => inode::touch_told(&mut parent, told.at),
+        None => inode::touch(&mut parent, t.now.wall),
+    }
     inode::store(t, fs, *dir, &mut parent);
     inode::store(t, fs, ino, &mut made);
     if *open {
