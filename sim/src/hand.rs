@@ -188,12 +188,13 @@ pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board,
     loop {
         let Some(action) = lock(&hand).choose(&board) else { break };
         let number = lock(&hand).number;
-        if doubts::lasts(&action) {
+        let lasts = doubts::lasts(&action);
+        if lasts {
             fs.names_settled().await;
         }
         lock(&hand).doubts.prune(&fs);
         board.note(|| format!("hand {number}: {}", action.line()));
-        let in_doubt = doubts::lasts(&action) && !lock(&hand).doubts.is_empty();
+        let in_doubt = lasts && !lock(&hand).doubts.is_empty();
         if in_doubt {
             lock(&hand).in_flight = None;
             let what = "names are in doubt after all were settled".to_owned();

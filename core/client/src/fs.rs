@@ -71,6 +71,11 @@ impl Inner {
         let watchers = self.watchers.lock().expect("nothing panics while it holds the watchers");
         watchers.iter().filter_map(Weak::upgrade).collect()
     }
+
+    /// Something that was done earlier reached the cluster: a file looks like `attr`.
+    fn show(&self, attr: &Attr) {
+        self.watchers().iter().for_each(|watcher| watcher.changed(attr));
+    }
 }
 
 impl Holder for Inner {

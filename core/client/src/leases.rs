@@ -139,11 +139,6 @@ impl Leases {
         self.core().may_remove(fs, dir, name, self.wire.now_ms())
     }
 
-    /// The session under whose exclusive lease `ino` is held now.
-    pub(crate) fn alone(&self, fs: FsId, ino: Ino) -> Option<u64> {
-        self.held(fs, ino).filter(|(kind, _)| *kind == LeaseKind::Exclusive).map(|(_, session)| session)
-    }
-
     /// The session in the partition of `ino` (0: none), and the open references of `ino` that it has there.
     pub(crate) fn opened(&self, fs: FsId, ino: Ino) -> (u64, u32) {
         let core = self.core();

@@ -14,8 +14,9 @@
 
 mod meets;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
+use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
@@ -103,7 +104,7 @@ struct Habit {
 struct Held {
     last: u64,
     open: BTreeMap<u64, Entry>,
-    names: HashMap<(Ino, Vec<u8>), VecDeque<u64>>,
+    names: HashMap<(Ino, Vec<u8>), Vec<u64>>,
     files: HashMap<Ino, Vec<u64>>,
     /// How many, and when the last one was made.
     dirs: HashMap<Ino, (u32, Time)>,
@@ -146,7 +147,7 @@ impl Promises {
             return None;
         }
         let key = (dir, name.to_vec());
-        let before = held.names.get(&key).and_then(|ids| ids.back()).map(|id| &held.open[id].promise);
+        let before = held.names.get(&key).and_then(|ids| ids.last()).map(|id| &held.open[id].promise);
         let seen = before.map(|before| match before.what {
             What::Made { .. } => Some(&before.file),
             What::Gone => None,
@@ -158,7 +159,7 @@ impl Promises {
         held.last += 1;
         promise.id = held.last;
         let (id, file) = (promise.id, promise.file.clone());
-        held.names.entry(key).or_default().push_back(id);
+        held.names.entry(key).or_default().push(id);
         held.files.entry(file.ino).or_default().push(id);
         let of_dir = held.dirs.entry(dir).or_insert((0, file.ctime));
         *of_dir = (of_dir.0 + 1, file.ctime);
@@ -182,7 +183,7 @@ impl Promises {
         if held.open.is_empty() {
             return None;
         }
-        let last = held.names.get(&(dir, name.to_vec()))?.back()?;
+        let last = held.names.get(&(dir, name.to_vec()))?.last()?;
         let promise = &held.open[last].promise;
         Some(matches!(promise.what, What::Made { .. }).then_some(promise.file.ino))
     }
@@ -257,7 +258,7 @@ impl Promises {
         let mut gone = Vec::new();
         for entry in open.values_mut().filter(|entry| !entry.is_under_way) {
             let Promise { id, dir, name, .. } = &entry.promise;
-            if names.get(&(*dir, name.clone())).and_then(|ids| ids.front()) == Some(id) {
+            if names.get(&(*dir, name.clone())).and_then(|ids| ids.first()) == Some(id) {
                 entry.is_under_way = true;
                 gone.push(entry.promise.clone());
             }
@@ -272,10 +273,7 @@ impl Promises {
         if let Some(error) = error {
             held.spoil(&entry.promise, error);
         }
-        held.landings += 1;
-        let wakers = std::mem::take(&mut held.wakers);
-        drop(held);
-        wakers.into_iter().for_each(Waker::wake);
+        wake(held);
         entry.is_closed
     }
 
@@ -284,15 +282,9 @@ impl Promises {
         let mut held = self.held();
         let lost = |entry: &&Entry| entry.promise.partition == p && !entry.is_under_way;
         let ids: Vec<u64> = held.open.values().filter(lost).map(|entry| entry.promise.id).collect();
-        let mut gone = Vec::with_capacity(ids.len());
-        for entry in ids.into_iter().filter_map(|id| held.forget(id)).collect::<Vec<_>>() {
-            held.spoil(&entry.promise, why);
-            gone.push(entry.promise);
-        }
-        held.landings += 1;
-        let wakers = std::mem::take(&mut held.wakers);
-        drop(held);
-        wakers.into_iter().for_each(Waker::wake);
+        let gone: Vec<Promise> = ids.into_iter().filter_map(|id| Some(held.forget(id)?.promise)).collect();
+        gone.iter().for_each(|promise| held.spoil(promise, why));
+        wake(held);
         gone
     }
 
@@ -328,9 +320,9 @@ impl Promises {
         (Beside { promises: self, dirs, all }, met)
     }
 
-    /// Promises about these inodes, or names in them.
-    pub(crate) fn about(&self, inos: &[Ino]) -> Vec<u64> {
-        self.held().met(&Meets::Inodes(inos))
+    /// Promises about this inode, or names in it.
+    pub(crate) fn about(&self, ino: Ino) -> Vec<u64> {
+        self.held().met(&Meets::Inode(ino))
     }
 
     /// All promises.
@@ -431,8 +423,9 @@ impl Held {
             Meets::None => Vec::new(),
             Meets::All => self.open.keys().copied().collect(),
             // What is no directory is asked for a name like one.
-            Meets::Name(dir, _) if self.files.contains_key(dir) => self.met(&Meets::Inodes(&[*dir])),
+            Meets::Name(dir, _) if self.files.contains_key(dir) => self.met(&Meets::Inode(*dir)),
             Meets::Name(dir, name) => self.names.get(&(*dir, name.to_vec())).into_iter().flatten().copied().collect(),
+            Meets::Inode(ino) => self.met(&Meets::Inodes(&[*ino])),
             Meets::Inodes(inos) => {
                 if !inos.iter().any(|ino| self.files.contains_key(ino) || self.dirs.contains_key(ino)) {
                     return Vec::new();
@@ -447,19 +440,8 @@ impl Held {
     fn forget(&mut self, id: u64) -> Option<Entry> {
         let entry = self.open.remove(&id)?;
         let Promise { dir, name, file, .. } = &entry.promise;
-        let key = (*dir, name.clone());
-        if let Some(ids) = self.names.get_mut(&key) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.names.remove(&key);
-            }
-        }
-        if let Some(ids) = self.files.get_mut(&file.ino) {
-            ids.retain(|other| *other != id);
-            if ids.is_empty() {
-                self.files.remove(&file.ino);
-            }
-        }
+        take_out(&mut self.names, &(*dir, name.clone()), id);
+        take_out(&mut self.files, &file.ino, id);
         self.bytes -= entry.departed + entry.content.iter().map(Bytes::len).sum::<usize>();
         if let Some((count, _)) = self.dirs.get_mut(dir) {
             *count -= 1;
@@ -504,6 +486,23 @@ impl Drop for Beside<'_> {
             }
         }
         held.changing_all -= u32::from(self.all);
+    }
+}
+
+/// One more has landed: whoever waits looks again, when nothing is held any more.
+fn wake(mut held: MutexGuard<'_, Held>) {
+    held.landings += 1;
+    let wakers = std::mem::take(&mut held.wakers);
+    drop(held);
+    wakers.into_iter().for_each(Waker::wake);
+}
+
+fn take_out<K: Eq + Hash>(lists: &mut HashMap<K, Vec<u64>>, key: &K, id: u64) {
+    if let Some(ids) = lists.get_mut(key) {
+        ids.retain(|other| *other != id);
+        if ids.is_empty() {
+            lists.remove(key);
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Fs {
         let Some(background) = &self.0.background else {
             let set = SetAttr { atime: Some(SetTime::Now), access_only: true, ..SetAttr::default() };
             let attr = self.setattr(ino, set).await?;
-            self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
+            self.0.show(&attr);
             return Ok(());
         };
         self.0.accessed.note(ino, background.wall());
@@ -81,7 +81,7 @@ impl Fs {
             let Some(leases) = self.0.session.leases() else { continue };
             for (ino, at) in files {
                 if let Some(attr) = leases.attr(self.0.fs, *ino).filter(|attr| attr.atime == *at) {
-                    self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
+                    self.0.show(&attr);
                 }
             }
         }

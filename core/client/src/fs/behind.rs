@@ -137,9 +137,9 @@ impl Fs {
         }
     }
 
-    /// The session under which writes may be held back now; only one client at a time may, and others that want to see
-    /// the file have it written first.
-    fn holds_back(&self, ino: Ino) -> Option<u64> {
+    /// The session under which writes to a file, or names in a directory, may be held back now; only one client at a time
+    /// may, and others that want to see it have it written first.
+    pub(super) fn holds_back(&self, ino: Ino) -> Option<u64> {
         self.lease(ino).filter(|(kind, _)| *kind == LeaseKind::Exclusive).map(|(_, session)| session)
     }
 
@@ -232,7 +232,7 @@ impl Fs {
         self.0.lent.redeem(self.0.session.home(flight.ino), promised);
         let result = match sent {
             Ok(attr) => {
-                self.0.watchers().iter().for_each(|watcher| watcher.changed(&attr));
+                self.0.show(&attr);
                 Ok(Some(attr))
             }
             // Its last name and its last reference are gone: so are its bytes.

@@ -58,7 +58,7 @@ impl Fs {
         let at = background.wall();
         let gone = self.0.promises.make((dir, name), |seen| {
             let (file, session) = match seen {
-                Some(Some(file)) => (file.clone(), leases.alone(self.0.fs, dir)?),
+                Some(Some(file)) => (file.clone(), self.holds_back(dir)?),
                 Some(None) => return Some(Err(ErrorKind::NotFound.into())),
                 None => leases.may_remove(self.0.fs, dir, name)?,
             };
@@ -99,7 +99,7 @@ impl Fs {
 
     /// Ready when all that was promised about `ino`, or about names in it, is kept or lost.
     pub async fn names_kept(&self, ino: Ino) {
-        self.promises_kept(self.0.promises.about(&[ino])).await;
+        self.promises_kept(self.0.promises.about(ino)).await;
     }
 
     /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory.
@@ -130,19 +130,19 @@ impl Fs {
     }
 
     async fn room_for_promises(&self) {
-        while self.0.promises.is_full() {
-            let all = self.0.promises.all();
-            let Some(landings) = self.0.promises.landings(&all) else { return };
-            self.depart();
-            self.0.promises.landing(landings, &all).await;
-        }
+        while self.0.promises.is_full() && self.one_lands(&self.0.promises.all()).await {}
     }
 
     async fn promises_kept(&self, ids: Vec<u64>) {
-        while let Some(landings) = self.0.promises.landings(&ids) {
-            self.depart();
-            self.0.promises.landing(landings, &ids).await;
-        }
+        while self.one_lands(&ids).await {}
+    }
+
+    /// Sends what may go, and waits until any has landed; false if none of `ids` is open.
+    async fn one_lands(&self, ids: &[u64]) -> bool {
+        let Some(landings) = self.0.promises.landings(ids) else { return false };
+        self.depart();
+        self.0.promises.landing(landings, ids).await;
+        true
     }
 
     /// Somebody looks after promises, from now on until there are none.
@@ -229,7 +229,7 @@ impl Fs {
             last = self.ask_promised(promise.session, Cred::default(), body).await;
             if let Ok(Reply::Wrote { attr, .. }) = &last {
                 change.done(0, u64::MAX, attr);
-                self.0.watchers().iter().for_each(|watcher| watcher.changed(attr));
+                self.0.show(attr);
             }
         }
         last

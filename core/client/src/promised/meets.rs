@@ -8,6 +8,7 @@ pub(super) enum Meets<'a> {
     None,
     All,
     Name(Ino, &'a [u8]),
+    Inode(Ino),
     Inodes(&'a [Ino]),
 }
 
@@ -19,36 +20,13 @@ pub(super) fn of_op(body: &Op) -> (Meets<'_>, Vec<Ino>, bool) {
         Op::Lookup { dir, name } => (Meets::Name(*dir, name), Vec::new(), false),
         // A directory is emptied or replaced, a file gets another name: which one is for the partition to say.
         Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. } => (Meets::All, Vec::new(), true),
-        Op::EndSession | Op::Statfs => (Meets::All, Vec::new(), false),
         // What new files inherit of a directory.
         Op::SetAttr { ino, .. } | Op::SetXattr { ino, .. } | Op::RemoveXattr { ino, .. } => {
-            (Meets::Inodes(std::slice::from_ref(ino)), vec![*ino], false)
+            (Meets::Inode(*ino), vec![*ino], false)
         }
         Op::Close { inos } => (Meets::Inodes(inos), Vec::new(), false),
-        Op::Readdir { dir: ino, .. }
-        | Op::GetAttr { ino }
-        | Op::Readlink { ino }
-        | Op::Open { ino, .. }
-        | Op::Write { ino, .. }
-        | Op::CommitWrite { ino, .. }
-        | Op::Layout { ino, .. }
-        | Op::NextData { ino, .. }
-        | Op::Fallocate { ino, .. }
-        | Op::GetXattr { ino, .. }
-        | Op::ListXattr { ino }
-        | Op::Lock { ino, .. }
-        | Op::CancelLock { ino, .. }
-        | Op::TestLock { ino, .. }
-        | Op::UnlockOwner { ino, .. }
-        | Op::Sync { ino }
-        | Op::AskLease { ino, .. } => (Meets::Inodes(std::slice::from_ref(ino)), Vec::new(), false),
-        // Whoever read a file has waited for it.
-        Op::Accessed { .. }
-        | Op::GetSpace { .. }
-        | Op::ReadStage { .. }
-        | Op::MakeRoot { .. }
-        | Op::Hello { .. }
-        | Op::Reassert { .. }
-        | Op::ReleaseLease { .. } => (Meets::None, Vec::new(), false),
+        // Whoever read a file has waited for it; room is asked for by any inode of its partition.
+        Op::Accessed { .. } | Op::GetSpace { .. } | Op::MakeRoot { .. } => (Meets::None, Vec::new(), false),
+        _ => (body.route().map_or(Meets::None, Meets::Inode), Vec::new(), false),
     }
 }

@@ -40,10 +40,7 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     if kind == FileType::Directory {
         parent.attr.nlink += 1;
     }
-    match told {
-        Some(told) => inode::touch_told(&mut parent, told.at),
-        None => inode::touch(&mut parent, t.now.wall),
-    }
+    inode::touch_told(&mut parent, told.map(|told| told.at), t.now.wall);
     inode::store(t, fs, *dir, &mut parent);
     inode::store(t, fs, ino, &mut made);
     if *open {

@@ -82,15 +82,15 @@ pub(crate) fn store(t: &mut Txn<'_>, fs: FsId, ino: Ino, inode: &mut InodeRec) {
     t.write(keys::inode(t.partition, fs, ino, Layer::FIRST), inode);
 }
 
-/// The same of a change that a client told a program of at `at`: what happened later, by the clock here, stays.
-pub(crate) fn touch_told(inode: &mut InodeRec, at: Time) {
-    if at >= inode.attr.ctime {
-        touch(inode, at);
-    }
-}
-
 /// Marks content (mtime) and attributes (ctime) as changed now.
 pub(crate) fn touch(inode: &mut InodeRec, now: Time) {
     inode.attr.mtime = now;
     inode.attr.ctime = now;
+}
+
+/// The same at `now`, or when a client `told` a program of it: then what happened later, by the clock here, stays.
+pub(crate) fn touch_told(inode: &mut InodeRec, told: Option<Time>, now: Time) {
+    if told.is_none_or(|at| at >= inode.attr.ctime) {
+        touch(inode, told.unwrap_or(now));
+    }
 }

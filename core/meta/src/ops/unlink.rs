@@ -25,10 +25,7 @@ pub(super) fn unlink(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     let ino = found.entry.ino;
     dentry::remove(t, fs, *dir, &found)?;
     let at = told.unwrap_or(t.now.wall);
-    match told {
-        Some(at) => inode::touch_told(&mut parent, *at),
-        None => inode::touch(&mut parent, t.now.wall),
-    }
+    inode::touch_told(&mut parent, *told, t.now.wall);
     inode::store(t, fs, *dir, &mut parent);
     let note = Note::Unlinked { ino, at };
     post::carry_out(t, s, token, request, &[note], Reply::Unlinked { ino })
