@@ -26,6 +26,8 @@ pub enum Broken {
     Members(braid_replica::replica::variant::Variant),
     /// One of names that a client promises (givebackfirst, beside).
     Promises(braid_client::PromiseMutation),
+    /// One of open references that partitions are not told of (opensafter, namesbefore).
+    Opens(braid_client::leases::CoreMutation),
     /// A move is reported as done before the drives acknowledged (earlyack).
     EarlyAck,
     /// A block or shard that is not there reads as zeros (lazyzero).

@@ -2,6 +2,7 @@
 //!
 //! - an exclusive creation has one winner, and everybody sees the same inode afterwards;
 //! - a renamed file is seen under one name only, and never under the old one after the new one was seen (I16);
+//! - a file that somebody has open outlives its names ([`crate::kept`]);
 //! - directories that are moved into each other stay a tree (I17, checked at the end of the run).
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use braid_client::fs::Create;
 use braid_io::chance::Rng;
 
 use crate::board::Board;
+use crate::kept::{self, Files};
 use crate::register::{self, Losses, Register, Shared};
 
 /// Directories that take part in moves.
@@ -33,6 +35,8 @@ pub struct Arena {
     step: u64,
     /// The file that all read and write.
     pub register: Shared,
+    /// Files that are removed while others have them open.
+    pub files: Files,
 }
 
 /// Shared by all.
@@ -82,7 +86,8 @@ pub async fn compete(
     let mut left = rounds;
     while left > 0 {
         let begin_ms = fs.session().wire().now_ms();
-        let result = match rng.below(if leases { 8 } else { 4 }) {
+        let result = match rng.below(if leases { 10 } else { 4 }) {
+            8 | 9 => kept::round(&arena, &fs, &board, &mut rng).await,
             4 | 5 => register::write(&shared, (&fs, &losses), &board, &mut rng).await,
             6 | 7 => register::look(&shared, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,

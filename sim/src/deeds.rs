@@ -54,6 +54,8 @@ deeds! {
     NamePromised,
     /// That was lost with its client.
     NameLost,
+    /// A file without a name was read by somebody who had it open, and somebody else had removed it.
+    ReadNameless,
     /// Another replica serves a partition than before.
     TookOver,
     /// A candidate took the end of the log from another member.

@@ -31,6 +31,7 @@ pub mod executor;
 pub mod fsck;
 pub mod generate;
 pub mod hand;
+pub mod kept;
 pub mod linear;
 pub mod media;
 pub mod model;

@@ -130,6 +130,9 @@ impl Run {
         let session = Session::with_patience(Arc::new(wire), id, patience);
         if self.world.config.leases && matches!(node, Node::Client(_)) {
             self.world.spawn(node, Box::pin(session.keep_leases(None)));
+            if let (Some(Broken::Opens(mutation)), Some(leases)) = (self.world.config.broken, session.leases()) {
+                leases.leave_out(Some(mutation));
+            }
             let bytes = self.world.config.behind_bytes;
             if bytes > 0 {
                 let beside = Beside { board: self.world.board.clone(), node };

@@ -20,6 +20,7 @@
 //! | leases.py | staleterm, stalesession, recallcross | `CoreMutation` of the same name | leases |
 
 use braid_client::PromiseMutation;
+use braid_client::leases::CoreMutation;
 use braid_meta::{LeaseMutation, Mutation, Variant};
 use braid_replica::replica::variant::Variant as Members;
 use braid_sim::broken::Broken;
@@ -84,6 +85,16 @@ fn leases_are_given_back_before_promised_names_are_there() {
 #[test]
 fn other_changes_pass_promised_names() {
     caught(Broken::Promises(PromiseMutation::Beside), 0);
+}
+
+#[test]
+fn leases_given_back_before_open_files_are_told() {
+    caught(Broken::Opens(CoreMutation::OpensAfter), 0);
+}
+
+#[test]
+fn names_removed_before_open_files_are_told() {
+    caught(Broken::Opens(CoreMutation::NamesBefore), 0);
 }
 
 #[test]

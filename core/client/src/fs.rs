@@ -13,6 +13,7 @@ use bytes::Bytes;
 use crate::accessed::Accessed;
 use crate::ahead::Ahead;
 use crate::behind::Behind;
+use crate::bodies::Bodies;
 use crate::idle::Idle;
 use crate::layouts::Layouts;
 use crate::leases::Holder;
@@ -55,6 +56,7 @@ struct Inner {
     lent: Lent,
     behind: Behind,
     ahead: Ahead,
+    bodies: Bodies,
     idle: Idle,
     accessed: Accessed,
     promises: Promises,
@@ -99,6 +101,7 @@ impl Holder for Inner {
         if fs == self.fs {
             self.layouts.forget_file(ino);
             self.ahead.forget(ino);
+            self.bodies.forget(ino);
             if let Some(me) = self.me.upgrade() {
                 Fs(me).close_later(self.idle.of(ino));
             }
@@ -168,6 +171,7 @@ impl Fs {
             lent: Lent::default(),
             behind: Behind::new(behind_max),
             ahead: Ahead::default(),
+            bodies: Bodies::default(),
             idle: Idle::default(),
             accessed: Accessed::default(),
             promises: Promises::default(),

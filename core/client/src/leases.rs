@@ -3,6 +3,7 @@
 //! [`Leases`] is asked on every call and told every answer; [`Leases::run`] sends heartbeats and gives leases back.
 //! Without `run`, or over a wire without pushes, there are no sessions and everything is asked.
 
+mod borrowed;
 mod cache;
 mod changed;
 mod core;
@@ -19,6 +20,7 @@ use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
 use braid_base::msg::fs::Op;
 use braid_base::msg::lease::{Answer, LeaseKind, Push, Release};
 
+pub(crate) use self::core::Owed;
 pub use self::core::{Core, CoreMutation};
 pub use self::event::{Asked, Effect, Event};
 use crate::wire::{BoxFuture, PushSink, Wire};
@@ -48,6 +50,22 @@ pub trait Holder: Send + Sync {
 pub(crate) trait Asker: Send + Sync {
     /// A message about session `session` of partition `p`: heartbeats are sent once, others until they are answered.
     fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>>;
+
+    /// Tells partitions of open references that they do not know of.
+    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<()>;
+}
+
+/// This client is removing a name, of a certain file or an unknown one.
+pub(crate) struct Removing {
+    leases: Arc<Leases>,
+    fs: FsId,
+    ino: Option<Ino>,
+}
+
+impl Drop for Removing {
+    fn drop(&mut self) {
+        self.leases.core().removed(self.fs, self.ino);
+    }
 }
 
 /// Sessions and leases of one client.
@@ -145,6 +163,38 @@ impl Leases {
         (core.session(ino.partition(self.wire.partitions())), core.opens(fs, ino))
     }
 
+    /// As [`Core::borrow`].
+    pub(crate) fn borrow(&self, fs: FsId, ino: Ino) -> bool {
+        self.core().borrow(fs, ino, self.wire.now_ms())
+    }
+
+    /// As [`Core::give`].
+    pub(crate) fn give(&self, fs: FsId, ino: Ino) -> bool {
+        self.core().give(fs, ino)
+    }
+
+    /// As [`Core::removing`], as long as what is returned lives.
+    pub(crate) fn removing(self: &Arc<Self>, fs: FsId, ino: Option<Ino>) -> Removing {
+        self.core().removing(fs, ino);
+        Removing { leases: Arc::clone(self), fs, ino }
+    }
+
+    /// As [`Core::owed_before_removal`].
+    pub(crate) fn owed_before_removal(&self, fs: FsId, ino: Option<Ino>) -> Vec<Owed> {
+        self.core().owed_before_removal(fs, ino)
+    }
+
+    /// As [`Core::said`].
+    pub(crate) fn said(&self, owed: &Owed) -> u32 {
+        self.core().said(owed)
+    }
+
+    /// Leaves a rule out, to prove that the tests see it.
+    #[doc(hidden)]
+    pub fn leave_out(&self, mutation: Option<CoreMutation>) {
+        self.core().leave_out(mutation);
+    }
+
     /// Attributes and names remembered.
     pub fn remembered(&self) -> usize {
         self.core().len()
@@ -216,6 +266,8 @@ impl Leases {
                     for holder in self.holders() {
                         holder.forgotten(leases).await;
                     }
+                    let owed = self.core().owed_before_release(leases);
+                    Arc::clone(&session).say_opens(owed).await;
                 }
                 let sent_ms = self.wire.now_ms();
                 // A heartbeat that was silent for long counts from when it was sent: it is not repeated here.

@@ -24,6 +24,7 @@
 mod accessed;
 mod ahead;
 mod behind;
+mod bodies;
 pub mod fs;
 mod health;
 mod idle;

@@ -17,7 +17,7 @@ mod meets;
 use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use braid_base::attr::{Attr, Time};
@@ -27,6 +27,8 @@ use braid_base::msg::fs::{Cred, Op};
 use braid_base::{Error, Result};
 use bytes::Bytes;
 use meets::{Meets, of_op};
+
+use crate::leases::Removing;
 
 /// Promises of one client; who would make more waits.
 const OPEN_MAX: usize = 1_024;
@@ -54,7 +56,7 @@ pub enum PromiseMutation {
 }
 
 /// A file made or removed.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Promise {
     /// Which one; grows.
     pub(crate) id: u64,
@@ -68,6 +70,8 @@ pub(crate) struct Promise {
     pub(crate) what: What,
     /// There is room for what small files hold.
     pub(crate) is_roomy: bool,
+    /// A file that is removed is not opened without a word any more.
+    pub(crate) _removing: Option<Arc<Removing>>,
 }
 
 /// What was promised.

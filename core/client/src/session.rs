@@ -10,8 +10,8 @@ use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::join::{until, within};
-use crate::leases::{Asked, Asker, Leases};
+use crate::join::{join_bounded, until, within};
+use crate::leases::{Asked, Asker, Leases, Owed};
 use crate::wire::{BoxFuture, Wire};
 
 /// How long a session waits, milliseconds.
@@ -38,6 +38,8 @@ const BACKOFF_FIRST_MS: u64 = 1;
 const BACKOFF_BUSY_MAX_MS: u64 = 64;
 /// Longest pause while a server is away: it needs seconds to come back.
 const BACKOFF_GONE_MAX_MS: u64 = 500;
+/// Files whose open references are told at a time.
+const OPENS_AT_ONCE: usize = 64;
 
 /// The session of one client id. Share it in an `Arc`.
 pub struct Session {
@@ -139,6 +141,29 @@ impl Session {
         let ticket = self.begin();
         let call = Call { p: self.home(ino), fs, cred, session: Some(session) };
         self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await
+    }
+
+    /// Tells partitions of open references that they do not know of.
+    pub(crate) async fn say(&self, owed: Vec<Owed>) {
+        if !owed.is_empty() {
+            join_bounded(OPENS_AT_ONCE, owed.iter().map(|owed| self.say_one(owed)).collect()).await;
+        }
+    }
+
+    async fn say_one(&self, owed: &Owed) {
+        let Owed { fs, ino, session, count } = *owed;
+        let under = |body: Op| self.call_under(session, fs, Cred::default(), body);
+        for _ in 0..count {
+            if let Err(error) = under(Op::Open { ino, truncate: false }).await {
+                tracing::debug!(%ino, %error, "an open reference could not be told to the partition");
+            }
+        }
+        let close = self.leases().map_or(0, |leases| leases.said(owed));
+        if close > 0
+            && let Err(error) = under(Op::Close { inos: vec![ino; close as usize] }).await
+        {
+            tracing::debug!(%ino, %error, "open references could not be given back");
+        }
     }
 
     /// Asks the partition that `body` routes to. Errors: the partition's, and `Io` after the deadline.
@@ -299,6 +324,10 @@ impl Session {
 impl Asker for Session {
     fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>> {
         Box::pin(async move { self.ask_once(p, session, body).await })
+    }
+
+    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<()> {
+        Box::pin(async move { self.say(owed).await })
     }
 }
 

@@ -11,8 +11,9 @@ use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 
 use super::Fs;
+use crate::bodies::BODY_MAX;
 use crate::idle::{IDLE_MS, Reference};
-use crate::join::both;
+use crate::join::{both, join_in_bursts};
 use crate::layouts::by_chunk;
 use crate::reader::check_layout;
 use crate::session::unexpected;
@@ -42,18 +43,26 @@ impl Fs {
             self.settle(ino).await;
             return self.change_all("open", ino, body).await;
         }
-        if let Some((_, session)) = self.lease(ino)
-            && let Some(attr) = self.known(ino)
-            && self.0.idle.take((ino, session))
-        {
-            return Ok(self.amended(attr));
+        match self.open_without_a_word(ino) {
+            Some(attr) => Ok(attr),
+            None => self.ask_attr("open", body).await,
         }
-        self.ask_attr("open", body).await
     }
 
-    /// As [`Self::open`] without `truncate`; where the bytes of a small file are is asked at the same time, because they
-    /// will be read.
+    /// Takes a reference that the partition need not hear of now.
+    fn open_without_a_word(&self, ino: Ino) -> Option<Attr> {
+        let (_, session) = self.lease(ino)?;
+        let attr = self.known(ino)?;
+        let borrow = || self.0.session.leases().is_some_and(|leases| leases.borrow(self.0.fs, ino));
+        (self.0.idle.take((ino, session)) || borrow()).then(|| self.amended(attr))
+    }
+
+    /// As [`Self::open`] without `truncate`; if that has to be asked, so is where the bytes of a small file are, because
+    /// they will be read.
     pub async fn open_to_read(&self, ino: Ino) -> Result<Attr> {
+        if let Some(attr) = self.open_without_a_word(ino) {
+            return Ok(attr);
+        }
         let small = |attr: &Attr| attr.kind == FileType::File && (1..=SMALL_BYTES).contains(&attr.size);
         match self.known(ino).filter(small) {
             // In the server's process two answers would wake two threads, and nothing is won.
@@ -73,6 +82,9 @@ impl Fs {
             return Ok(());
         }
         self.launch(self.0.behind.send(ino));
+        if self.0.session.leases().is_some_and(|leases| leases.give(self.0.fs, ino)) {
+            return Ok(());
+        }
         let opened = self.0.session.leases().map(|leases| leases.opened(self.0.fs, ino));
         let Some((session, opens)) = opened.filter(|(session, _)| *session > 0 && self.0.background.is_some()) else {
             return self.ask_done("close", Op::Close { inos: vec![ino] }).await;
@@ -143,6 +155,9 @@ impl Fs {
 
     async fn read_once(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
         let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, off, len));
+        if off == 0 {
+            self.read_ahead(ino, known.as_ref());
+        }
         let (size, chunks) = match known {
             Some(known) => known,
             None => self.ask_chunks(ino, off, len).await?,
@@ -162,6 +177,39 @@ impl Fs {
             out.extend_from_slice(&self.0.reader.read_range(chunk, &stage, from, to).await?);
         }
         Ok(out.freeze())
+    }
+
+    /// The first bytes of a file are wanted, and so much is known of it: fetches small files that are likely to be read
+    /// next ([`crate::bodies`]).
+    fn read_ahead(&self, ino: Ino, known: Option<&(u64, Vec<Arc<Layout>>)>) {
+        let Some(background) = self.0.background.as_ref().filter(|_| !self.0.session.shares_fate()) else { return };
+        let was_there = known.is_some_and(|(_, chunks)| chunks.iter().all(|chunk| !chunk.inline.is_empty()));
+        let files = self.0.bodies.read(ino, was_there);
+        if !files.is_empty() {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                join_in_bursts(files.into_iter().map(|ino| this.fetch_body(ino)).collect()).await;
+            }));
+        }
+    }
+
+    /// Fetches a small file and keeps its bytes with its layout, as if they had come with that.
+    async fn fetch_body(&self, ino: Ino) {
+        let Some(attr) = self.known(ino).filter(|attr| attr.size <= BODY_MAX) else { return };
+        let asking = self.0.layouts.asking(ino);
+        let layout = match self.0.layouts.find(ino, 0, attr.size) {
+            Some((_, chunks)) => Ok((attr.size, chunks)),
+            None => self.ask_chunks(ino, 0, attr.size).await,
+        };
+        // Whoever reads it asks again, and hears what is wrong.
+        let Ok((size, chunks)) = layout else { return };
+        let [only] = &chunks[..] else { return };
+        let Ok(bytes) = self.0.reader.read_range(only, &self.stage(ino), 0, size.min(attr.size)).await else { return };
+        if self.lease(ino).is_some() {
+            // A copy: what came may be part of a large frame.
+            let inline = vec![(0, Bytes::copy_from_slice(&bytes))];
+            self.0.layouts.keep(asking, size, 0, &[Arc::new(Layout { inline, ..(**only).clone() })]);
+        }
     }
 
     /// Asks for the layout of all chunks that `[off, off+len)` touches, and remembers it.

@@ -1,10 +1,12 @@
 //! Directory listings.
 
+use braid_base::attr::{Attr, FileType};
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{DirEntry, Op, Reply};
 use braid_base::{ErrorKind, Result};
 
 use super::Fs;
+use crate::bodies::BODY_MAX;
 use crate::join::join_bounded;
 use crate::session::unexpected;
 
@@ -20,6 +22,7 @@ impl Fs {
             Reply::Entries { entries, end } => (entries, end),
             other => return Err(unexpected("readdir", &other)),
         };
+        self.note_listed(dir, &entries);
         for entry in &mut entries {
             entry.attr = entry.attr.take().map(|attr| self.amended(attr));
         }
@@ -37,5 +40,16 @@ impl Fs {
             }
         }
         Ok((entries, end))
+    }
+
+    /// Files that a program may read next.
+    pub(super) fn note_listed(&self, dir: Ino, entries: &[DirEntry]) {
+        if self.0.session.shares_fate() {
+            // Nothing is far enough to be asked for ahead.
+            return;
+        }
+        let small = |attr: &Attr| attr.kind == FileType::File && (1..=BODY_MAX).contains(&attr.size);
+        let files = entries.iter().filter(|entry| entry.attr.as_ref().is_some_and(small));
+        self.0.bodies.listed(dir, files.map(|entry| entry.ino));
     }
 }

@@ -92,6 +92,7 @@ impl Fs {
             let Page { cookie, limit, .. } = page;
             let found = match this.ask(Op::Readdir { dir, cookie, limit, plus: true }).await {
                 Ok(Reply::Entries { entries, end }) => {
+                    this.note_listed(dir, &entries);
                     let next = entries.last().filter(|_| !end).map_or(0, |last| last.cookie);
                     Some((entries.len(), next))
                 }
@@ -210,9 +211,18 @@ impl Fs {
     /// given back go first, so that what nobody has open any more goes at once.
     async fn ask_unheld(&self, (dir, name): (Ino, &[u8]), body: Op) -> FsResult {
         let ino = self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)).flatten();
+        // By then the name may stand for another file.
+        let _removing = self.0.session.leases().map(|leases| leases.removing(self.0.fs, None));
+        self.say_opens(ino).await;
         let given = ino.map(|ino| self.0.idle.of(ino)).unwrap_or_default();
         let Some((_, session)) = given.first() else { return self.ask(body).await };
         let inos = given.iter().map(|(ino, _)| *ino).collect();
         both(self.close_all(*session, inos), self.ask(body)).await.1
+    }
+
+    /// Tells the partition what programs have open of `ino` (`None`: of all files), before a name of it goes.
+    pub(super) async fn say_opens(&self, ino: Option<Ino>) {
+        let Some(leases) = self.0.session.leases() else { return };
+        self.0.session.say(leases.owed_before_removal(self.0.fs, ino)).await;
     }
 }

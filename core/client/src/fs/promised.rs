@@ -1,5 +1,6 @@
 //! Files made and removed without a word, in a directory that this client has for itself (decision 31).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use braid_base::attr::{Attr, FileType, Time};
@@ -27,7 +28,7 @@ impl Fs {
     }
 
     /// What it takes to make promises at all.
-    fn promising(&self) -> Option<(&dyn Background, &Leases)> {
+    fn promising(&self) -> Option<(&dyn Background, &Arc<Leases>)> {
         let background = self.0.background.as_deref().filter(|_| self.0.gather_ms.load(Ordering::Relaxed) > 0)?;
         Some((background, self.0.session.leases()?))
     }
@@ -63,7 +64,8 @@ impl Fs {
                 None => leases.may_remove(self.0.fs, dir, name)?,
             };
             let file = Attr { nlink: 0, ctime: at, ..file };
-            Some(Ok(self.promise((dir, name), session, file, What::Gone)))
+            let _removing = Some(Arc::new(leases.removing(self.0.fs, Some(file.ino))));
+            Some(Ok(Promise { _removing, ..self.promise((dir, name), session, file, What::Gone) }))
         });
         self.tend_promises(gone.is_some());
         gone.map(|gone| gone.map(|file| file.ino))
@@ -126,7 +128,7 @@ impl Fs {
 
     fn promise(&self, (dir, name): (Ino, &[u8]), session: u64, file: Attr, what: What) -> Promise {
         let (partition, name) = (self.0.session.home(dir), name.to_vec());
-        Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false }
+        Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, _removing: None }
     }
 
     async fn room_for_promises(&self) {
@@ -192,6 +194,7 @@ impl Fs {
                 }
             }
             What::Gone => {
+                self.say_opens(Some(file.ino)).await;
                 let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
                 let unlinked = self.ask_promised(promise.session, Cred::default(), body);
                 let of_session = |(ino, session)| (session == promise.session).then_some(ino);

@@ -6,6 +6,9 @@
 //! forgotten, exclusive ones, opens and locks are asserted again.
 
 mod alone;
+mod opens;
+
+pub(crate) use opens::Owed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,6 +19,7 @@ use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
 use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
+use super::borrowed::Borrowed;
 use super::cache::{Cache, Key, Seen};
 use super::changed::{changed, names_changed, refreshed};
 use super::event::{Asked, Effect, Event};
@@ -41,6 +45,10 @@ pub enum CoreMutation {
     RecallCross,
     /// Grants of an earlier session are taken.
     StaleSession,
+    /// Leases are given back before the partition knows who has the file open.
+    OpensAfter,
+    /// Names are removed before the partition knows that this client has the file open.
+    NamesBefore,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +81,7 @@ pub struct Core {
     parts: Vec<Part>,
     cache: Cache,
     pub(super) kept: Kept,
+    borrowed: Borrowed,
     doubt_until: u64,
     mutation: Option<CoreMutation>,
 }
@@ -98,6 +107,7 @@ impl Core {
             parts,
             cache: Cache::new(partitions),
             kept: Kept::default(),
+            borrowed: Borrowed::default(),
             doubt_until: 0,
             mutation: None,
         }
@@ -309,6 +319,9 @@ impl Core {
             let node = self.cache.node(key)?;
             (node.kind == LeaseKind::Exclusive).then_some((key.0, key.1, node.seq))
         });
+        for (key, count) in self.borrowed.assert(here) {
+            self.kept.opened(key, count);
+        }
         Holdings { opens: self.kept.opens(here), writes: writes.collect(), locks: self.kept.locks(here) }
     }
 
@@ -344,7 +357,9 @@ impl Core {
             out.push(Effect::Forget { fs, ino, names });
         }
         let partitions = self.parts.len() as u16;
-        self.kept.forget(|key| key.1.partition(partitions) == p);
+        let here = |key: &Key| key.1.partition(partitions) == p;
+        self.kept.forget(here);
+        self.borrowed.forget(here);
     }
 
     /// The client left.

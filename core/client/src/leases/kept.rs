@@ -27,6 +27,11 @@ impl Kept {
         self.opens.get(&key).copied().unwrap_or(0)
     }
 
+    /// So many references more.
+    pub(super) fn opened(&mut self, key: Key, count: u32) {
+        *self.opens.entry(key).or_default() += count;
+    }
+
     /// Locks.
     pub(super) fn locks(&self, here: impl Fn(&Key) -> bool) -> Vec<(FsId, Ino, LockSpec)> {
         let locks = self.locks.iter().filter(|(key, _)| here(key));
@@ -82,9 +87,8 @@ impl Kept {
             return;
         }
         match (op, reply) {
-            (Op::Open { ino, .. }, _) => *self.opens.entry((fs, *ino)).or_default() += 1,
-            (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
-                *self.opens.entry((fs, *ino)).or_default() += 1;
+            (Op::Open { ino, .. }, _) | (Op::Create { open: true, .. }, Reply::Entry { ino, .. }) => {
+                self.opened((fs, *ino), 1);
             }
             (Op::Close { inos }, _) => inos.iter().for_each(|ino| self.closed((fs, *ino))),
             (Op::Lock { ino, lock, .. }, _) => self.locked((fs, *ino), *lock),

@@ -11,7 +11,17 @@ fn at(sec: i64) -> Time {
 
 fn promise(name: &[u8], ino: u64, sec: i64, what: What) -> Promise {
     let file = Attr { ino: Ino(ino), ctime: at(sec), nlink: 1, ..Attr::default() };
-    Promise { id: 0, partition: PartitionId(0), session: 7, dir: DIR, name: name.to_vec(), file, what, is_roomy: true }
+    Promise {
+        id: 0,
+        partition: PartitionId(0),
+        session: 7,
+        dir: DIR,
+        name: name.to_vec(),
+        file,
+        what,
+        is_roomy: true,
+        _removing: None,
+    }
 }
 
 fn made(open: bool) -> What {

@@ -1,0 +1,177 @@
+//! Small files ahead of need: a program that reads the files of a directory one after the other (`tar`, `grep -r`, a
+//! training run) waits twice for each, for where its bytes are and for the bytes. Many files asked for together cost
+//! little more than one, so what it is likely to read next comes while it reads.
+//!
+//! Files come in the order in which the directory was listed, from the one on that had to be asked for last. As with
+//! names ([`crate::ahead`]), the measure is what was read so far: files are fetched in proportion to those that had to
+//! be asked for and those that were there, and no more where hardly any was of use.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Mutex, MutexGuard};
+
+use braid_base::ids::Ino;
+
+/// Larger files are read when they are wanted, bytes: a page of them would crowd out everything else.
+pub(crate) const BODY_MAX: u64 = 64 << 10;
+/// Files whose place in a directory is remembered; beyond, all start afresh.
+const FILES_MAX: usize = 1 << 16;
+/// Files of a directory that had to be asked for before any is fetched.
+const MISSES_MIN: u64 = 2;
+/// Files that may be fetched for each that had to be asked for, and for each that was there.
+const PER_MISS: u64 = 8;
+const PER_HIT: u64 = 4;
+/// Beyond this many, one of so many must have been of use.
+const TRIAL: u64 = 256;
+const TRIAL_PER_HIT: u64 = 4;
+/// Files that are fetched together.
+const BATCH_MIN: u64 = 8;
+const BATCH_MAX: u64 = 32;
+/// Files fetched and not read yet, at most: 8 MiB of the largest ones.
+const UNREAD_MAX: u64 = 128;
+
+#[derive(Default)]
+struct Trail {
+    /// In the order of the listing; `None`: read, or fetched.
+    files: Vec<Option<Ino>>,
+    /// Where the next ones are taken from.
+    next: usize,
+    misses: u64,
+    hits: u64,
+    fetched: u64,
+}
+
+#[derive(Default)]
+struct Trails {
+    dirs: HashMap<Ino, Trail>,
+    /// The directory in which a file was listed, and its place there.
+    places: HashMap<Ino, (Ino, usize)>,
+}
+
+/// What was listed, and read, where.
+#[derive(Default)]
+pub(crate) struct Bodies(Mutex<Trails>);
+
+impl Bodies {
+    /// These small files were found in `dir`.
+    pub(crate) fn listed(&self, dir: Ino, files: impl Iterator<Item = Ino>) {
+        let Trails { dirs, places } = &mut *self.trails();
+        for ino in files {
+            if places.len() >= FILES_MAX {
+                dirs.clear();
+                places.clear();
+            }
+            if let Entry::Vacant(place) = places.entry(ino) {
+                let files = &mut dirs.entry(dir).or_default().files;
+                place.insert((dir, files.len()));
+                files.push(Some(ino));
+            }
+        }
+    }
+
+    /// A small file is being read, and its bytes were there or not. Which files to fetch now.
+    pub(crate) fn read(&self, ino: Ino, was_there: bool) -> Vec<Ino> {
+        let Trails { dirs, places } = &mut *self.trails();
+        let Some((dir, at)) = places.get(&ino) else { return Vec::new() };
+        let Some(trail) = dirs.get_mut(dir) else { return Vec::new() };
+        if was_there {
+            trail.hits += 1;
+        } else {
+            trail.misses += 1;
+            trail.next = at + 1;
+        }
+        trail.files[*at] = None;
+        trail.batch()
+    }
+
+    /// `dir` changes: what was listed is no longer known.
+    pub(crate) fn forget(&self, dir: Ino) {
+        let Trails { dirs, places } = &mut *self.trails();
+        if dirs.remove(&dir).is_some() {
+            places.retain(|_, (of, _)| *of != dir);
+        }
+    }
+
+    fn trails(&self) -> MutexGuard<'_, Trails> {
+        self.0.lock().expect("nothing panics while it holds the trails")
+    }
+}
+
+impl Trail {
+    fn batch(&mut self) -> Vec<Ino> {
+        let is_useful = self.fetched <= TRIAL + TRIAL_PER_HIT * self.hits;
+        let unread = self.fetched.saturating_sub(self.hits);
+        let allowed = (PER_MISS * self.misses + PER_HIT * self.hits).saturating_sub(self.fetched);
+        let count = allowed.min(UNREAD_MAX.saturating_sub(unread)).min(BATCH_MAX);
+        if self.misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
+            return Vec::new();
+        }
+        let mut files = Vec::new();
+        while self.next < self.files.len() && files.len() < count as usize {
+            files.extend(self.files[self.next].take());
+            self.next += 1;
+        }
+        self.fetched += files.len() as u64;
+        files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::{BATCH_MAX, Bodies, TRIAL, UNREAD_MAX};
+    use braid_base::ids::Ino;
+
+    const DIR: Ino = Ino(1 << 40);
+
+    /// Reads files of a directory of `size` in this order; each batch has come after `late` more were read. How many
+    /// had to be asked for, and how many were fetched.
+    fn walk(size: u64, late: usize, order: impl Iterator<Item = u64>) -> (u64, u64) {
+        let bodies = Bodies::default();
+        bodies.listed(DIR, (0..size).map(Ino));
+        let (mut there, mut coming) = (BTreeSet::<Ino>::new(), Vec::new());
+        let (mut asked, mut fetched) = (0, 0);
+        for (turn, ino) in order.enumerate() {
+            coming.retain(|(due, files): &(usize, Vec<Ino>)| {
+                let is_due = *due <= turn;
+                there.extend(if is_due { files.as_slice() } else { &[] });
+                !is_due
+            });
+            let was_there = there.remove(&Ino(ino));
+            asked += u64::from(!was_there);
+            let files = bodies.read(Ino(ino), was_there);
+            assert!(files.len() <= BATCH_MAX as usize);
+            fetched += files.len() as u64;
+            coming.push((turn + late, files));
+            assert!(there.len() as u64 <= UNREAD_MAX);
+        }
+        (asked, fetched)
+    }
+
+    #[test]
+    fn files_read_in_the_order_of_the_listing_are_there() {
+        for (size, late, most) in [(100, 1, 6), (100, 4, 20), (5_000, 8, 100)] {
+            let (asked, fetched) = walk(size, late, 0..size);
+            assert!(asked <= most && fetched <= size, "{size}: asked for {asked}, fetched {fetched}");
+        }
+    }
+
+    #[test]
+    fn a_few_files_of_a_large_directory_fetch_little() {
+        let (asked, fetched) = walk(50_000, 1, (0..5_000).map(|n| n * 7919 % 50_000));
+        assert!(asked > 4_000 && fetched <= 2 * TRIAL + 4 * (5_000 - asked), "asked for {asked}, fetched {fetched}");
+    }
+
+    #[test]
+    fn what_was_not_listed_or_has_changed_fetches_nothing() {
+        let bodies = Bodies::default();
+        bodies.listed(DIR, (0..100).map(Ino));
+        assert!((1_000..1_010).all(|ino| bodies.read(Ino(ino), false).is_empty()));
+        assert!(bodies.read(Ino(0), false).is_empty(), "one file is no habit");
+        let files = bodies.read(Ino(1), false);
+        assert_eq!(files.first(), Some(&Ino(2)));
+        bodies.forget(DIR);
+        assert!((20..40).all(|ino| bodies.read(Ino(ino), false).is_empty()));
+    }
+}
