@@ -6,6 +6,7 @@
 #   tests-outside/cluster.sh bench  measure such a cluster, in clear and on addresses of the loopback device (LOOPBACK=:
 #                                   in namespaces as above); words for bench/run.sh may follow
 #   tests-outside/cluster.sh rebuild  measure how fast a lost drive (REBUILD_SIZE, default 4GiB, 80 % full) is made up for, beside a copy on the same disk
+#   tests-outside/cluster.sh failover  measure how long durable writes wait when hosts are killed one after the other (ROUNDS, default 3, each)
 #   tests-outside/cluster.sh down   stop it and take it away
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -165,6 +166,70 @@ END
     awk -v b="$used" -v t="$took" -v raw="$raw" -v copies="${copies[*]}" -v n="$before" 'BEGIN {
       printf "rebuild of a lost drive, %.2f GB used: %.1f s, %.0f MB/s; a copy past the cache on the same disk: %s MB/s; %.2f of the faster one\n", b / 1e9, t, b / t / 1e6, copies, b / t / 1e6 / raw }'
     ;;
+  failover)
+    down
+    trap down EXIT
+    up
+    # Somebody writes durably to a file in each of 24 directories, which lie in all partitions.
+    python3 - "$MOUNT" "$SCRATCH/pauses" <<'E2' &
+import os, sys, threading, time
+mount, out = sys.argv[1:]
+# Each file: (end, seconds) of each write that took longer than a twentieth of a second.
+pauses = [[] for _ in range(24)]
+def beat(number):
+    os.mkdir(f"{mount}/beat-{number}")
+    file = os.open(f"{mount}/beat-{number}/file", os.O_CREAT | os.O_WRONLY)
+    while not os.path.exists(out + ".stop"):
+        begin = time.time()
+        os.pwrite(file, b"x" * 4096, 0)
+        os.fsync(file)
+        if time.time() - begin > 0.05:
+            pauses[number].append((time.time(), time.time() - begin))
+        time.sleep(0.02)
+threads = [threading.Thread(target=beat, args=(number,)) for number in range(24)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+with open(out, "w") as file:
+    for number, of_one in enumerate(pauses):
+        for end, seconds in of_one: print(number, end, seconds, file=file)
+E2
+    beats=$!
+    until_serving 60 3
+    sleep 5
+    for ((round = 0; round < ${ROUNDS:-3}; round++)); do
+      for host in "${HOSTS[@]}"; do
+        leads=$(on "$(some_host)" status --json | python3 -c '
+import json, sys
+print(sum(p.get("primary") == int(sys.argv[1]) for p in json.load(sys.stdin)["partitions"]))' "${host:1}")
+        echo "$(date +%s.%N) $host $leads" >>"$SCRATCH/kills"
+        host_kill "$host"
+        sleep 8
+        host_start "$host" >/dev/null
+        until_serving 60 3
+        sleep 3
+      done
+    done
+    touch "$SCRATCH/pauses.stop"
+    wait "$beats" || die "failover: the one who writes met an error"
+    python3 - "$SCRATCH/kills" "$SCRATCH/pauses" <<'E3'
+import sys
+kills = [line.split() for line in open(sys.argv[1])]
+pauses = [tuple(map(float, line.split())) for line in open(sys.argv[2])]
+longest = []
+for at, host, leads in kills:
+    at = float(at)
+    # Of each file the longest wait that was under way within 4 s of the kill.
+    waits = {}
+    for number, end, seconds in pauses:
+        if end > at and end - seconds < at + 4:
+            waits[number] = max(waits.get(number, 0), seconds)
+    longest.append(max(waits.values(), default=0))
+    some = " ".join(f"{wait:.2f}" for wait in sorted(waits.values(), reverse=True)[:8])
+    print(f"{host} killed, which led {leads} of 6 partitions: {sum(w > 0.5 for w in waits.values())} of 24 files waited, s: {some}")
+longest.sort()
+print(f"longest wait of a durable write after a kill: median {longest[len(longest) // 2]:.2f} s, at most {longest[-1]:.2f} s, of {len(longest)} kills")
+E3
+    ;;
   cold) # what `bench` says before a cold read: no process keeps anything
     STATE=$SCRATCH/hosts MOUNT=$SCRATCH/hosts.m
     mapfile -t HOSTS < <(seq -f h%g 1 6)
@@ -176,5 +241,5 @@ END
     until_serving 60
     hosts_mount "$MOUNT" >/dev/null
     ;;
-  *) die "cluster: up, down, demo, rebuild or bench expected, found '$1'" ;;
+  *) die "cluster: up, down, demo, bench, rebuild or failover expected, found '$1'" ;;
 esac

@@ -38,6 +38,8 @@ const BACKOFF_FIRST_MS: u64 = 1;
 const BACKOFF_BUSY_MAX_MS: u64 = 64;
 /// Longest pause while a server is away: it needs seconds to come back.
 const BACKOFF_GONE_MAX_MS: u64 = 500;
+/// How long heartbeats that reach nobody are repeated at once; from then on whoever sends them decides.
+const HELLO_AGAIN_MS: u64 = 1_000;
 /// Files whose open references are told at a time.
 const OPENS_AT_ONCE: usize = 64;
 
@@ -126,8 +128,18 @@ impl Session {
     async fn ask_once(&self, p: PartitionId, session: u64, body: Op) -> Option<Answer> {
         let ticket = self.begin();
         if matches!(body, Op::Hello { .. } | Op::Reassert { .. }) {
-            let request = self.request(&ticket, session, FsId::default(), Cred::default(), &body);
-            return within(&*self.wire, self.patience.attempt_ms, self.wire.partition(p, request)).await;
+            let give_up = self.wire.now_ms() + HELLO_AGAIN_MS;
+            loop {
+                let request = self.request(&ticket, session, FsId::default(), Cred::default(), &body);
+                let answer = within(&*self.wire, self.patience.attempt_ms, self.wire.partition(p, request)).await?;
+                // A new primary calls before the map says that it is one, and the old one is not there any more.
+                let is_passing = answer.result.as_ref().is_err_and(|error| is_passing(error, Some(session)));
+                if !is_passing || self.wire.now_ms() >= give_up {
+                    return Some(answer);
+                }
+                let moved = self.wire.moved(p);
+                until(moved, self.wire.sleep_ms(BACKOFF_BUSY_MAX_MS)).await;
+            }
         }
         let call = Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session) };
         Some(self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await.into())

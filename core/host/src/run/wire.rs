@@ -99,6 +99,13 @@ pub struct Company {
     pub forsaken: Sender<PartitionId>,
 }
 
+/// The log says who leads from now on, and how members changed.
+fn tell_change(p: PartitionId, was: &Members, is: &Members) {
+    let hosts = |of: &Members| of.members.iter().map(|m| m.host.to_string()).collect::<Vec<_>>().join(", ");
+    let Members { term, primary, .. } = is;
+    tracing::info!("{p}: led by {} in term {term}, copies on {} (before: {})", primary.host, hosts(is), hosts(was));
+}
+
 impl Switch {
     /// The replica of `p` here.
     pub(super) fn seat(&self, p: PartitionId) -> Result<SeatDoor> {
@@ -160,7 +167,12 @@ impl Switch {
             let found = outside::register(this.coordinator.as_ref(), p, what);
             this.asking().remove(&kind);
             match found {
-                Ok(found) => drop(this.tell(p, SeatMsg::Register(found, kind.1))),
+                Ok(found) => {
+                    if let Some((was, _)) = cas.filter(|(_, new)| *new == found) {
+                        tell_change(p, &was, &found);
+                    }
+                    drop(this.tell(p, SeatMsg::Register(found, kind.1)));
+                }
                 Err(error) => {
                     let words = format!("{p}: its configuration is not known: {error}");
                     if seldom::is_due(&words) {
