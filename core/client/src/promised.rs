@@ -31,13 +31,13 @@ use meets::{Meets, of_op};
 use crate::leases::Removing;
 
 /// Promises of one client; who would make more waits.
-const OPEN_MAX: usize = 1_024;
+const OPEN_MAX: usize = 4_096;
 /// So many that wait depart at once.
-const CROWD: usize = 256;
+const CROWD: usize = 1_024;
 /// Directories whose use is remembered; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
 /// Inodes whose errors are remembered until somebody is told: more than are lost at once by far.
-const ERRORS_MAX: usize = 16 * OPEN_MAX;
+const ERRORS_MAX: usize = 4 * OPEN_MAX;
 /// Numbers asked for first; then four times as many each time.
 const NUMBERS_FIRST: u16 = 16;
 /// Bytes of one file that ride with it, and of all: larger ones are worth a way of their own.
@@ -108,6 +108,8 @@ struct Habit {
 struct Held {
     last: u64,
     open: BTreeMap<u64, Entry>,
+    /// Of these, how many have not departed.
+    waiting: usize,
     names: HashMap<(Ino, Vec<u8>), Vec<u64>>,
     files: HashMap<Ino, Vec<u64>>,
     /// How many, and when the last one was made.
@@ -167,6 +169,7 @@ impl Promises {
         held.files.entry(file.ino).or_default().push(id);
         let of_dir = held.dirs.entry(dir).or_insert((0, file.ctime));
         *of_dir = (of_dir.0 + 1, file.ctime);
+        held.waiting += 1;
         held.open.insert(
             id,
             Entry {
@@ -258,7 +261,7 @@ impl Promises {
     /// Those that may go now: the first of each name.
     pub(crate) fn depart(&self) -> Vec<Promise> {
         let held = &mut *self.held();
-        let Held { open, names, .. } = held;
+        let Held { open, names, waiting, .. } = held;
         let mut gone = Vec::new();
         for entry in open.values_mut().filter(|entry| !entry.is_under_way) {
             let Promise { id, dir, name, .. } = &entry.promise;
@@ -267,6 +270,7 @@ impl Promises {
                 gone.push(entry.promise.clone());
             }
         }
+        *waiting -= gone.len();
         gone
     }
 
@@ -355,8 +359,7 @@ impl Promises {
 
     /// True if so many wait that they should depart.
     pub(crate) fn is_crowded(&self) -> bool {
-        let held = self.held();
-        held.open.len() >= CROWD && held.open.values().filter(|entry| !entry.is_under_way).count() >= CROWD
+        self.held().waiting >= CROWD
     }
 
     /// True if no more can be made now.
@@ -443,6 +446,7 @@ impl Held {
 
     fn forget(&mut self, id: u64) -> Option<Entry> {
         let entry = self.open.remove(&id)?;
+        self.waiting -= usize::from(!entry.is_under_way);
         let Promise { dir, name, file, .. } = &entry.promise;
         take_out(&mut self.names, &(*dir, name.clone()), id);
         take_out(&mut self.files, &file.ino, id);

@@ -11,6 +11,7 @@ mod segments;
 mod setup;
 mod shared_seat;
 mod steward;
+mod vital;
 mod watch;
 mod wire;
 

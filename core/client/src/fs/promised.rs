@@ -15,9 +15,9 @@ use crate::leases::Leases;
 use crate::promised::{Beside, Promise, What};
 
 /// How long promises gather in a product before they go to their partition, milliseconds: nobody waits for them.
-pub const GATHER_MS: u64 = 10;
-/// Promises that one task looks after.
-const TOGETHER: usize = 32;
+pub const GATHER_MS: u64 = 50;
+/// Promises of one partition that one task looks after.
+const TOGETHER: usize = 128;
 
 impl Fs {
     /// From now on files are made and removed without waiting for the cluster where that can be promised: programs are
@@ -167,8 +167,10 @@ impl Fs {
     /// Sends what may go.
     fn depart(&self) {
         let Some(background) = &self.0.background else { return };
-        let gone = self.0.promises.depart();
-        for some in gone.chunks(TOGETHER) {
+        let mut gone = self.0.promises.depart();
+        gone.sort_by_key(|promise| promise.partition);
+        let of_one = gone.chunk_by(|a, b| a.partition == b.partition);
+        for some in of_one.flat_map(|of_one| of_one.chunks(TOGETHER)) {
             let (this, some) = (self.clone(), some.to_vec());
             background.spawn(Box::pin(async move {
                 join_in_bursts(some.iter().map(|promise| this.keep(promise)).collect()).await;

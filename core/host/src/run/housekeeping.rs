@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use braid_base::Result;
 use braid_base::ids::{FsId, Index, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::host::SeatReport;
-use braid_base::{Error, Result};
 use braid_replica::Kv;
 
 use super::seat_actor::{self, SeatMsg};
 use super::shared_seat::SeatDoor;
+use super::vital;
 use super::watch::Watch;
 use super::wire::Switch;
 
@@ -47,10 +48,7 @@ impl Housekeeper {
                 rounds.run();
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("housekeeping".into())
-            .spawn(work)
-            .map_err(|e| Error::os("start the housekeeping thread", &e))?;
+        let thread = vital::spawn("housekeeping", work)?;
         Ok(Self { stop, thread })
     }
 

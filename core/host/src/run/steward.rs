@@ -23,6 +23,7 @@ use braid_io::clock;
 
 use super::outside::{Store, store};
 use super::setup::{Host, log_dir};
+use super::vital;
 
 /// How long the coordinator believes that a silent host lives, milliseconds.
 const TTL_MS: u64 = 5_000;
@@ -99,8 +100,7 @@ impl Steward {
             duties,
         };
         work.look();
-        let thread = std::thread::Builder::new().name("steward".into()).spawn(move || work.run(&stopped));
-        let thread = thread.map_err(|e| Error::os("start the steward's thread", &e))?;
+        let thread = vital::spawn("steward", move || work.run(&stopped))?;
         Ok(Self { stop, thread, alive })
     }
 
@@ -134,8 +134,7 @@ impl Alive {
                 let _ = coordinator.end_session(session);
             }
         };
-        let thread = std::thread::Builder::new().name("alive".into()).spawn(work);
-        thread.map_err(|e| Error::os("start a thread", &e))?;
+        vital::spawn("alive", work)?;
         Ok(Self { stop, session })
     }
 }
