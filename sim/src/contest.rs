@@ -16,7 +16,7 @@ use braid_client::fs::Create;
 use braid_io::chance::Rng;
 
 use crate::board::Board;
-use crate::kept::{self, Files};
+use crate::kept;
 use crate::register::{self, Losses, Register, Shared};
 
 /// Directories that take part in moves.
@@ -36,7 +36,7 @@ pub struct Arena {
     /// The file that all read and write.
     pub register: Shared,
     /// Files that are removed while others have them open.
-    pub files: Files,
+    pub files: kept::Shared,
 }
 
 /// Shared by all.
@@ -82,12 +82,15 @@ pub async fn compete(
     rounds: u32,
 ) {
     let leases = fs.session().leases().is_some();
-    let shared = Arc::clone(&lock(&arena).register);
+    let (dir, files, shared) = {
+        let arena = lock(&arena);
+        (arena.dir, Arc::clone(&arena.files), Arc::clone(&arena.register))
+    };
     let mut left = rounds;
     while left > 0 {
         let begin_ms = fs.session().wire().now_ms();
         let result = match rng.below(if leases { 10 } else { 4 }) {
-            8 | 9 => kept::round(&arena, &fs, &board, &mut rng).await,
+            8 | 9 => kept::round(&files, dir, &fs, &board, &mut rng).await,
             4 | 5 => register::write(&shared, (&fs, &losses), &board, &mut rng).await,
             6 | 7 => register::look(&shared, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,

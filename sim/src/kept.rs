@@ -1,6 +1,7 @@
 //! A file that somebody has open outlives its last name, whoever removes that.
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::ErrorKind;
 use braid_base::ids::Ino;
@@ -11,7 +12,6 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
-use crate::contest::{ArenaRef, lock};
 use crate::deeds::Deed;
 
 /// Bytes of each file: across blocks.
@@ -28,6 +28,13 @@ pub struct Files {
     named: BTreeMap<u64, Ino>,
 }
 
+/// Shared by all.
+pub type Shared = Arc<Mutex<Files>>;
+
+fn lock(files: &Shared) -> MutexGuard<'_, Files> {
+    files.lock().expect("the simulator has one thread")
+}
+
 fn name_of(number: u64) -> Vec<u8> {
     format!("kept{number}").into_bytes()
 }
@@ -37,37 +44,36 @@ fn content_of(number: u64) -> Bytes {
     (0..BYTES).map(|_| rng.below(256) as u8).collect::<Vec<_>>().into()
 }
 
-/// Makes a file, removes one, or has one open for a while.
-pub async fn round(arena: &ArenaRef, fs: &Fs, board: &Board, rng: &mut Rng) -> Result<(), String> {
-    let (dir, some) = {
-        let arena = lock(arena);
-        let numbers: Vec<u64> = arena.files.named.keys().copied().collect();
-        (arena.dir, (!numbers.is_empty()).then(|| numbers[rng.index(numbers.len())]))
+/// Makes a file in `dir`, removes one, or has one open for a while.
+pub async fn round(files: &Shared, dir: Ino, fs: &Fs, board: &Board, rng: &mut Rng) -> Result<(), String> {
+    let some = {
+        let numbers: Vec<u64> = lock(files).named.keys().copied().collect();
+        (!numbers.is_empty()).then(|| numbers[rng.index(numbers.len())])
     };
     match (some, rng.below(8)) {
-        (None, _) | (_, 0 | 1) => make(arena, fs, dir).await,
-        (Some(number), 2 | 3) => remove(arena, fs, (dir, number), rng).await,
+        (None, _) | (_, 0 | 1) => make(files, fs, dir).await,
+        (Some(number), 2 | 3) => remove(files, fs, (dir, number), rng).await,
         (Some(number), _) => return look(fs, board, (dir, number), rng).await,
     }
     Ok(())
 }
 
-async fn make(arena: &ArenaRef, fs: &Fs, dir: Ino) {
+async fn make(files: &Shared, fs: &Fs, dir: Ino) {
     let number = {
-        let files = &mut lock(arena).files;
+        let mut files = lock(files);
         files.last += 1;
         files.last
     };
     let Ok(made) = fs.create(Cred::default(), dir, &name_of(number), Create::default()).await else { return };
     let is_written = fs.write(made.ino, 0, content_of(number), false, false).await.is_ok();
     if is_written && fs.fsync(made.ino).await.is_ok() && fs.fsync(dir).await.is_ok() {
-        lock(arena).files.named.insert(number, made.ino);
+        lock(files).named.insert(number, made.ino);
     }
 }
 
 /// By unlink, or under another file.
-async fn remove(arena: &ArenaRef, fs: &Fs, (dir, number): (Ino, u64), rng: &mut Rng) {
-    lock(arena).files.named.remove(&number);
+async fn remove(files: &Shared, fs: &Fs, (dir, number): (Ino, u64), rng: &mut Rng) {
+    lock(files).named.remove(&number);
     let name = name_of(number);
     if rng.chance(1, 3) {
         let over = format!("{}.new", String::from_utf8_lossy(&name)).into_bytes();

@@ -17,7 +17,7 @@ pub(super) fn spawn(name: &'static str, work: impl FnOnce() + Send + 'static) ->
             abort();
         }
     };
-    Builder::new().name(name.into()).spawn(guarded).map_err(|e| Error::os(&format!("start the thread {name}"), &e))
+    Builder::new().name(name.into()).spawn(guarded).map_err(|e| Error::os(format!("start the thread {name}"), &e))
 }
 
 #[cfg(test)]
