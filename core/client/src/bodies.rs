@@ -32,8 +32,8 @@ const UNREAD_MAX: u64 = 128;
 
 #[derive(Default)]
 struct Trail {
-    /// In the order of the listing; `None`: read, or fetched.
-    files: Vec<Option<Ino>>,
+    /// In the order of the listing, and whether it was read, or fetched.
+    files: Vec<(Ino, bool)>,
     /// Where the next ones are taken from.
     next: usize,
     misses: u64,
@@ -64,7 +64,7 @@ impl Bodies {
             if let Entry::Vacant(place) = places.entry(ino) {
                 let files = &mut dirs.entry(dir).or_default().files;
                 place.insert((dir, files.len()));
-                files.push(Some(ino));
+                files.push((ino, false));
             }
         }
     }
@@ -80,15 +80,15 @@ impl Bodies {
             trail.misses += 1;
             trail.next = at + 1;
         }
-        trail.files[*at] = None;
+        trail.files[*at].1 = true;
         trail.batch()
     }
 
     /// `dir` changes: what was listed is no longer known.
     pub(crate) fn forget(&self, dir: Ino) {
         let Trails { dirs, places } = &mut *self.trails();
-        if dirs.remove(&dir).is_some() {
-            places.retain(|_, (of, _)| *of != dir);
+        for (ino, _) in dirs.remove(&dir).into_iter().flat_map(|trail| trail.files) {
+            places.remove(&ino);
         }
     }
 
@@ -108,7 +108,10 @@ impl Trail {
         }
         let mut files = Vec::new();
         while self.next < self.files.len() && files.len() < count as usize {
-            files.extend(self.files[self.next].take());
+            let (ino, is_done) = &mut self.files[self.next];
+            if !std::mem::replace(is_done, true) {
+                files.push(*ino);
+            }
             self.next += 1;
         }
         self.fetched += files.len() as u64;

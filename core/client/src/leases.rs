@@ -15,6 +15,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
 use std::task::{Poll, Waker};
 
+use braid_base::Result;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
 use braid_base::msg::fs::Op;
@@ -51,8 +52,8 @@ pub(crate) trait Asker: Send + Sync {
     /// A message about session `session` of partition `p`: heartbeats are sent once, others until they are answered.
     fn ask(self: Arc<Self>, p: PartitionId, session: u64, body: Op) -> BoxFuture<Option<Answer>>;
 
-    /// Tells partitions of open references that they do not know of.
-    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<()>;
+    /// Tells partitions of open references that they do not know of. Errors: of a partition that could not be told of all.
+    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<Result<()>>;
 }
 
 /// This client is removing a name, of a certain file or an unknown one.
@@ -180,13 +181,18 @@ impl Leases {
     }
 
     /// As [`Core::owed_before_removal`].
-    pub(crate) fn owed_before_removal(&self, fs: FsId, ino: Option<Ino>) -> Vec<Owed> {
+    pub(crate) fn owed_before_removal(&self, fs: FsId, ino: Ino) -> Vec<Owed> {
         self.core().owed_before_removal(fs, ino)
     }
 
+    /// As [`Core::owes`].
+    pub(crate) fn owes(&self, fs: FsId) -> bool {
+        self.core().owes(fs)
+    }
+
     /// As [`Core::said`].
-    pub(crate) fn said(&self, owed: &Owed) -> u32 {
-        self.core().said(owed)
+    pub(crate) fn said(&self, owed: &Owed, told: u32) -> u32 {
+        self.core().said(owed, told)
     }
 
     /// Leaves a rule out, to prove that the tests see it.
@@ -267,7 +273,9 @@ impl Leases {
                         holder.forgotten(leases).await;
                     }
                     let owed = self.core().owed_before_release(leases);
-                    Arc::clone(&session).say_opens(owed).await;
+                    if Arc::clone(&session).say_opens(owed).await.is_err() {
+                        return; // the partition asks for the lease again
+                    }
                 }
                 let sent_ms = self.wire.now_ms();
                 // A heartbeat that was silent for long counts from when it was sent: it is not repeated here.

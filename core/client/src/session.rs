@@ -155,27 +155,37 @@ impl Session {
         self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await
     }
 
-    /// Tells partitions of open references that they do not know of.
-    pub(crate) async fn say(&self, owed: Vec<Owed>) {
-        if !owed.is_empty() {
-            join_bounded(OPENS_AT_ONCE, owed.iter().map(|owed| self.say_one(owed)).collect()).await;
+    /// Tells partitions of open references that they do not know of. Errors: of one that could not be told of all.
+    pub(crate) async fn say(&self, owed: Vec<Owed>) -> Result<()> {
+        if owed.is_empty() {
+            return Ok(());
         }
+        join_bounded(OPENS_AT_ONCE, owed.iter().map(|owed| self.say_one(owed)).collect()).await.into_iter().collect()
     }
 
-    async fn say_one(&self, owed: &Owed) {
+    async fn say_one(&self, owed: &Owed) -> Result<()> {
         let Owed { fs, ino, session, count } = *owed;
         let under = |body: Op| self.call_under(session, fs, Cred::default(), body);
-        for _ in 0..count {
-            if let Err(error) = under(Op::Open { ino, truncate: false }).await {
-                tracing::debug!(%ino, %error, "an open reference could not be told to the partition");
+        let opens = (0..count).map(|_| under(Op::Open { ino, truncate: false })).collect();
+        let (mut told, mut result) = (0, Ok(()));
+        for said in join_bounded(OPENS_AT_ONCE, opens).await {
+            match said {
+                // What went with its session, or is no more, need not be told.
+                Err(error)
+                    if !matches!(error.kind(), ErrorKind::SessionLost | ErrorKind::NotFound | ErrorKind::Stale) =>
+                {
+                    result = Err(error.within("an open file could not be told to its partition"));
+                }
+                _ => told += 1,
             }
         }
-        let close = self.leases().map_or(0, |leases| leases.said(owed));
+        let close = self.leases().map_or(0, |leases| leases.said(owed, told));
         if close > 0
             && let Err(error) = under(Op::Close { inos: vec![ino; close as usize] }).await
         {
             tracing::debug!(%ino, %error, "open references could not be given back");
         }
+        result
     }
 
     /// Asks the partition that `body` routes to. Errors: the partition's, and `Io` after the deadline.
@@ -338,7 +348,7 @@ impl Asker for Session {
         Box::pin(async move { self.ask_once(p, session, body).await })
     }
 
-    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<()> {
+    fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<Result<()>> {
         Box::pin(async move { self.say(owed).await })
     }
 }

@@ -195,8 +195,9 @@ impl Fs {
 
     /// Fetches a small file and keeps its bytes with its layout, as if they had come with that.
     async fn fetch_body(&self, ino: Ino) {
-        let Some(attr) = self.known(ino).filter(|attr| attr.size <= BODY_MAX) else { return };
+        // Before the look at the lease: what changes after that one is gone is seen by the other.
         let asking = self.0.layouts.asking(ino);
+        let Some(attr) = self.known(ino).filter(|attr| attr.size <= BODY_MAX) else { return };
         let layout = match self.0.layouts.find(ino, 0, attr.size) {
             Some((_, chunks)) => Ok((attr.size, chunks)),
             None => self.ask_chunks(ino, 0, attr.size).await,

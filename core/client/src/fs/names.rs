@@ -208,21 +208,34 @@ impl Fs {
     }
 
     /// Asks for a change after which a name no longer stands for what it does: references to that which programs have
-    /// given back go first, so that what nobody has open any more goes at once.
+    /// given back go first, so that what nobody has open any more goes at once; those that they have, too, so that it stays.
     async fn ask_unheld(&self, (dir, name): (Ino, &[u8]), body: Op) -> FsResult {
-        let ino = self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name)).flatten();
-        // By then the name may stand for another file.
-        let _removing = self.0.session.leases().map(|leases| leases.removing(self.0.fs, None));
-        self.say_opens(ino).await;
+        let Some(leases) = self.0.session.leases() else { return self.ask(body).await };
+        // Until it is done the name may come to stand for another file.
+        let _removing = leases.removing(self.0.fs, None);
+        let ino = match leases.name(self.0.fs, dir, name) {
+            Some(known) => known,
+            None if leases.owes(self.0.fs) => match self.lookup(dir, name).await {
+                Ok(found) => Some(found.ino),
+                Err(error) if error.kind() == ErrorKind::NotFound => None,
+                Err(error) => return Err(error),
+            },
+            None => None,
+        };
+        // A file that is renamed may be under a name that is being removed.
+        if let Op::Rename { from_dir, from, .. } = &body {
+            self.say_opens(leases.name(self.0.fs, *from_dir, from).flatten()).await?;
+        }
+        self.say_opens(ino).await?;
         let given = ino.map(|ino| self.0.idle.of(ino)).unwrap_or_default();
         let Some((_, session)) = given.first() else { return self.ask(body).await };
         let inos = given.iter().map(|(ino, _)| *ino).collect();
         both(self.close_all(*session, inos), self.ask(body)).await.1
     }
 
-    /// Tells the partition what programs have open of `ino` (`None`: of all files), before a name of it goes.
-    pub(super) async fn say_opens(&self, ino: Option<Ino>) {
-        let Some(leases) = self.0.session.leases() else { return };
-        self.0.session.say(leases.owed_before_removal(self.0.fs, ino)).await;
+    /// Tells the partition what programs have open of `ino`, before a name of it goes.
+    pub(super) async fn say_opens(&self, ino: Option<Ino>) -> Result<()> {
+        let (Some(leases), Some(ino)) = (self.0.session.leases(), ino) else { return Ok(()) };
+        self.0.session.say(leases.owed_before_removal(self.0.fs, ino)).await
     }
 }

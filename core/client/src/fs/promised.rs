@@ -196,12 +196,13 @@ impl Fs {
                 }
             }
             What::Gone => {
-                self.say_opens(Some(file.ino)).await;
+                let was_said = self.say_opens(Some(file.ino)).await;
                 let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
                 let unlinked = self.ask_promised(promise.session, Cred::default(), body);
                 let of_session = |(ino, session)| (session == promise.session).then_some(ino);
                 let given: Vec<Ino> = self.0.idle.of(file.ino).into_iter().filter_map(of_session).collect();
                 match given.is_empty() {
+                    _ if was_said.is_err() => was_said.map(|()| Reply::Done),
                     true => unlinked.await,
                     // References that programs have given back go first, so that the file goes with its name.
                     false => {

@@ -27,6 +27,8 @@ use super::kept::Kept;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
 const RETRY_MS: u64 = 1_000;
+/// How long the partition may take to say what became of a `Reassert` before another one goes, milliseconds.
+const ASSERT_MS: u64 = 3_000;
 /// Leases that one message gives back.
 const RELEASES_AT_ONCE: usize = 512;
 /// Leases given back at least for one answer that needs room.
@@ -69,6 +71,9 @@ struct Part {
     wanted: bool,
     /// The session was not extended in time, and what others may have changed since was forgotten.
     overdue: bool,
+    /// What is held was asserted in this term, and until then the answer is waited for: the partition takes the first one
+    /// only, and what has come since would be taken for known there.
+    asserting: Option<(Term, u64)>,
     releases: Vec<Release>,
     /// Leases that were granted and not taken, their numbers, and since when: the next answer may bring them again.
     unclaimed: BTreeMap<Key, (u64, u64)>,
@@ -97,6 +102,7 @@ impl Core {
             hello_ms: 0,
             wanted: false,
             overdue: false,
+            asserting: None,
             releases: Vec::new(),
             unclaimed: BTreeMap::new(),
         };
@@ -185,6 +191,10 @@ impl Core {
             Event::Wanted(p) => self.wanted(p, now, out),
             Event::Hello { p, session, sent_ms, answer } => self.hello(p, session, sent_ms, answer, now, out),
             Event::Reasserted { p, session, sent_ms, answer } => {
+                if self.is_of(p, session) {
+                    let part = self.part(p);
+                    part.asserting = part.asserting.filter(|(term, _)| answer.term > Term(0) && *term != answer.term);
+                }
                 if self.is_of(p, session) && answer.term == self.part(p).term && answer.result.is_ok() {
                     let part = self.part(p);
                     part.valid_until = part.valid_until.max(sent_ms + SESSION_VALID_MS);
@@ -304,6 +314,10 @@ impl Core {
             Ok(Reply::Session { reassert: true }) => {
                 part.phase = Phase::Live;
                 part.hello_ms = now + RETRY_MS;
+                if part.asserting.is_some_and(|(term, until)| term == part.term && now < until) {
+                    return;
+                }
+                part.asserting = Some((part.term, now + ASSERT_MS));
                 let holdings = self.holdings(p);
                 out.push(Effect::Ask { p, session, body: Op::Reassert { holdings } });
             }
@@ -348,7 +362,7 @@ impl Core {
 
     fn lose(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
         let part = self.part(p);
-        part.phase = Phase::Idle;
+        (part.phase, part.asserting) = (Phase::Idle, None);
         part.releases.clear();
         part.unclaimed.clear();
         out.push(Effect::Lost { p });

@@ -337,7 +337,11 @@ impl Replica {
         if drop_early {
             lead.peers.retain(|p| !silent(p));
         }
-        if gone.is_empty() || self.cas.is_some() {
+        // Whoever hears nobody is most likely cut off itself: the others, who look for a primary by then, go first.
+        let alone_ms = drop_ms + 2 * self.timing.heartbeat_ms;
+        let is_alone = lead.must_ack().all(|p| !p.leaves && silent(p));
+        let waits = is_alone && !lead.must_ack().all(|p| now >= p.heard_ms + alone_ms);
+        if gone.is_empty() || waits || self.cas.is_some() {
             return;
         }
         // A learner that counted already leaves the same way: only a new term may stop waiting for it.

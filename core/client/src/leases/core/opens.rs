@@ -44,12 +44,16 @@ impl Core {
     }
 
     /// What partitions must be told of before a name is removed.
-    pub(crate) fn owed_before_removal(&mut self, fs: FsId, ino: Option<Ino>) -> Vec<Owed> {
+    pub(crate) fn owed_before_removal(&mut self, fs: FsId, ino: Ino) -> Vec<Owed> {
         if self.mutation == Some(CoreMutation::NamesBefore) {
             return Vec::new();
         }
-        let files = ino.map_or_else(|| self.borrowed.all(), |ino| vec![(fs, ino)]);
-        files.into_iter().filter_map(|key| self.owed(key)).collect()
+        self.owed((fs, ino)).into_iter().collect()
+    }
+
+    /// True if there is a file that its partition was not told of, or is being told of.
+    pub(crate) fn owes(&self, fs: FsId) -> bool {
+        self.borrowed.any(|key| key.0 == fs)
     }
 
     /// What a partition must be told of before these leases are given back.
@@ -66,11 +70,12 @@ impl Core {
         (count > 0).then_some(Owed { fs: key.0, ino: key.1, session, count })
     }
 
-    /// The partition was told, or cannot be: how many references to close there, because programs have meanwhile.
-    pub(crate) fn said(&mut self, owed: &Owed) -> u32 {
+    /// The partition was told of `told` of them, the others are still owed: how many references to close there, because
+    /// programs have meanwhile.
+    pub(crate) fn said(&mut self, owed: &Owed, told: u32) -> u32 {
         // With a session all references went that it was asked for.
         let is_of = self.is_of(self.home_of(owed.ino), owed.session);
-        if is_of { self.borrowed.said((owed.fs, owed.ino), owed.count) } else { 0 }
+        if is_of { self.borrowed.said((owed.fs, owed.ino), owed.count, told) } else { 0 }
     }
 
     fn home_of(&self, ino: Ino) -> PartitionId {
