@@ -112,6 +112,7 @@ pub struct Seat {
     applied: Applied,
     /// The partition knows that all entries up to this one are committed.
     told: Index,
+    counted: Counted,
     /// Durably applied: what the view holds even after a crash.
     flushed: Index,
     log_soft_bytes: u64,
@@ -137,6 +138,13 @@ pub struct Seat {
     full: Option<Error>,
     /// The log has no room for what is to be appended.
     log_full: bool,
+}
+
+/// What is committed and not in the view: up to where it was counted, and bytes of its payload.
+#[derive(Clone, Copy)]
+struct Counted {
+    upto: Index,
+    bytes: usize,
 }
 
 /// Numbers of a seat, for status.
@@ -204,6 +212,7 @@ impl Seat {
             stage: StageCache::new(config.stage_cache_bytes),
             applied,
             told: applied.index,
+            counted: Counted { upto: applied.index, bytes: 0 },
             flushed: flushed.index,
             log_soft_bytes: config.log_soft_bytes,
             awaited_ms: 0,
@@ -327,7 +336,9 @@ impl Seat {
             }
         }
         self.due_ms = None;
-        self.journal.flush(out);
+        if self.journal.flush(out) {
+            self.replicate(now, ReplicaEvent::Group, out);
+        }
     }
 
     /// The last entry of the log, if the seat may be closed in order now: all of it is durable and nothing is on its

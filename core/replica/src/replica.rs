@@ -303,7 +303,8 @@ impl Replica {
 
     fn take(&mut self, now: u64, event: Event) {
         match event {
-            Event::Propose(entry) => self.propose(now, entry),
+            Event::Propose(entry) => self.propose(entry),
+            Event::Group => self.replicate(now),
             Event::LogDurable { ticket } => self.log_durable(now, ticket),
             Event::LogFetched { to, prev, records } => self.log_fetched(now, to, prev, records),
             Event::Applied { upto } => self.release(upto),
@@ -371,7 +372,7 @@ impl Replica {
         }
         match &self.role {
             Role::Follower(_) => self.follower_durable(),
-            Role::Lead(_) => self.lead_durable(now),
+            Role::Lead(_) => self.advance(now),
             Role::Campaign(_) => {}
         }
     }

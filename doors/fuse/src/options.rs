@@ -71,7 +71,7 @@ impl Options {
             atime: true,
             over_content: false,
             threads: 0,
-            readahead_kib: 1024,
+            readahead_kib: 8192,
             positive_age: Duration::from_secs(1),
             negative_age: Duration::ZERO,
             cache: CacheMode::default(),

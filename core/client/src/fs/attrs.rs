@@ -87,12 +87,22 @@ impl Fs {
         }
     }
 
-    /// Returns once everything that was written to `ino`, and every change of names in its partition, is durable.
+    /// Returns once everything that was written to `ino`, and every change of its names or of those in it, is durable.
     /// Errors: what became of earlier writes, told once.
     pub async fn fsync(&self, ino: Ino) -> Result<()> {
         self.names_kept(ino).await;
         self.flush(ino).await?;
+        if self.is_durable(ino) {
+            return Ok(());
+        }
         self.ask_done("fsync", Op::Sync { ino }).await
+    }
+
+    /// Whether `ino` is durable without a word: whoever lives apart from its partition is answered when what it did or
+    /// saw is durable, and under a lease nobody else has changed, or holds back, what it has not seen.
+    fn is_durable(&self, ino: Ino) -> bool {
+        let is_held = || self.0.session.leases().is_some_and(|leases| leases.held(self.0.fs, ino).is_some());
+        !self.0.session.shares_fate() && is_held()
     }
 
     /// A change answered with attributes, of whose extent nothing is known.

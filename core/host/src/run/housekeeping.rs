@@ -86,7 +86,7 @@ impl Rounds {
         let reports = seat_actor::reports(&seats);
         // One that does not answer is left out: it has no part in the flush, and holds what it said last.
         let seats: Vec<SeatDoor> =
-            seats.into_iter().filter(|seat| reports.iter().any(|report| report.partition == seat.id)).collect();
+            seats.into_iter().filter(|seat| reports.iter().any(|report| report.partition == seat.id())).collect();
         self.share_capacity(&seats, &reports);
         let applied: BTreeMap<PartitionId, Index> =
             reports.iter().map(|report| (report.partition, Index(report.applied))).collect();

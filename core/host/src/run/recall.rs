@@ -40,7 +40,7 @@ impl Host {
             stores(&config.dir, config.cluster)?.into_iter().map(|stored| (stored.config.id, stored)).collect();
         let (to, said) = mpsc::channel();
         for seat in self.seats() {
-            let (p, to) = (seat.id, to.clone());
+            let (p, to) = (seat.id(), to.clone());
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 let (term, known) = (seat.replica().term(), seat.replica().config());
                 let _ = to.send((p, term, outside::record_of(p, known)));

@@ -194,7 +194,7 @@ impl Host {
     /// The partitions that have a replica here, and whether its thread runs.
     pub fn replicas(&self) -> BTreeMap<PartitionId, bool> {
         let ended = |p| self.threads().replicas.get(&p).is_none_or(JoinHandle::is_finished);
-        self.switch.all_seats().iter().map(|seat| (seat.id, !ended(seat.id))).collect()
+        self.switch.all_seats().iter().map(|seat| (seat.id(), !ended(seat.id()))).collect()
     }
 
     /// The other hosts, if this one is not alone.
@@ -237,7 +237,7 @@ impl Host {
             std::thread::park_timeout(Duration::from_millis(20));
             let (tx, needed) = mpsc::channel();
             for seat in &seats {
-                let (p, tx) = (seat.id, tx.clone());
+                let (p, tx) = (seat.id(), tx.clone());
                 let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                     if seat.replica().is_needed() {
                         let _ = tx.send(p);
@@ -246,7 +246,7 @@ impl Host {
             }
             drop(tx);
             let needed: BTreeSet<PartitionId> = needed.iter().collect();
-            seats.retain(|seat| needed.contains(&seat.id));
+            seats.retain(|seat| needed.contains(&seat.id()));
         }
     }
 

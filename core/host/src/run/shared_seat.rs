@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
+use braid_base::burst::{self, Due};
 use braid_base::ids::{PartitionId, Term};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
@@ -38,8 +39,10 @@ thread_local! {
 
 /// The way to a seat, for all threads of its process.
 #[derive(Clone)]
-pub(super) struct SeatDoor {
-    pub(super) id: PartitionId,
+pub(super) struct SeatDoor(Arc<Door>);
+
+struct Door {
+    id: PartitionId,
     mailbox: Mailbox<SeatMsg>,
     /// In which it serves; 0: it follows.
     term: Arc<AtomicU64>,
@@ -60,20 +63,25 @@ pub(super) struct Shared {
 impl SeatDoor {
     pub(super) fn new(id: PartitionId, mailbox: Mailbox<SeatMsg>, shared: Shared) -> Self {
         let Shared { term, seat, queued } = shared;
-        Self { id, mailbox, term, seat, queued }
+        Self(Arc::new(Door { id, mailbox, term, seat, queued }))
+    }
+
+    /// Whose seat it is.
+    pub(super) fn id(&self) -> PartitionId {
+        self.0.id
     }
 
     /// The term in which it serves; 0: it follows.
     pub(super) fn term(&self) -> Term {
-        Term(self.term.load(Ordering::Acquire))
+        Term(self.0.term.load(Ordering::Acquire))
     }
 
     /// Sends `msg` to the seat's thread. `Stopped` if that has ended.
     pub(super) fn send(&self, msg: SeatMsg) -> Result<()> {
         if msg.goes_first() {
-            self.queued.fetch_add(1, Ordering::SeqCst);
+            self.0.queued.fetch_add(1, Ordering::SeqCst);
         }
-        Ok(self.mailbox.send(msg)?)
+        Ok(self.0.mailbox.send(msg)?)
     }
 
     /// Hands a request that is meant for `term` over by the mailbox.
@@ -83,13 +91,13 @@ impl SeatDoor {
 
     /// Takes the step of a request that is meant for `term`, here if the seat is free; hands it over if not.
     pub(super) fn request(&self, term: Term, request: Request, waits: Waits) -> Result<()> {
-        if AT_SEAT.get() || self.queued.load(Ordering::SeqCst) > 0 {
+        if AT_SEAT.get() || self.0.queued.load(Ordering::SeqCst) > 0 {
             return self.send_request(term, request, waits);
         }
-        let Some(seat) = self.seat.upgrade() else { return self.send_request(term, request, waits) };
+        let Some(seat) = self.0.seat.upgrade() else { return self.send_request(term, request, waits) };
         let Some(held) = seat.try_hold() else { return self.send_request(term, request, waits) };
         // Asked again by the one who holds the seat: a message may have been sent just before.
-        if held.core.stopping || self.queued.load(Ordering::SeqCst) > 0 {
+        if held.core.stopping || self.0.queued.load(Ordering::SeqCst) > 0 {
             drop(held);
             return self.send_request(term, request, waits);
         }
@@ -99,24 +107,37 @@ impl SeatDoor {
     /// Takes the step of what another replica says, here if the seat is free: a follower answers for its primary's lease
     /// while its own thread writes the log.
     pub(super) fn replica(&self, message: Msg) -> Result<()> {
-        let seat = self.seat.upgrade().filter(|_| !AT_SEAT.get());
+        let seat = self.0.seat.upgrade().filter(|_| !AT_SEAT.get());
         match seat.as_ref().and_then(|seat| seat.try_hold()).filter(|held| !held.core.stopping) {
             Some(held) => self.stepped(held, move |held| held.step(SeatEvent::Replica(message), &mut NoLog)),
             None => self.send(SeatMsg::Replica(Box::new(message))),
         }
     }
 
-    /// Takes a step at the seat that this thread holds; its own thread is told if there is something for it.
+    /// Takes a step at the seat that this thread holds. At the end of the burst that it is part of, what the steps left
+    /// becomes one group, and the seat's thread is told if there is something for it.
     fn stepped(&self, mut held: Held<'_>, step: impl FnOnce(&mut Held<'_>)) -> Result<()> {
         let stepped = catch_unwind(AssertUnwindSafe(move || {
             step(&mut held);
-            held.batch_end(&mut NoLog);
-            held.thread_is_needed()
+            held.core.round_ends |= !held.core.round_ends && burst::put_off(&self.0);
+            !held.core.round_ends && held.ends_round()
         }));
         match stepped {
             Ok(false) => Ok(()),
             // The seat of a step that panicked is poisoned: its thread finds that, ends, and everybody hears of it.
             Ok(true) | Err(_) => self.send(SeatMsg::Look),
+        }
+    }
+}
+
+impl Due for Door {
+    fn due(self: Arc<Self>) {
+        let Some(seat) = self.seat.upgrade() else { return };
+        // Whoever holds it may have been there before the last step: then its thread looks.
+        let end = |mut held: Held<'_>| catch_unwind(AssertUnwindSafe(move || held.ends_round()));
+        if !matches!(seat.try_hold().map(end), Some(Ok(false))) {
+            // With the thread everybody else has ended, too.
+            let _ = self.mailbox.send(SeatMsg::Look);
         }
     }
 }
@@ -143,6 +164,8 @@ pub(super) struct Core {
     pub(super) failed: Option<Error>,
     /// Other threads begin nothing new.
     pub(super) stopping: bool,
+    /// A thread that took a step will end the round at the end of its burst.
+    round_ends: bool,
     /// When the seat's thread looks next without being told, milliseconds; 0: it was told to.
     comes_ms: u64,
     /// When the seat wants to be looked at.
@@ -180,6 +203,7 @@ impl SharedSeat {
             left: Vec::new(),
             failed: None,
             stopping: false,
+            round_ends: false,
             comes_ms: u64::MAX,
             due_ms: None,
         };
@@ -245,8 +269,15 @@ impl<'a> Held<'a> {
         }
     }
 
+    /// Ends a round of steps that another thread took. True if the seat's thread must be told to look.
+    fn ends_round(&mut self) -> bool {
+        self.batch_end(&mut NoLog);
+        self.thread_is_needed()
+    }
+
     /// Ends a round of steps.
     pub(super) fn batch_end(&mut self, log: &mut impl Log) {
+        self.core.round_ends = false;
         let now = now();
         let mut out = std::mem::take(&mut self.core.out);
         self.core.due_ms = self.core.seat.batch_end(now, &mut out);
@@ -369,7 +400,7 @@ mod tests {
     use braid_cluster::facts::Partition;
     use braid_cluster::records;
 
-    use super::SeatDoor;
+    use super::{SeatDoor, burst};
     use crate::run::seat_actor::SeatMsg;
     use crate::run::{Host, HostConfig};
 
@@ -528,6 +559,23 @@ mod tests {
         door.request(door.term(), request(1, 14, Op::Statfs), world.says("here again")).expect("it runs");
         assert_eq!(world.said().last(), Some(&"here again"));
         drop(back);
+    }
+
+    #[test]
+    fn what_comes_in_one_burst_goes_to_the_log_as_one_group() {
+        let world = World::new();
+        let (door, back) = (world.door(), world.keep_away());
+        let left = || door.0.seat.upgrade().expect("it runs").hold().core.left.len();
+        burst::run(|| {
+            for seq in 31..39 {
+                let request = Request { early: false, ..request(1, seq, create(format!("f{seq}"))) };
+                door.request(door.term(), request, Box::new(|_| {})).expect("it runs");
+            }
+            assert_eq!(left(), 0, "more may come");
+        });
+        assert_eq!(left(), 1, "one write of the log");
+        drop(back);
+        assert_eq!(world.inodes(), 9);
     }
 
     #[test]

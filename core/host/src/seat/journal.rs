@@ -190,12 +190,13 @@ impl Journal {
         (any && self.writing.is_none()).then_some(self.appended_bytes)
     }
 
-    /// Starts a write if none is under way and something waits.
-    pub(super) fn flush(&mut self, out: &mut Vec<SeatEffect>) {
+    /// Starts a write if none is under way and something waits. Whether all that was appended is on its way now.
+    pub(super) fn flush(&mut self, out: &mut Vec<SeatEffect>) -> bool {
         if self.writing.is_some() {
-            return;
+            return false;
         }
-        if self.queue.is_empty() && !self.appended.is_empty() {
+        let is_group = self.queue.is_empty() && !self.appended.is_empty();
+        if is_group {
             self.queue.extend(self.log.append(&self.appended));
             self.group = (self.ticket, self.log.last().1);
             self.appended.clear();
@@ -206,6 +207,7 @@ impl Journal {
             self.writing = Some(id);
             out.push(SeatEffect::LogWrite { id, segment: write.segment, off: write.offset, data: write.bytes });
         }
+        is_group
     }
 
     /// Write `id` is durable; the ticket of the group if that was its last write.

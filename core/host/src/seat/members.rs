@@ -12,8 +12,9 @@ use super::{Seat, SeatEffect};
 /// Changes that go to the view at once, bytes.
 const BATCH_BYTES: usize = 4 << 20;
 /// Entries that are committed and not in the view, and the bytes of their payload: with more they go there. Together
-/// they cost less than one by one, above all those that change the same rows.
-const LATER_ENTRIES: u64 = 64;
+/// they cost less than one by one, above all those that change the same rows. Putting them there takes a millisecond,
+/// for which others wait.
+const LATER_ENTRIES: u64 = 256;
 const LATER_BYTES: usize = 4 << 20;
 
 impl Seat {
@@ -74,6 +75,10 @@ impl Seat {
 
     /// The partition hears what is committed, unless the view has no room; that gets it some at a time.
     fn committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
+        if self.counted.upto < upto {
+            self.counted.bytes += self.payload(self.counted.upto.max(self.applied.index), upto);
+            self.counted.upto = upto;
+        }
         self.tell_committed(now, upto, out);
         if self.opening.is_some() {
             self.apply(now, out);
@@ -90,13 +95,19 @@ impl Seat {
 
     /// True if [`Seat::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
-        let (next, upto) = (self.applied.index.next(), self.replica.committed());
-        if self.full.is_some() || upto < next {
-            return false;
+        let entries = self.replica.committed().0.saturating_sub(self.applied.index.0);
+        self.full.is_none() && entries > 0 && (entries >= LATER_ENTRIES || self.counted.bytes >= LATER_BYTES)
+    }
+
+    /// Bytes of the payload of the entries after `after` up to `upto`, or enough of them. What is not in memory any more
+    /// is to go soon.
+    fn payload(&self, after: Index, upto: Index) -> usize {
+        let (mut bytes, mut index) = (0, after.next());
+        while index <= upto && bytes < LATER_BYTES {
+            bytes += self.replica.record(index).map_or(LATER_BYTES, |record| record.entry.payload().len());
+            index = index.next();
         }
-        let payload =
-            |index| self.replica.record(Index(index)).map_or(LATER_BYTES, |record| record.entry.payload().len());
-        upto.0 - self.applied.index.0 >= LATER_ENTRIES || (next.0..=upto.0).map(payload).sum::<usize>() >= LATER_BYTES
+        bytes
     }
 
     /// Puts what is committed into the view, if there is enough of it; a tick does so in any case.
@@ -187,6 +198,8 @@ impl Seat {
             Err(error) => return self.fail(error.within("apply committed entries to the key-value view"), out),
         }
         let upto = applied.index;
+        self.counted.upto = self.counted.upto.max(upto);
+        self.counted.bytes = self.payload(upto, self.counted.upto);
         self.tell_committed(now, upto, out);
         self.replicate(now, ReplicaEvent::Applied { upto }, out);
         self.tell(now, Event::Applied(upto), out);

@@ -13,6 +13,8 @@ use crate::entry::{Entry, Record};
 pub enum Event {
     /// Agree on this. Refused unless [`super::Replica::is_active`].
     Propose(Entry),
+    /// What was appended so far goes to the log as a group, and to the others with it.
+    Group,
     /// The append with this ticket, and all before it, are durable.
     LogDurable {
         /// As in [`Effect::AppendLog`].

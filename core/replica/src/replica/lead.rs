@@ -122,26 +122,19 @@ impl Lead {
 }
 
 impl Replica {
-    pub(super) fn propose(&mut self, now: u64, entry: Entry) {
+    /// A group of records costs as much as one, in the log as on the way to the others: they leave with [`Event::Group`],
+    /// or with a heartbeat if the log hangs.
+    ///
+    /// [`Event::Group`]: super::event::Event::Group
+    pub(super) fn propose(&mut self, entry: Entry) {
         let last = self.tail.last().1;
         if !self.is_active() || last.0 - self.commit.0 >= IN_FLIGHT_MAX {
             self.effects.push(Effect::Refused { entry });
             return;
         }
         let record = Arc::new(self.tail.next_record(self.term, entry));
-        let writes = self.durable < last;
         self.tail.push(Arc::clone(&record)).expect("its state hash was computed from this very log");
         self.append(vec![record]);
-        // While the log is written, more of them gather, there and here: a group of records costs as much as one.
-        if !writes {
-            self.replicate(now);
-        }
-    }
-
-    /// More of the own log is durable: what gathered meanwhile goes to the others with the next write here.
-    pub(super) fn lead_durable(&mut self, now: u64) {
-        self.replicate(now);
-        self.advance(now);
     }
 
     /// A configuration led by this replica is in the register: after a campaign, or a change of members.
@@ -261,7 +254,7 @@ impl Replica {
     }
 
     /// Sends each peer what it lacks, and a heartbeat when one is due.
-    fn replicate(&mut self, now: u64) {
+    pub(super) fn replicate(&mut self, now: u64) {
         let Role::Lead(lead) = &self.role else { return };
         for at in 0..lead.peers.len() {
             while self.replicate_to(now, at) {}

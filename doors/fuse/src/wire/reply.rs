@@ -19,7 +19,7 @@ pub(crate) struct Devices {
     /// One per reader. The first is the one that was mounted.
     pub(crate) files: Vec<OwnedFd>,
     /// One per queue of requests over io_uring; none if they all come from the device.
-    pub(crate) lanes: Vec<Lane>,
+    pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) inflight: Inflight,
 }
 

@@ -22,7 +22,7 @@ use super::notify::Notifier;
 use super::reply::{self, Devices, Reply};
 use super::request::{Header, Init, Op, Write};
 use super::ring::Ring;
-use super::uring::{self, Lane, Queue};
+use super::uring::{self, Queue};
 use super::{device, watch};
 
 /// What serves the requests. Each call must return soon and may reply later.
@@ -110,7 +110,7 @@ impl Session {
                 readers.push(named(format!("fuse-{reader}")).spawn_scoped(scope, read)?);
             }
             let mut end = read_all(devices, 0, pool, server);
-            devices.lanes.iter().for_each(Lane::close);
+            devices.lanes.iter().for_each(|lane| lane.close());
             for reader in readers {
                 end = end.and(reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked"))));
             }

@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use braid_base::burst::{self, BURST_MAX, Due};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno as Os;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -57,30 +58,31 @@ impl Lane {
         Ok(Self { shelf: Mutex::default(), bell })
     }
 
-    /// Passes a reply on. `false`: the kernel does not take it any more.
-    pub(crate) fn give(&self, tray: Tray) -> bool {
+    /// Passes a reply on, together with the others of a burst. `false`: the kernel does not take it any more.
+    pub(crate) fn give(self: &Arc<Self>, tray: Tray) -> bool {
         let mut shelf = self.shelf();
         if shelf.closed {
             return false;
         }
         shelf.done.push(tray);
-        self.rouse(shelf);
+        // Rung once, whoever gives more.
+        let sleeps = std::mem::take(&mut shelf.asleep);
+        drop(shelf);
+        if sleeps && !burst::put_off(self) {
+            self.ring();
+        }
         true
     }
 
     /// The connection is closed: the thread ends as soon as the kernel has given back every tray.
     pub(crate) fn close(&self) {
-        let mut shelf = self.shelf();
-        shelf.closed = true;
-        self.rouse(shelf);
+        self.shelf().closed = true;
+        self.ring();
     }
 
-    fn rouse(&self, mut shelf: MutexGuard<'_, Shelf>) {
-        if std::mem::take(&mut shelf.asleep) {
-            drop(shelf);
-            // It can only fail when it was rung 2^64 times.
-            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        }
+    fn ring(&self) {
+        // It can only fail when it was rung 2^64 times.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
     /// Moves the replies to `into`. Without any, the thread may sleep from now on: it will be roused.
@@ -103,8 +105,14 @@ impl Lane {
     }
 }
 
+impl Due for Lane {
+    fn due(self: Arc<Self>) {
+        self.ring();
+    }
+}
+
 /// A ring and a lane for each queue that the kernel wants. Errors: why this process cannot have them, and what to do.
-pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Lane>), String> {
+pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Arc<Lane>>), String> {
     match fs::read_to_string(ENABLED) {
         Ok(said) if said.trim() == "Y" => {}
         Ok(_) => {
@@ -123,7 +131,7 @@ pub(crate) fn open() -> Result<(Vec<Ring>, Vec<Lane>), String> {
     let processors =
         processors.ok_or_else(|| format!("{PROCESSORS} does not tell how many processors there can be"))?;
     let rings: io::Result<Vec<Ring>> = (0..processors).map(|_| Ring::new(TRAYS_MAX as u32)).collect();
-    let lanes: io::Result<Vec<Lane>> = (0..processors).map(|_| Lane::new()).collect();
+    let lanes: io::Result<Vec<_>> = (0..processors).map(|_| Lane::new().map(Arc::new)).collect();
     match (rings, lanes) {
         (Ok(rings), Ok(lanes)) => Ok((rings, lanes)),
         (Err(error), _) | (_, Err(error)) => Err(format!(
@@ -213,13 +221,21 @@ impl Queue<'_> {
                 Err(_) => failures += 1,
             }
             state.ended |= lane.is_up();
-            while let Some(event) = self.ring.next(lane.bell.as_fd()) {
-                if let Event::Back(tray, result) = event {
-                    self.back(tray, result, &mut state, &mut buffer, server);
-                }
-            }
+            while burst::run(|| self.take_some(lane, &mut state, &mut buffer, server)) {}
             self.grow(&mut state, TRAYS_FREE);
         }
+    }
+
+    /// Takes what the kernel has said, some at a time. Whether there may be more.
+    fn take_some(&mut self, lane: &Lane, state: &mut State, buffer: &mut Buffer, server: &impl Serve) -> bool {
+        for _ in 0..BURST_MAX {
+            match self.ring.next(lane.bell.as_fd()) {
+                Some(Event::Back(tray, result)) => self.back(tray, result, state, buffer, server),
+                Some(_) => {}
+                None => return false,
+            }
+        }
+        true
     }
 
     /// The kernel gives this queue what is asked on one processor: it is answered fastest from there. A thread that
@@ -329,7 +345,9 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Lane, answer, count, gather, number, word};
+    use std::sync::Arc;
+
+    use super::{Lane, answer, burst, count, gather, number, word};
     use crate::wire::abi::{self, op};
     use crate::wire::buffer::Pool;
     use crate::wire::request::{Header, Write};
@@ -392,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_rung_once_and_a_closed_lane_takes_nothing() {
-        let lane = Lane::new().expect("an eventfd");
+        let lane = Arc::new(Lane::new().expect("an eventfd"));
         let (mut done, mut rung) = (Vec::new(), [0; 8]);
         assert!(!lane.collect(&mut done));
         assert!(lane.give(tray(op::LOOKUP, b"", b"a\0")) && lane.give(tray(op::LOOKUP, b"", b"b\0")));
@@ -400,8 +418,16 @@ mod tests {
         assert_eq!(u64::from_ne_bytes(rung), 1, "the second found it up");
         assert!(lane.collect(&mut done) && done.len() == 2 && !lane.is_up());
         assert!(lane.give(tray(op::LOOKUP, b"", b"c\0")) && rustix::io::read(&lane.bell, &mut rung).is_err());
+        done.clear();
+        assert!(lane.collect(&mut done));
+        done.clear();
+        assert!(!lane.collect(&mut done));
+        burst::run(|| {
+            assert!(lane.give(tray(op::LOOKUP, b"", b"d\0")) && rustix::io::read(&lane.bell, &mut rung).is_err());
+        });
+        rustix::io::read(&lane.bell, &mut rung).expect("it was rung at the end of the burst");
         lane.close();
-        assert!(lane.is_up() && !lane.give(tray(op::LOOKUP, b"", b"d\0")));
+        assert!(lane.is_up() && !lane.give(tray(op::LOOKUP, b"", b"e\0")));
     }
 
     #[test]

@@ -405,7 +405,9 @@ impl World {
         batch.put(vec![0, 1, 0x20, (op % 13) as u8], op.to_le_bytes());
         let payload = if op.is_multiple_of(5) { Bytes::from(vec![op as u8; 5000]) } else { Bytes::new() };
         let entry = Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, payload);
-        self.step(host, Event::Propose(entry))
+        self.step(host, Event::Propose(entry))?;
+        // Else it gathers: the next group takes it along, or a heartbeat.
+        if self.chance.percent(70) { self.step(host, Event::Group) } else { Ok(()) }
     }
 
     fn active(&self, host: usize) -> bool {
