@@ -6,6 +6,7 @@
 #     --compare X    a second Braid, of another commit or a program at hand, workload by workload beside it (9 GiB more)
 #     --dir DIR      any folder instead of Braid: a peer's mount, measured by the same code
 #     --pids DIR     with the numbers of its processes in DIR/*.pid: what they use counts, too
+#     --goals cluster   hold it against what is asked of six hosts of one machine
 #     --no-base      without the folder on the disk beside it
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/..")
@@ -16,7 +17,7 @@ while (($#)); do
   case $1 in
     --quick) options+=(--quick); suffix+=-quick ;;
     --name) options+=("$1" "$2"); name=$2; shift ;;
-    --rounds | --cold-command | --pids) options+=("$1" "$2"); shift ;;
+    --rounds | --cold-command | --pids | --goals) options+=("$1" "$2"); shift ;;
     --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
     --at) place=$(realpath "$2"); shift ;;
     # Another program has its own name in the results: which commit it is of is not known.

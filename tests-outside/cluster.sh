@@ -122,7 +122,7 @@ END
     export TLS=0 DRIVE_SIZE=${DRIVE_SIZE:-6GiB}
     up
     trap down EXIT
-    "$root/bench/run.sh" --dir "$MOUNT" --name braid-cluster --no-base --pids "$STATE" --cold-command "$here/cluster.sh cold" "$@"
+    "$root/bench/run.sh" --dir "$MOUNT" --name braid-cluster --no-base --pids "$STATE" --cold-command "$here/cluster.sh cold" --goals cluster "$@"
     ;;
   rebuild)
     down

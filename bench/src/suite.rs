@@ -11,7 +11,7 @@ mod row;
 mod trees;
 
 use crate::arguments::Arguments;
-use crate::target::Target;
+use crate::target::{Target, Usage};
 use crate::{Outcome, clock};
 use row::{Row, Sample, Task};
 use std::fs;
@@ -83,6 +83,8 @@ struct Suite {
     targets: Vec<Target>,
     rows: Vec<Row>,
     round: u64,
+    /// The goals are those of a cluster.
+    is_cluster: bool,
     /// Cores that are busy although nothing is measured.
     idle_cores: f64,
 }
@@ -95,7 +97,12 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
     let chosen = chosen(arguments)?;
     let scale = if quick { QUICK } else { FULL };
     let targets = targets(arguments, &scale)?;
-    let mut suite = Suite { scale, targets, rows: Vec::new(), round: 0, idle_cores: 0.0 };
+    let is_cluster = match arguments.text("goals") {
+        None => false,
+        Some("cluster") => true,
+        Some(other) => return Err(format!("no goals named '{other}'; there are: cluster")),
+    };
+    let mut suite = Suite { scale, targets, rows: Vec::new(), round: 0, is_cluster, idle_cores: 0.0 };
     for target in &suite.targets {
         fs::create_dir_all(&target.dir).map_err(|error| format!("{}: {error}", target.dir.display()))?;
     }
@@ -189,7 +196,8 @@ impl Suite {
         let count = self.targets.len();
         for task in tasks {
             if !self.rows.iter().any(|row| row.id == task.id) {
-                self.rows.push(Row::new(task, count));
+                let goal = if self.is_cluster { goal::of_cluster(task.id) } else { task.goal };
+                self.rows.push(Row::new(&Task { goal, ..*task }, count));
             }
         }
         for place in 0..count {
@@ -224,6 +232,12 @@ impl Suite {
         let (end, busy_end, own_end) = (clock::seconds(), clock::busy_seconds()?, target.cpu_seconds()?);
         let above_idle = |busy: f64, seconds: f64| task.per.cpu((busy - idle * seconds).max(0.0), done.amount);
         let long = end - start >= CPU_SECONDS_MIN;
+        // A process that was not there before has used nothing before.
+        let used = |(name, seconds): (String, f64)| {
+            let before = own.get(&name).copied().unwrap_or_default();
+            (name, task.per.cpu(seconds - before, done.amount))
+        };
+        let by_process: Usage = own_end.into_iter().map(used).collect();
         let mut cpu_after = None;
         if task.settles && target.is_served() {
             target.settle()?;
@@ -233,7 +247,8 @@ impl Suite {
         Ok(Sample {
             rate: task.per.rate(done.amount, done.seconds),
             cpu: long.then(|| above_idle(busy_end - busy, end - start)),
-            cpu_own: long.then(|| task.per.cpu(own_end - own, done.amount)),
+            cpu_own: long.then(|| by_process.values().sum()),
+            cpu_by_process: if long { by_process } else { Usage::new() },
             cpu_after,
         })
     }

@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::arguments::Arguments;
 use crate::clock;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -19,6 +20,9 @@ pub struct Target {
     /// A folder of `*.pid` files: the processes behind a file system that is mounted already.
     pids: Option<PathBuf>,
 }
+
+/// CPU seconds by process.
+pub type Usage = BTreeMap<String, f64>;
 
 /// A Braid cluster of one process that this program starts, restarts and stops.
 struct Server {
@@ -85,25 +89,33 @@ impl Target {
         Ok(())
     }
 
-    /// CPU seconds used so far by this program, the programs it ran and the servers.
-    pub fn cpu_seconds(&self) -> Outcome<f64> {
-        let server = self.server.as_ref().map_or(Ok(0.0), |server| clock::process_cpu_seconds(server.pid))?;
-        let others = self.others()?.into_iter().map(clock::process_cpu_seconds).sum::<Outcome<f64>>()?;
-        Ok(clock::own_cpu_seconds()? + server + others)
+    /// CPU seconds used so far: by this program and those it ran (`program`), and by the servers. Of processes with a
+    /// file of their own in the folder of numbers those count as one whose names differ by a number only.
+    pub fn cpu_seconds(&self) -> Outcome<Usage> {
+        let mut usage = Usage::from([("program".to_owned(), clock::own_cpu_seconds()?)]);
+        if let Some(server) = &self.server {
+            usage.insert("server".to_owned(), clock::process_cpu_seconds(server.pid)?);
+        }
+        for (name, pid) in self.others()? {
+            *usage.entry(name).or_default() += clock::process_cpu_seconds(pid)?;
+        }
+        Ok(usage)
     }
 
-    fn others(&self) -> Outcome<Vec<u32>> {
+    fn others(&self) -> Outcome<Vec<(String, u32)>> {
         let Some(folder) = &self.pids else { return Ok(Vec::new()) };
         let broken = |error: &dyn std::fmt::Display| format!("{}: {error}", folder.display());
-        let mut pids = Vec::new();
+        let mut others = Vec::new();
         for entry in std::fs::read_dir(folder).map_err(|error| broken(&error))? {
             let path = entry.map_err(|error| broken(&error))?.path();
             if path.extension().is_some_and(|end| end == "pid") {
                 let text = std::fs::read_to_string(&path).map_err(|error| broken(&error))?;
-                pids.push(text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))?);
+                let pid = text.trim().parse().map_err(|error| format!("{}: {error}", path.display()))?;
+                let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+                others.push((stem.trim_end_matches(|char: char| char.is_ascii_digit()).to_owned(), pid));
             }
         }
-        Ok(pids)
+        Ok(others)
     }
 
     /// Is there a server that this program starts and stops?

@@ -1,11 +1,12 @@
-//! What a figure should be. The numbers are those of the issue that ordered the straight data path.
+//! What a figure should be. The numbers are those of the issue that ordered the straight data path, and for a cluster
+//! those of the issue that ordered many machines.
 
 /// Bounds of one figure; what is `None` is not asked for.
 #[derive(Clone, Copy, Default)]
 pub struct Goal {
     /// At least this share of the first target's rate.
     pub ratio_min: Option<f64>,
-    /// At least this many operations per second.
+    /// At least this many operations, or MiB, per second.
     pub rate_min: Option<f64>,
     /// At most this CPU: microseconds per operation, or seconds per GiB.
     pub cpu_max: Option<f64>,
@@ -16,6 +17,28 @@ pub const SPREAD_MAX: f64 = 0.2;
 
 /// Nothing is asked for: the figure is for information.
 pub const NONE: Goal = Goal { ratio_min: None, rate_min: None, cpu_max: None };
+
+/// What is asked of a workload on six hosts of one machine, 4+2, three copies of metadata: so many times what the best
+/// peer does on a machine of this size, in MiB or operations per second, and at most this CPU of all processes.
+pub fn of_cluster(id: &str) -> Goal {
+    let (rate, cpu) = match id {
+        "seq-write-direct" => (2.5 * 342.0, Some(1.6)),
+        "seq-write" => (2.5 * 342.0, Some(2.4)),
+        "seq-read-1" => (1.8 * 625.0, Some(1.8)),
+        "seq-read-4" => (1.8 * 521.0, Some(1.8)),
+        "rand-read" => (6.0 * 7_391.0, Some(32.0)),
+        "rand-write" => (5.0 * 5_946.0, Some(50.0)),
+        "fdatasync" => (4.0 * 1_689.0, Some(120.0)),
+        "tree-4-create" => (2.0 * 7_063.0, Some(120.0)),
+        "tree-4-stat" => (2.0 * 16_889.0, None),
+        "tree-4-unlink" => (2.0 * 7_038.0, None),
+        "files-create" => (4.0 * 860.0, None),
+        "files-read" => (3.0 * 2_146.0, None),
+        "files-remove" => (4.0 * 5_000.0 / 0.87, None),
+        _ => return NONE,
+    };
+    Goal { rate_min: Some(rate), cpu_max: cpu, ..NONE }
+}
 
 impl Goal {
     /// A share of the first target's rate.
@@ -52,10 +75,10 @@ impl Goal {
         Some(cpu? <= self.cpu_max?)
     }
 
-    /// For people: `≥ 0.55x, CPU ≤ 1.8`.
-    pub fn words(&self) -> String {
+    /// For people, rates in `unit`: `≥ 0.55x, CPU ≤ 1.8`.
+    pub fn words(&self, unit: &str) -> String {
         let ratio = self.ratio_min.map(|ratio| format!("≥ {ratio:.2}x"));
-        let rate = self.rate_min.map(|rate| format!("≥ {rate:.0} op/s"));
+        let rate = self.rate_min.map(|rate| format!("≥ {rate:.0} {unit}"));
         let cpu = self.cpu_max.map(|cpu| format!("CPU ≤ {cpu}"));
         [ratio, rate, cpu].into_iter().flatten().collect::<Vec<_>>().join(", ")
     }
@@ -63,7 +86,7 @@ impl Goal {
 
 #[cfg(test)]
 mod tests {
-    use super::{Goal, NONE};
+    use super::{Goal, NONE, of_cluster};
 
     #[test]
     fn ratios_and_rates_are_held_against_the_first_target() {
@@ -76,7 +99,10 @@ mod tests {
         assert_eq!(rate.speed_met(4_999.0, Some(80_000.0)), Some(false));
         assert_eq!(rate.ratio_wanted(Some(10_000.0)), Some(0.5));
         assert_eq!((rate.cpu_met(Some(121.0)), rate.cpu_met(None)), (Some(false), None));
-        assert_eq!(rate.words(), "≥ 5000 op/s, CPU ≤ 120");
+        assert_eq!(rate.words("op/s"), "≥ 5000 op/s, CPU ≤ 120");
         assert_eq!(NONE.speed_met(1.0, Some(2.0)), None);
+        let cluster = of_cluster("rand-read");
+        assert_eq!(cluster.words("op/s"), "≥ 44346 op/s, CPU ≤ 32");
+        assert_eq!((cluster.speed_met(44_347.0, None), of_cluster("rand-mix").rate_min), (Some(true), None));
     }
 }

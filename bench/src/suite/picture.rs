@@ -134,12 +134,13 @@ mod tests {
     use super::super::goal::Goal;
     use super::super::row::{Per, Row, Sample, Task};
     use super::{BARS_LEFT, BARS_WIDTH, draw, place};
+    use crate::target::Usage;
 
     fn row(rates: [f64; 2], goal: Goal) -> Row {
         let task = Task { id: "a", title: "a < b", per: Per::Operation, goal, cold: false, settles: false };
         let mut row = Row::new(&task, 2);
         for (samples, rate) in row.samples.iter_mut().zip(rates) {
-            samples.push(Ok(Sample { rate, cpu: None, cpu_own: None, cpu_after: None }));
+            samples.push(Ok(Sample { rate, cpu: None, cpu_own: None, cpu_by_process: Usage::new(), cpu_after: None }));
         }
         row
     }

@@ -96,6 +96,7 @@ fn of_row(suite: &Suite, row: &Row) -> Value {
             "ratio": row.ratio(target),
             "cpu": row.cpu(target, |sample| sample.cpu),
             "cpu_own": row.cpu(target, |sample| sample.cpu_own),
+            "cpu_by_process": row.cpu_by_process(target),
             "cpu_after": row.cpu(target, |sample| sample.cpu_after),
             "error": row.error(target),
         });
@@ -131,11 +132,13 @@ fn table(suite: &Suite, spreads: &[Spread], failures: &[String]) -> String {
     for (target, name) in suite.names().iter().enumerate() {
         let _ = write!(text, " {name} | CPU |{}", if target > 0 { " ratio |" } else { "" });
     }
-    text += " CPU after | goal | |\n|---|";
+    let of_many = has_many(suite);
+    text += if of_many { " by process |" } else { " CPU after |" };
+    text += " goal | |\n|---|";
     for target in 0..suite.targets.len() {
         text += if target > 0 { "--:|--:|--:|" } else { "--:|--:|" };
     }
-    text += "--:|---|---|\n";
+    text += if of_many { "---|---|---|\n" } else { "--:|---|---|\n" };
     for row in &suite.rows {
         text += &line(suite, row);
     }
@@ -166,7 +169,13 @@ fn line(suite: &Suite, row: &Row) -> String {
             text += &row.ratio(target).map_or_else(|| " – |".to_owned(), |ratio| format!(" {ratio:.2}x |"));
         }
     }
-    text += &cpu(row, row.cpu(last, |sample| sample.cpu_after).filter(|_| is_quiet(suite)));
+    if has_many(suite) {
+        let digits = digits(row);
+        let parts = row.cpu_by_process(last).into_iter().map(|(name, cpu)| format!("{name} {cpu:.digits$}"));
+        let _ = write!(text, " {} |", parts.collect::<Vec<_>>().join(", "));
+    } else {
+        text += &cpu(row, row.cpu(last, |sample| sample.cpu_after).filter(|_| is_quiet(suite)));
+    }
     let mark = match met(suite, row) {
         (Some(false), Some(false)) => "**missed, CPU too**",
         (Some(false), _) => "**missed**",
@@ -174,12 +183,22 @@ fn line(suite: &Suite, row: &Row) -> String {
         (Some(true), _) | (_, Some(true)) => "met",
         (None, None) => "",
     };
-    let _ = writeln!(text, " {} | {mark} |", row.goal.words());
+    let _ = writeln!(text, " {} | {mark} |", row.goal.words(row.per.rate_unit()));
     text
 }
 
+/// Is the last target made of processes of several kinds? Then the table says what each kind uses.
+fn has_many(suite: &Suite) -> bool {
+    let last = suite.targets.len() - 1;
+    suite.rows.iter().any(|row| row.cpu_by_process(last).len() > 2)
+}
+
+fn digits(row: &Row) -> usize {
+    if row.per == Per::Gib { 2 } else { 1 }
+}
+
 fn cpu(row: &Row, cpu: Option<f64>) -> String {
-    let digits = if row.per == Per::Gib { 2 } else { 1 };
+    let digits = digits(row);
     cpu.map_or_else(|| " – |".to_owned(), |cpu| format!(" {cpu:.digits$} {} |", row.per.cpu_unit()))
 }
 

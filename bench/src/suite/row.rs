@@ -2,6 +2,7 @@
 
 use super::goal::Goal;
 use crate::Outcome;
+use crate::target::Usage;
 
 /// What a rate counts and the CPU time is divided by.
 #[derive(Clone, Copy, PartialEq)]
@@ -13,7 +14,7 @@ pub enum Per {
 }
 
 /// One run of a workload on one target.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub struct Sample {
     /// Operations per second, or MiB per second.
     pub rate: f64,
@@ -21,6 +22,8 @@ pub struct Sample {
     pub cpu: Option<f64>,
     /// CPU of the client program and the server alone.
     pub cpu_own: Option<f64>,
+    /// That, by process.
+    pub cpu_by_process: Usage,
     /// CPU of the whole machine after the end, until the server had nothing left to move.
     pub cpu_after: Option<f64>,
 }
@@ -76,6 +79,16 @@ impl Row {
     /// The median of one of the CPU figures on a target.
     pub fn cpu(&self, target: usize, which: fn(&Sample) -> Option<f64>) -> Option<f64> {
         median(self.good(target).filter_map(which))
+    }
+
+    /// The medians of the CPU by process on a target.
+    pub fn cpu_by_process(&self, target: usize) -> Usage {
+        let names = self.good(target).flat_map(|sample| sample.cpu_by_process.keys().cloned());
+        let of = |name: String| {
+            let cpu = median(self.good(target).filter_map(|sample| sample.cpu_by_process.get(&name).copied()));
+            Some((name, cpu?))
+        };
+        names.filter_map(of).collect()
     }
 
     /// The median rate on a target as a share of that on the first.
