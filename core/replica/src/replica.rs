@@ -372,7 +372,7 @@ impl Replica {
         }
         match &self.role {
             Role::Follower(_) => self.follower_durable(),
-            Role::Lead(_) => self.advance(now),
+            Role::Lead(_) => self.lead_durable(now),
             Role::Campaign(_) => {}
         }
     }

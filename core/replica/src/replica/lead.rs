@@ -137,6 +137,14 @@ impl Replica {
         self.append(vec![record]);
     }
 
+    /// More of the own log is durable. If that is all of it, no group is about to take along what peers had no room for.
+    pub(super) fn lead_durable(&mut self, now: u64) {
+        if self.durable == self.tail.last().1 {
+            self.replicate(now);
+        }
+        self.advance(now);
+    }
+
     /// A configuration led by this replica is in the register: after a campaign, or a change of members.
     pub(super) fn take_lead(&mut self, now: u64, config: Config) {
         if self.is_broken(Variant::DiscardTail) && !matches!(self.role, Role::Lead(_)) {

@@ -20,7 +20,7 @@ fn run(seed: u64, count: u32, faults: Faults, variant: Option<Variant>) -> Resul
 #[test]
 fn invariants_hold_on_every_seed() {
     let mut sum = Tally::default();
-    for seed in 1..=300 {
+    for seed in 1..=400 {
         let faults = if seed % 2 == 0 { Faults::usual() } else { Faults::nasty() };
         match run(seed, 3, faults, None) {
             Ok(tally) => sum.add(&tally),

@@ -476,7 +476,7 @@ fn on_the_way(lab: &Lab, from: usize, to: usize) -> Vec<usize> {
 fn entries_go_out_in_the_groups_of_the_log() {
     let mut lab = Lab::started(2, None);
     lab.exchange(0, 1);
-    lab.gathers = true;
+    (lab.gathers, lab.slow_disk) = (true, true);
     for op in 1..=5 {
         lab.step(0, Event::Propose(entry(op)));
     }
@@ -504,4 +504,28 @@ fn a_slow_member_is_sent_only_so_many_bytes_ahead() {
         lab.exchange(0, 1);
     }
     assert_eq!(lab.committed(0), 40, "its answers make room");
+}
+
+#[test]
+fn what_a_member_had_no_room_for_goes_when_the_log_is_written() {
+    let mut lab = Lab::started(2, None);
+    lab.exchange(0, 1);
+    lab.slow_disk = true;
+    lab.seen[0].clear();
+    for op in 1..=40 {
+        lab.step(0, Event::Propose(payload(op, 1 << 20)));
+    }
+    let newest = lab.seen[0].iter().rev().find_map(|effect| match effect {
+        Effect::AppendLog { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    lab.slow_disk = false;
+    lab.exchange(0, 1);
+    assert!(on_the_way(&lab, 0, 1).is_empty(), "its answers came while more could gather");
+    lab.step(0, Event::LogDurable { ticket: newest.expect("it is written") });
+    assert!(!on_the_way(&lab, 0, 1).is_empty(), "nothing else will take it along");
+    for _ in 0..10 {
+        lab.exchange(0, 1);
+    }
+    assert_eq!(lab.committed(0), 40);
 }

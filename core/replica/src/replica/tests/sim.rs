@@ -407,7 +407,7 @@ impl World {
         let entry = Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, payload);
         self.step(host, Event::Propose(entry))?;
         // Else it gathers: the next group takes it along, or a heartbeat.
-        if self.chance.percent(70) { self.step(host, Event::Group) } else { Ok(()) }
+        if self.chance.percent(50) { self.step(host, Event::Group) } else { Ok(()) }
     }
 
     fn active(&self, host: usize) -> bool {
