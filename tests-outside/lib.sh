@@ -60,6 +60,18 @@ has_ended() {
   { grep -q '^State:.*Z' "/proc/$1/status" && [[ $(ls "/proc/$1/task" | wc -l) == 1 ]]; } 2>/dev/null
 }
 
+# Kills processes, and waits until they have ended: until then they may make files.
+end_now() { # PID...
+  local pid tries
+  for pid; do kill -KILL "$pid" 2>/dev/null || true; done
+  for pid; do
+    for ((tries = 0; tries < 1000; tries++)); do
+      ! has_ended "$pid" || break
+      sleep 0.01
+    done
+  done
+}
+
 # Mounts the file system once more, on $MOUNT.NAME; words after the name go to 'braid mount'.
 mount_again() {
   local path=$MOUNT.$1
@@ -120,7 +132,7 @@ drive_paths() { status_json | "$BENCH" field drives.*.path; }
 stop_all() {
   local pid state mount
   while read -r pid; do
-    ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
+    ! is_server "$pid" || end_now "$pid"
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
   while read -r state mount; do unmount "$mount" || true; done < <(cat "$SCRATCH/clusters" 2>/dev/null)
   net_down
@@ -132,7 +144,8 @@ net_down() {
   local net name
   while read -r net; do
     for name in $(ip netns list | awk -v p="^bd$net-" '$1 ~ p { print $1 }'); do
-      ip netns pids "$name" 2>/dev/null | xargs -r kill -KILL 2>/dev/null || true
+      # shellcheck disable=SC2046 # a list of numbers
+      end_now $(ip netns pids "$name" 2>/dev/null || true)
       # The link by its name too: connections of killed processes keep a namespace for minutes, and its links with it.
       ip link del "$name" 2>/dev/null || true
       ip netns del "$name" 2>/dev/null || true
@@ -146,7 +159,7 @@ hosts_end() {
   local state mount pid
   while read -r state mount; do
     for pid in $(cat "$state"/*.pid 2>/dev/null); do
-      ! grep -qF "$state" "/proc/$pid/cmdline" 2>/dev/null || kill -KILL "$pid" 2>/dev/null || true
+      ! grep -qF "$state" "/proc/$pid/cmdline" 2>/dev/null || end_now "$pid"
     done
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)
 }
@@ -156,12 +169,13 @@ stop_others() {
   local pid state mount keep
   keep=$([[ ! -d $SCRATCH/shared ]] || (use_cluster "$SCRATCH/shared"; status_field pid) 2>/dev/null || true)
   while read -r pid; do
-    [[ $pid == "$keep" ]] || ! is_server "$pid" || kill -KILL "$pid" 2>/dev/null || true
+    [[ $pid == "$keep" ]] || ! is_server "$pid" || end_now "$pid"
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
+  # Hosts in namespaces are known by these.
+  net_down
   while read -r state mount; do
     [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; rm -rf "$state"; }
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)
-  net_down
 }
 
 # --- demos --------------------------------------------------------------------------------------
