@@ -237,7 +237,7 @@ impl Suite {
             let before = own.get(&name).copied().unwrap_or_default();
             (name, task.per.cpu(seconds - before, done.amount))
         };
-        let by_process: Usage = own_end.into_iter().map(used).collect();
+        let cpu_by_process = if long { own_end.into_iter().map(used).collect() } else { Usage::new() };
         let mut cpu_after = None;
         if task.settles && target.is_served() {
             target.settle()?;
@@ -247,8 +247,7 @@ impl Suite {
         Ok(Sample {
             rate: task.per.rate(done.amount, done.seconds),
             cpu: long.then(|| above_idle(busy_end - busy, end - start)),
-            cpu_own: long.then(|| by_process.values().sum()),
-            cpu_by_process: if long { by_process } else { Usage::new() },
+            cpu_by_process,
             cpu_after,
         })
     }

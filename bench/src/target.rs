@@ -118,6 +118,11 @@ impl Target {
         Ok(others)
     }
 
+    /// Are the processes behind it of several kinds? Then it is worth telling what each kind uses.
+    pub fn is_of_many(&self) -> bool {
+        self.pids.is_some()
+    }
+
     /// Is there a server that this program starts and stops?
     pub fn is_served(&self) -> bool {
         self.server.is_some()

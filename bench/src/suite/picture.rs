@@ -140,7 +140,7 @@ mod tests {
         let task = Task { id: "a", title: "a < b", per: Per::Operation, goal, cold: false, settles: false };
         let mut row = Row::new(&task, 2);
         for (samples, rate) in row.samples.iter_mut().zip(rates) {
-            samples.push(Ok(Sample { rate, cpu: None, cpu_own: None, cpu_by_process: Usage::new(), cpu_after: None }));
+            samples.push(Ok(Sample { rate, cpu: None, cpu_by_process: Usage::new(), cpu_after: None }));
         }
         row
     }

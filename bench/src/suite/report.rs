@@ -2,10 +2,11 @@
 
 use super::data::{SIZES_KIB, SPREAD_FROM_KIB, size_id};
 use super::goal::SPREAD_MAX;
-use super::row::{Per, Row};
+use super::row::{Per, Row, Sample};
 use super::{Suite, picture, readme};
 use crate::Outcome;
 use crate::arguments::Arguments;
+use crate::target::Target;
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
 use std::fs;
@@ -75,7 +76,7 @@ fn is_quiet(suite: &Suite) -> bool {
 
 /// The CPU that is shown and held against the goal: of the whole machine, if it had nothing else to do.
 fn shown(suite: &Suite, row: &Row, target: usize) -> Option<f64> {
-    row.cpu(target, if is_quiet(suite) { |sample| sample.cpu } else { |sample| sample.cpu_own })
+    row.cpu(target, if is_quiet(suite) { |sample| sample.cpu } else { Sample::cpu_own })
 }
 
 /// `2 CPUs (name of the processor), Linux 6.1`.
@@ -95,7 +96,7 @@ fn of_row(suite: &Suite, row: &Row) -> Value {
             "rates": row.rates(target),
             "ratio": row.ratio(target),
             "cpu": row.cpu(target, |sample| sample.cpu),
-            "cpu_own": row.cpu(target, |sample| sample.cpu_own),
+            "cpu_own": row.cpu(target, Sample::cpu_own),
             "cpu_by_process": row.cpu_by_process(target),
             "cpu_after": row.cpu(target, |sample| sample.cpu_after),
             "error": row.error(target),
@@ -132,7 +133,7 @@ fn table(suite: &Suite, spreads: &[Spread], failures: &[String]) -> String {
     for (target, name) in suite.names().iter().enumerate() {
         let _ = write!(text, " {name} | CPU |{}", if target > 0 { " ratio |" } else { "" });
     }
-    let of_many = has_many(suite);
+    let of_many = suite.targets.last().is_some_and(Target::is_of_many);
     text += if of_many { " by process |" } else { " CPU after |" };
     text += " goal | |\n|---|";
     for target in 0..suite.targets.len() {
@@ -169,7 +170,7 @@ fn line(suite: &Suite, row: &Row) -> String {
             text += &row.ratio(target).map_or_else(|| " – |".to_owned(), |ratio| format!(" {ratio:.2}x |"));
         }
     }
-    if has_many(suite) {
+    if suite.targets[last].is_of_many() {
         let digits = digits(row);
         let parts = row.cpu_by_process(last).into_iter().map(|(name, cpu)| format!("{name} {cpu:.digits$}"));
         let _ = write!(text, " {} |", parts.collect::<Vec<_>>().join(", "));
@@ -185,12 +186,6 @@ fn line(suite: &Suite, row: &Row) -> String {
     };
     let _ = writeln!(text, " {} | {mark} |", row.goal.words(row.per.rate_unit()));
     text
-}
-
-/// Is the last target made of processes of several kinds? Then the table says what each kind uses.
-fn has_many(suite: &Suite) -> bool {
-    let last = suite.targets.len() - 1;
-    suite.rows.iter().any(|row| row.cpu_by_process(last).len() > 2)
 }
 
 fn digits(row: &Row) -> usize {

@@ -20,9 +20,7 @@ pub struct Sample {
     pub rate: f64,
     /// CPU of the whole machine above its idle load, per operation or GiB. `None`: too short to tell.
     pub cpu: Option<f64>,
-    /// CPU of the client program and the server alone.
-    pub cpu_own: Option<f64>,
-    /// That, by process.
+    /// CPU of the client program and the servers alone, by process. Empty: too short to tell.
     pub cpu_by_process: Usage,
     /// CPU of the whole machine after the end, until the server had nothing left to move.
     pub cpu_after: Option<f64>,
@@ -57,6 +55,13 @@ pub struct Row {
     pub goal: Goal,
     /// By target, then by round. An error is a workload that did not come through.
     pub samples: Vec<Vec<Outcome<Sample>>>,
+}
+
+impl Sample {
+    /// CPU of the client program and the servers alone.
+    pub fn cpu_own(&self) -> Option<f64> {
+        (!self.cpu_by_process.is_empty()).then(|| self.cpu_by_process.values().sum())
+    }
 }
 
 impl Row {

@@ -119,7 +119,7 @@ impl SeatDoor {
     fn stepped(&self, mut held: Held<'_>, step: impl FnOnce(&mut Held<'_>)) -> Result<()> {
         let stepped = catch_unwind(AssertUnwindSafe(move || {
             step(&mut held);
-            held.core.round_ends |= !held.core.round_ends && burst::put_off(&self.0);
+            held.core.round_ends = held.core.round_ends || burst::put_off(&self.0);
             !held.core.round_ends && held.ends_round()
         }));
         match stepped {

@@ -190,7 +190,7 @@ impl Journal {
         (any && self.writing.is_none()).then_some(self.appended_bytes)
     }
 
-    /// Starts a write if none is under way and something waits. Whether all that was appended is on its way now.
+    /// Starts a write if none is under way and something waits. Whether it is the first of a new group.
     pub(super) fn flush(&mut self, out: &mut Vec<SeatEffect>) -> bool {
         if self.writing.is_some() {
             return false;
