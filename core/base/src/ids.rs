@@ -43,6 +43,10 @@ id!(/// An inode number: `[63:60]=0 | [59:48]=vp | [47:0]=seq`. Unique per file 
     Ino(u64), "ino");
 id!(/// A pack: `[63:48]=partition | [47:0]=seq`; never reused; 0 = none.
     PackId(u64), "pack");
+id!(/// An object in an object store: `[63:48]=partition | [47:0]=serial`; never reused; 0 = none.
+    BlobId(u64), "blob");
+id!(/// An object store; from a counter in the coordinator, never reused.
+    StoreId(u32), "store");
 
 const SEQ_MASK: u64 = (1 << 48) - 1;
 
@@ -88,6 +92,24 @@ impl PackId {
 
     /// The number within its partition.
     pub fn seq(self) -> u64 {
+        self.0 & SEQ_MASK
+    }
+}
+
+impl BlobId {
+    /// The object of `partition` and `serial`. `serial` must fit 48 bits and not be 0.
+    pub fn new(partition: PartitionId, serial: u64) -> Self {
+        assert!(serial > 0 && serial <= SEQ_MASK, "object serial {serial} out of range");
+        Self((u64::from(partition.0) << 48) | serial)
+    }
+
+    /// The partition that owns it and every reference to it.
+    pub fn partition(self) -> PartitionId {
+        PartitionId((self.0 >> 48) as u16)
+    }
+
+    /// The number within its partition.
+    pub fn serial(self) -> u64 {
         self.0 & SEQ_MASK
     }
 }

@@ -23,5 +23,6 @@ pub mod keys;
 pub mod limits;
 pub mod msg;
 pub mod record;
+pub mod store;
 
 pub use error::{Error, ErrorKind, Result};

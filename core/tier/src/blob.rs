@@ -1,0 +1,1 @@
+//! The bytes of an object, and its key.
