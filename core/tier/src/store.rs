@@ -3,9 +3,53 @@
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use braid_base::Result;
+use braid_base::store::{Place, StoreSpec};
 use bytes::Bytes;
+
+mod cloud;
+mod dir;
+pub(crate) mod failure;
+mod line;
+pub(crate) mod probe;
+mod removal;
+mod sign2;
+mod tls;
+mod wire;
+
+/// Most objects in one answer of [`Store::list`].
+pub const LIST_MAX: usize = 1000;
+
+/// The store that `spec` names. Nothing is asked of it yet.
+///
+/// Errors: `Refused`: the words of the store cannot be right; the message names the wrong one.
+pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>> {
+    let patience = Duration::from_secs(u64::from(spec.errors_timeout_s.max(1)));
+    Ok(match &spec.place {
+        Place::S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class } => {
+            Arc::new(cloud::Cloud::s3(
+                &cloud::S3 {
+                    endpoint,
+                    bucket,
+                    prefix,
+                    region,
+                    auth: *auth,
+                    access_key_id,
+                    secret_key,
+                    storage_class: storage_class.as_deref(),
+                },
+                patience,
+            )?)
+        }
+        Place::Azure { endpoint, account, container, prefix, auth } => {
+            Arc::new(cloud::Cloud::azure(&cloud::Azure { endpoint, account, container, prefix, auth }, patience)?)
+        }
+        Place::Dir { path } => Arc::new(dir::Dir::new(path)?),
+    })
+}
 
 /// A future that may be moved between threads and borrows nothing.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -1,0 +1,201 @@
+//! Up or down, per direction, as one host sees it; and whether the store is full.
+
+use std::time::Duration;
+
+use braid_base::attr::Time;
+use braid_base::{Error, ErrorKind, Result};
+use tokio::time::Instant;
+
+/// Failed attempts, one after another, after which a direction is down even if the requests still go on.
+const FAILURES_MAX: u32 = 3;
+/// A full store is tried with one upload each so often.
+const FULL_RETRY: Duration = Duration::from_secs(60);
+
+/// A direction of traffic between a host and a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Puts.
+    Upload,
+    /// Gets, and questions.
+    Download,
+    /// Deletes.
+    Remove,
+}
+
+/// What is known of a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing was tried yet.
+    Unknown,
+    /// The last request succeeded.
+    Up,
+    /// Requests fail.
+    Down,
+}
+
+/// The state of a direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Up or down.
+    pub state: State,
+    /// Since when, wall clock.
+    pub since: Time,
+    /// Why the last attempt that failed did so.
+    pub last_error: Option<String>,
+}
+
+/// All directions of one store.
+pub(super) struct Board {
+    upload: Line,
+    download: Line,
+    remove: Line,
+    full: Option<Full>,
+}
+
+struct Line {
+    health: Health,
+    failures: u32,
+}
+
+/// The store takes no more; until `next_try` no upload is let through.
+struct Full {
+    next_try: Instant,
+    error: Error,
+}
+
+impl Board {
+    pub fn new() -> Self {
+        let line = || {
+            let health = Health { state: State::Unknown, since: braid_io::clock::now().wall, last_error: None };
+            Line { health, failures: 0 }
+        };
+        Self { upload: line(), download: line(), remove: line(), full: None }
+    }
+
+    pub fn health(&self, direction: Direction) -> Health {
+        let line = match direction {
+            Direction::Upload => &self.upload,
+            Direction::Download => &self.download,
+            Direction::Remove => &self.remove,
+        };
+        line.health.clone()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.full.is_some()
+    }
+
+    /// May an upload begin? To a full store one may, now and then, to see whether it is still full.
+    ///
+    /// Errors: `Quota`: it may not.
+    pub fn admit(&mut self, now: Instant) -> Result<()> {
+        match &mut self.full {
+            Some(full) if now < full.next_try => {
+                let message = format!("uploads wait, the store is full: {}", full.error.message());
+                Err(Error::new(ErrorKind::Quota, message))
+            }
+            Some(full) => {
+                full.next_try = now + FULL_RETRY;
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    pub fn succeeded(&mut self, direction: Direction) {
+        if direction == Direction::Upload {
+            self.full = None;
+        }
+        self.answered(direction);
+    }
+
+    /// The store is there, whatever it said.
+    pub fn answered(&mut self, direction: Direction) {
+        let line = self.line(direction);
+        line.failures = 0;
+        line.turn(State::Up);
+    }
+
+    /// An attempt failed; it may be repeated.
+    pub fn failed(&mut self, direction: Direction, error: &Error) {
+        let line = self.line(direction);
+        line.failures = line.failures.saturating_add(1);
+        line.health.last_error = Some(error.message().to_owned());
+        if line.failures >= FAILURES_MAX {
+            line.turn(State::Down);
+        }
+    }
+
+    /// A request failed for good, after its attempts were told.
+    pub fn gave_up(&mut self, direction: Direction) {
+        let line = self.line(direction);
+        // Another request may have succeeded since.
+        if line.failures > 0 {
+            line.turn(State::Down);
+        }
+    }
+
+    /// The store takes no more.
+    pub fn full(&mut self, error: &Error, now: Instant) {
+        self.full = Some(Full { next_try: now + FULL_RETRY, error: error.clone() });
+        self.upload.health.last_error = Some(error.message().to_owned());
+        self.upload.turn(State::Down);
+    }
+
+    fn line(&mut self, direction: Direction) -> &mut Line {
+        match direction {
+            Direction::Upload => &mut self.upload,
+            Direction::Download => &mut self.download,
+            Direction::Remove => &mut self.remove,
+        }
+    }
+}
+
+impl Line {
+    fn turn(&mut self, state: State) {
+        if self.health.state != state {
+            self.health.state = state;
+            self.health.since = braid_io::clock::now().wall;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Board, Direction, FULL_RETRY, State};
+    use braid_base::{Error, ErrorKind};
+    use tokio::time::Instant;
+
+    #[test]
+    fn a_blip_is_no_outage_and_a_success_ends_one() {
+        let (mut board, error) = (Board::new(), Error::new(ErrorKind::Io, "broken"));
+        assert_eq!(board.health(Direction::Download).state, State::Unknown);
+        board.succeeded(Direction::Download);
+        board.failed(Direction::Download, &error);
+        board.failed(Direction::Download, &error);
+        assert_eq!(board.health(Direction::Download).state, State::Up);
+        board.failed(Direction::Download, &error);
+        let health = board.health(Direction::Download);
+        assert_eq!((health.state, health.last_error.as_deref()), (State::Down, Some("broken")));
+        assert_eq!(board.health(Direction::Upload).state, State::Unknown, "each direction for itself");
+        board.succeeded(Direction::Download);
+        assert_eq!(board.health(Direction::Download).state, State::Up);
+        board.failed(Direction::Download, &error);
+        board.gave_up(Direction::Download);
+        assert_eq!(board.health(Direction::Download).state, State::Down);
+    }
+
+    #[test]
+    fn a_full_store_is_tried_by_one_upload_at_a_time() {
+        let (mut board, now) = (Board::new(), Instant::now());
+        board.full(&Error::new(ErrorKind::Quota, "no more"), now);
+        assert_eq!(board.admit(now).expect_err("full").kind(), ErrorKind::Quota);
+        let later = now + FULL_RETRY;
+        board.admit(later).expect("one may try");
+        assert!(board.admit(later).is_err(), "but only one");
+        board.succeeded(Direction::Remove);
+        assert!(board.is_full(), "other directions say nothing about it");
+        board.succeeded(Direction::Upload);
+        board.admit(later).expect("room again");
+    }
+}
