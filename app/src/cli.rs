@@ -45,6 +45,11 @@ pub enum Command {
         #[command(subcommand)]
         verb: Option<FsVerb>,
     },
+    /// Read what a bucket holds without the cluster that wrote it, for the day that it is gone
+    Bucket {
+        #[command(subcommand)]
+        verb: BucketVerb,
+    },
     /// Mount a file system on a directory of this machine
     Mount(cmd::mount::Mount),
     /// Unmount
@@ -137,6 +142,16 @@ pub enum GroupVerb {
     Remove(cmd::fs_group_remove::Remove),
 }
 
+#[derive(Subcommand)]
+pub enum BucketVerb {
+    /// List the objects with data, or what they have of which files
+    Ls(cmd::bucket_ls::Ls),
+    /// Write the bytes of a file, put together out of all objects
+    Cat(cmd::bucket_cat::Cat),
+    /// Read all objects and check every byte
+    Verify(cmd::bucket_verify::Verify),
+}
+
 /// Reads the command line, runs it, ends with its code.
 pub fn run() -> ExitCode {
     let cli = match Cli::try_parse_from(abbreviated(std::env::args_os())) {
@@ -202,6 +217,9 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(GroupVerb::Update(command)) => cmd::fs_group_update::run(whole, &command),
             Some(GroupVerb::Remove(command)) => cmd::fs_group_remove::run(whole, &command),
         },
+        Command::Bucket { verb: BucketVerb::Ls(command) } => cmd::bucket_ls::run(whole, &command),
+        Command::Bucket { verb: BucketVerb::Cat(command) } => cmd::bucket_cat::run(whole, &command),
+        Command::Bucket { verb: BucketVerb::Verify(command) } => cmd::bucket_verify::run(whole, &command),
         Command::Mount(command) => cmd::mount::run(whole, &command),
         Command::Umount(command) => cmd::umount::run(whole, &command),
         Command::Completion(command) => cmd::completion::run(&command, Cli::command()),

@@ -1,6 +1,10 @@
 //! One file per command.
 
 pub mod backend;
+pub mod bucket;
+pub mod bucket_cat;
+pub mod bucket_ls;
+pub mod bucket_verify;
 pub mod cluster_add;
 pub mod cluster_create;
 pub mod cluster_drive;

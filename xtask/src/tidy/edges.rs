@@ -27,7 +27,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("admin", &["base", "cluster", "client"]),
     (
         "braid",
-        &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire", "host", "fuse", "admin"],
+        &[
+            "base", "io", "erasure", "drive", "replica", "meta", "tier", "cluster", "client", "wire", "host", "fuse",
+            "admin",
+        ],
     ),
     ("sim", CORE),
     ("xtask", &[]),
