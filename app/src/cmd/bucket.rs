@@ -4,10 +4,11 @@ use std::env;
 use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
-use braid_base::store::{AzureAuth, Endpoint, Place, Protocol, S3Auth, Secret, StoreSpec};
+use braid_base::store::{Azure, AzureAuth, Endpoint, Place, Protocol, S3, S3Auth, Secret, StoreSpec};
 use braid_base::{Error, Result};
-use braid_tier::salvage::Salvage;
+use braid_tier::salvage::{Damage, Salvage};
 use clap::Args;
+use serde_json::{Value, json};
 
 use crate::exit::Failure;
 
@@ -54,6 +55,11 @@ pub struct Bucket {
     ca_cert: Option<PathBuf>,
 }
 
+/// Damage, for programs.
+pub fn damage(damage: &Damage) -> Value {
+    json!({ "key": damage.key, "offset": damage.at, "message": damage.words })
+}
+
 /// Runs `work` with what reads the bucket.
 pub fn read<T>(bucket: &Bucket, work: impl AsyncFnOnce(Salvage) -> Result<T>) -> std::result::Result<T, Failure> {
     let spec = StoreSpec::at(bucket.place(|name| env::var(name).ok().filter(|value| !value.is_empty()))?);
@@ -95,7 +101,7 @@ impl Bucket {
         }
         let (bucket, prefix) = (bucket.to_owned(), prefix.trim_matches('/').to_owned());
         let auth = self.auth_method;
-        Ok(Place::S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class: None })
+        Ok(Place::S3(S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class: None }))
     }
 
     fn azure(&self, rest: &str, variable: impl Fn(&str) -> Option<String>) -> std::result::Result<Place, Failure> {
@@ -115,7 +121,7 @@ impl Bucket {
             return Err(Failure::usage(words));
         };
         let (account, container) = (account.to_owned(), container.to_owned());
-        Ok(Place::Azure { endpoint: self.endpoint("")?, account, container, prefix, auth })
+        Ok(Place::Azure(Azure { endpoint: self.endpoint("")?, account, container, prefix, auth }))
     }
 
     /// The server; `usual`, over TLS, unless one was named.
@@ -194,7 +200,7 @@ fn auth_method(text: &str) -> std::result::Result<S3Auth, String> {
 #[cfg(test)]
 mod tests {
     use super::Bucket;
-    use braid_base::store::{AzureAuth, Endpoint, Place, Protocol, S3Auth, Secret};
+    use braid_base::store::{Azure, AzureAuth, Endpoint, Place, Protocol, S3, S3Auth, Secret};
     use clap::{Args, FromArgMatches};
 
     fn place(words: &[&str]) -> Result<Place, String> {
@@ -216,14 +222,14 @@ mod tests {
 
     fn server(words: &[&str]) -> Endpoint {
         match place(&[&["s3://b"], words].concat()).expect("right") {
-            Place::S3 { endpoint, .. } => endpoint,
+            Place::S3(S3 { endpoint, .. }) => endpoint,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn buckets() {
-        let Place::S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class } =
+        let Place::S3(S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class }) =
             place(&["s3://Bucket/one/two/"]).expect("right")
         else {
             panic!("no bucket")
@@ -238,12 +244,12 @@ mod tests {
         let given = place(&["s3://b", "--access-key-id", "i", "--secret-key", "s", "--auth-method", "awssignature2"]);
         assert!(matches!(
             given.expect("right"),
-            Place::S3 { auth: S3Auth::AWSSignature2, access_key_id, secret_key, .. }
+            Place::S3(S3 { auth: S3Auth::AWSSignature2, access_key_id, secret_key, .. })
                 if access_key_id == "i" && secret_key.0 == "s"
         ));
         let open = place(&["s3://b", "--auth-method", "None"]).expect("right");
         assert!(
-            matches!(open, Place::S3 { access_key_id, secret_key, .. } if access_key_id.is_empty() && secret_key.0.is_empty())
+            matches!(open, Place::S3(S3 { access_key_id, secret_key, .. }) if access_key_id.is_empty() && secret_key.0.is_empty())
         );
     }
 
@@ -270,12 +276,12 @@ mod tests {
     #[test]
     fn containers_and_directories() {
         let found = place(&["azure://account/container/a/b"]).expect("right");
-        let Place::Azure { endpoint, account, container, prefix, auth } = found else { panic!("no container") };
+        let Place::Azure(Azure { endpoint, account, container, prefix, auth }) = found else { panic!("no container") };
         assert_eq!((account.as_str(), container.as_str(), prefix.as_str()), ("account", "container", "a/b"));
         assert_eq!((endpoint.hostname.as_str(), endpoint.protocol), ("", Protocol::Https));
         assert_eq!(auth, AzureAuth::Sas(Secret("sv=1&sig=x".into())));
         let key = place(&["azure://a/c", "--secret-key", "abc=="]).expect("right");
-        assert!(matches!(key, Place::Azure { auth: AzureAuth::Key(key), .. } if key.0 == "abc=="));
+        assert!(matches!(key, Place::Azure(Azure { auth: AzureAuth::Key(key), .. }) if key.0 == "abc=="));
         assert_eq!(place(&["file:///"]), Ok(Place::Dir { path: "/".to_owned() }));
         for url in ["file://relative", "file:///there/is/none", "/", "b", "http://b", ""] {
             assert!(place(&[url]).is_err(), "{url}");

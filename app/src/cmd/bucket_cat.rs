@@ -10,8 +10,7 @@ use braid_tier::salvage::{Damage, Part};
 use clap::Args;
 use serde_json::json;
 
-use super::bucket::{self, Bucket};
-use super::bucket_ls::damage;
+use super::bucket::{self, Bucket, damage};
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::out;
 use crate::whole::Whole;

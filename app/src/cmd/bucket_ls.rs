@@ -1,11 +1,11 @@
 //! `braid bucket ls`: the objects with data.
 
 use braid_base::limits::BLOCK;
-use braid_tier::salvage::{Damage, Run, Seen};
+use braid_tier::salvage::{Run, Seen};
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::bucket::{self, Bucket};
+use super::bucket::{self, Bucket, damage};
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::measure::size;
 use crate::out::{self, Field, Tone, toned};
@@ -113,9 +113,4 @@ fn value(seen: &Seen, files: bool) -> Value {
         value["runs"] = seen.runs.iter().map(run).collect();
     }
     value
-}
-
-/// Damage, for programs.
-pub fn damage(damage: &Damage) -> Value {
-    json!({ "key": damage.key, "offset": damage.at, "message": damage.words })
 }

@@ -3,8 +3,7 @@
 use clap::Args;
 use serde_json::json;
 
-use super::bucket::{self, Bucket};
-use super::bucket_ls::damage;
+use super::bucket::{self, Bucket, damage};
 use crate::exit::{FAILURE, Failure, Outcome};
 use crate::measure::size;
 use crate::out;

@@ -77,42 +77,50 @@ pub struct Endpoint {
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Place {
     /// A bucket that speaks S3.
-    S3 {
-        /// Its server.
-        endpoint: Endpoint,
-        /// The bucket; upper and lower case differ.
-        bucket: String,
-        /// What all keys begin with, without slashes at its ends; empty: nothing.
-        prefix: String,
-        /// The region that signatures name.
-        region: String,
-        /// How requests are signed.
-        auth: S3Auth,
-        /// The public half of the key.
-        access_key_id: String,
-        /// The other half.
-        secret_key: Secret,
-        /// The storage class of new objects; none: the bucket's.
-        storage_class: Option<String>,
-    },
+    S3(S3),
     /// A container of Azure Blob.
-    Azure {
-        /// Its server; an empty name: the account's in the public cloud.
-        endpoint: Endpoint,
-        /// The account.
-        account: String,
-        /// The container.
-        container: String,
-        /// As for S3.
-        prefix: String,
-        /// What opens it.
-        auth: AzureAuth,
-    },
+    Azure(Azure),
     /// A directory that all hosts see, or the one host of a cluster.
     Dir {
         /// Its absolute path.
         path: String,
     },
+}
+
+/// A bucket that speaks S3.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct S3 {
+    /// Its server.
+    pub endpoint: Endpoint,
+    /// The bucket; upper and lower case differ.
+    pub bucket: String,
+    /// What all keys begin with, without slashes at its ends; empty: nothing.
+    pub prefix: String,
+    /// The region that signatures name.
+    pub region: String,
+    /// How requests are signed.
+    pub auth: S3Auth,
+    /// The public half of the key.
+    pub access_key_id: String,
+    /// The other half.
+    pub secret_key: Secret,
+    /// The storage class of new objects; none: the bucket's.
+    pub storage_class: Option<String>,
+}
+
+/// A container of Azure Blob.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Azure {
+    /// Its server; an empty name: the account's in the public cloud.
+    pub endpoint: Endpoint,
+    /// The account.
+    pub account: String,
+    /// The container.
+    pub container: String,
+    /// As for S3.
+    pub prefix: String,
+    /// What opens it.
+    pub auth: AzureAuth,
 }
 
 /// Most bytes per second between one process and a store; none: any number.
@@ -177,11 +185,11 @@ impl StoreSpec {
 
 #[cfg(test)]
 mod tests {
-    use super::{Endpoint, Place, S3Auth, Secret, StoreSpec};
+    use super::{Endpoint, Place, S3, S3Auth, Secret, StoreSpec};
 
     #[test]
     fn secrets_are_not_printed() {
-        let place = Place::S3 {
+        let place = Place::S3(S3 {
             endpoint: Endpoint { hostname: "s3".into(), ..Endpoint::default() },
             bucket: "b".into(),
             prefix: String::new(),
@@ -190,7 +198,7 @@ mod tests {
             access_key_id: "id".into(),
             secret_key: Secret("very secret".into()),
             storage_class: None,
-        };
+        });
         let text = format!("{:?}", StoreSpec::at(place));
         assert!(!text.contains("very secret") && text.contains("***"), "{text}");
     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::blob::keys;
 use crate::store::probe::{self, Met};
 use crate::store::{BoxFuture, Listed, Store};
 
@@ -83,7 +84,7 @@ impl Link {
             store,
             slots: Slots::new(spec.concurrency),
             patience: Duration::from_secs(u64::from(spec.errors_timeout_s.max(1))),
-            keepalive: crate::verify::key(cluster, host, "rw"),
+            keepalive: keys::verify(cluster, host, "rw"),
             paces: Mutex::new(Paces::new(spec.bandwidth)),
             board: Mutex::new(Board::new()),
             record: Arc::default(),
@@ -214,7 +215,7 @@ impl Link {
                 }
                 Err(error) => error,
             };
-            let next = Instant::now() + lock(&self.inner.rng).around(pause);
+            let next = Instant::now() + around(pause, &mut lock(&self.inner.rng));
             if !may_pass(error.kind()) || next >= last_begin {
                 entry.end(None);
                 if is_failure(error.kind()) {
@@ -319,15 +320,9 @@ impl Slots {
 }
 
 /// Somewhere between half and one and a half times a pause, so that hosts do not come back all at once.
-trait Around {
-    fn around(&mut self, pause: Duration) -> Duration;
-}
-
-impl Around for Rng {
-    fn around(&mut self, pause: Duration) -> Duration {
-        let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
-        Duration::from_micros(micros / 2 + self.below(micros))
-    }
+fn around(pause: Duration, rng: &mut Rng) -> Duration {
+    let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
+    Duration::from_micros(micros / 2 + rng.below(micros))
 }
 
 /// May the same request succeed a little later?

@@ -29,24 +29,8 @@ pub const LIST_MAX: usize = 1000;
 pub fn open(spec: &StoreSpec) -> Result<Arc<dyn Store>> {
     let patience = Duration::from_secs(u64::from(spec.errors_timeout_s.max(1)));
     Ok(match &spec.place {
-        Place::S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class } => {
-            Arc::new(cloud::Cloud::s3(
-                &cloud::S3 {
-                    endpoint,
-                    bucket,
-                    prefix,
-                    region,
-                    auth: *auth,
-                    access_key_id,
-                    secret_key,
-                    storage_class: storage_class.as_deref(),
-                },
-                patience,
-            )?)
-        }
-        Place::Azure { endpoint, account, container, prefix, auth } => {
-            Arc::new(cloud::Cloud::azure(&cloud::Azure { endpoint, account, container, prefix, auth }, patience)?)
-        }
+        Place::S3(bucket) => Arc::new(cloud::Cloud::s3(bucket, patience)?),
+        Place::Azure(container) => Arc::new(cloud::Cloud::azure(container, patience)?),
         Place::Dir { path } => Arc::new(dir::Dir::new(path)?),
     })
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use braid_base::ids::{Guid, HostId};
-use braid_base::store::{Place, StoreSpec};
+use braid_base::store::{Azure, Place, S3, StoreSpec};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
+use crate::blob::keys;
 use crate::store::{Store, open};
 
 /// How long one step may take.
@@ -25,13 +26,6 @@ pub struct Step {
     pub took: Duration,
 }
 
-/// Where a host of a cluster tries a store: the name of the cluster, cut in two, around what is tried.
-pub(crate) fn key(cluster: Guid, host: HostId, what: &str) -> String {
-    let name = cluster.to_string();
-    let (prefix, suffix) = name.split_once('-').unwrap_or((&name, "0"));
-    format!("{prefix}/verify/{}/{what}/{suffix}", host.0)
-}
-
 /// Tries the store of `spec`: PUT of an object of one byte, GET of it, DELETE of an object that does not exist, DELETE
 /// of the first. Each is tried once.
 ///
@@ -39,7 +33,7 @@ pub(crate) fn key(cluster: Guid, host: HostId, what: &str) -> String {
 /// back than went there.
 pub async fn verify(spec: &StoreSpec, cluster: Guid, host: HostId) -> Result<Vec<Step>> {
     let store = open(spec)?;
-    let (written, missing) = (key(cluster, host, "rw"), key(cluster, host, "remove"));
+    let (written, missing) = (keys::verify(cluster, host, "rw"), keys::verify(cluster, host, "remove"));
     let mut steps = Vec::new();
     let put = step(&mut steps, format!("PUT of one byte as {written}"), store.put(&written, vec![BYTE]));
     if let Err(error) = put.await {
@@ -70,8 +64,8 @@ async fn step<T>(steps: &mut Vec<Step>, what: String, work: impl Future<Output =
 async fn guess(spec: &StoreSpec, error: Error) -> Error {
     let mut other = spec.clone();
     let name = match &mut other.place {
-        Place::S3 { bucket, .. } => bucket,
-        Place::Azure { container, .. } => container,
+        Place::S3(S3 { bucket, .. }) => bucket,
+        Place::Azure(Azure { container, .. }) => container,
         Place::Dir { .. } => return error,
     };
     let lower = name.to_lowercase();

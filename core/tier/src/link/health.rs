@@ -46,9 +46,8 @@ pub struct Health {
 
 /// All directions of one store.
 pub(super) struct Board {
-    upload: Line,
-    download: Line,
-    remove: Line,
+    /// By direction.
+    lines: [Line; 3],
     full: Option<Full>,
 }
 
@@ -69,16 +68,11 @@ impl Board {
             let health = Health { state: State::Unknown, since: braid_io::clock::now().wall, last_error: None };
             Line { health, failures: 0 }
         };
-        Self { upload: line(), download: line(), remove: line(), full: None }
+        Self { lines: [line(), line(), line()], full: None }
     }
 
     pub fn health(&self, direction: Direction) -> Health {
-        let line = match direction {
-            Direction::Upload => &self.upload,
-            Direction::Download => &self.download,
-            Direction::Remove => &self.remove,
-        };
-        line.health.clone()
+        self.lines[direction as usize].health.clone()
     }
 
     pub fn is_full(&self) -> bool {
@@ -138,16 +132,13 @@ impl Board {
     /// The store takes no more.
     pub fn full(&mut self, error: &Error, now: Instant) {
         self.full = Some(Full { next_try: now + FULL_RETRY, error: error.clone() });
-        self.upload.health.last_error = Some(error.message().to_owned());
-        self.upload.turn(State::Down);
+        let upload = self.line(Direction::Upload);
+        upload.health.last_error = Some(error.message().to_owned());
+        upload.turn(State::Down);
     }
 
     fn line(&mut self, direction: Direction) -> &mut Line {
-        match direction {
-            Direction::Upload => &mut self.upload,
-            Direction::Download => &mut self.download,
-            Direction::Remove => &mut self.remove,
-        }
+        &mut self.lines[direction as usize]
     }
 }
 

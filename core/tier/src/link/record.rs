@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use braid_base::ErrorKind;
 use braid_base::attr::Time;
 use tokio::time::Instant;
 
-use super::{Direction, Job};
+use super::{Direction, Job, lock};
 use crate::store::probe::Met;
 
 /// Ended operations that are kept.
@@ -132,7 +132,7 @@ impl Record {
 
 /// Enters an operation.
 pub(super) fn begin(record: &Arc<Mutex<Record>>, job: Job, now: Instant) -> Entry {
-    let mut inside = record.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut inside = lock(record);
     inside.last_id += 1;
     let id = inside.last_id;
     let beside = inside.ongoing.values().filter(|(_, other)| other.kind == job.kind).count();
@@ -158,7 +158,7 @@ pub(super) fn begin(record: &Arc<Mutex<Record>>, job: Job, now: Instant) -> Entr
 impl Entry {
     /// An attempt ended, with an error or well.
     pub fn tried(&mut self, took: Duration, error: Option<ErrorKind>, met: &Met) {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = lock(&self.record);
         let Some((_, operation)) = record.ongoing.get_mut(&self.id) else { return };
         operation.previous = Some(took);
         operation.count(error.map_or("SUCCESS", name));
@@ -175,7 +175,7 @@ impl Entry {
 
     fn close(&mut self, bytes: Option<u64>) {
         self.ended = true;
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = lock(&self.record);
         let Some((began, mut operation)) = record.ongoing.remove(&self.id) else { return };
         operation.took = began.elapsed();
         operation.ongoing = false;
@@ -192,9 +192,7 @@ impl Drop for Entry {
         if self.ended {
             return;
         }
-        if let Some((_, operation)) =
-            self.record.lock().unwrap_or_else(PoisonError::into_inner).ongoing.get_mut(&self.id)
-        {
+        if let Some((_, operation)) = lock(&self.record).ongoing.get_mut(&self.id) {
             operation.count("CANCELLED");
         }
         self.close(None);

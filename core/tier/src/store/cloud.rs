@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_base::store::{AzureAuth, Endpoint, Protocol, S3Auth};
+use braid_base::store::{Azure, AzureAuth, Endpoint, Protocol, S3, S3Auth};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, Checksum};
@@ -37,49 +37,28 @@ pub(super) struct Cloud {
     azure: Option<Arc<Removal>>,
 }
 
-/// A bucket of S3, in the words of [`braid_base::store::Place::S3`].
-pub(super) struct S3<'a> {
-    pub endpoint: &'a Endpoint,
-    pub bucket: &'a str,
-    pub prefix: &'a str,
-    pub region: &'a str,
-    pub auth: S3Auth,
-    pub access_key_id: &'a str,
-    pub secret_key: &'a braid_base::store::Secret,
-    pub storage_class: Option<&'a str>,
-}
-
-/// A container of Azure, in the words of [`braid_base::store::Place::Azure`].
-pub(super) struct Azure<'a> {
-    pub endpoint: &'a Endpoint,
-    pub account: &'a str,
-    pub container: &'a str,
-    pub prefix: &'a str,
-    pub auth: &'a AzureAuth,
-}
-
 impl Cloud {
     /// A bucket; a silent connection ends after `patience` or earlier. Errors: `Refused`: what is missing or cannot be.
-    pub fn s3(of: &S3<'_>, patience: Duration) -> Result<Self> {
+    pub fn s3(of: &S3, patience: Duration) -> Result<Self> {
         need("host name", &of.endpoint.hostname)?;
-        need("bucket", of.bucket)?;
+        need("bucket", &of.bucket)?;
         if of.auth != S3Auth::None {
-            need("access key id", of.access_key_id)?;
+            need("access key id", &of.access_key_id)?;
             need("secret key", &of.secret_key.0)?;
         }
-        let server = server(of.endpoint, &of.endpoint.hostname);
-        let target = Target { noun: "bucket", name: of.bucket.to_owned(), server: server.clone() };
+        let server = server(&of.endpoint);
+        let target = Target { noun: "bucket", name: of.bucket.clone(), server: server.clone() };
         let signer = (of.auth == S3Auth::AWSSignature2)
-            .then(|| Signer { access_key_id: of.access_key_id.to_owned(), secret_key: of.secret_key.clone() });
-        let tls = tls::config(of.endpoint)?;
+            .then(|| Signer { access_key_id: of.access_key_id.clone(), secret_key: of.secret_key.clone() });
+        let tls = tls::config(&of.endpoint)?;
         // In the clear the signature covers the bytes, so that nobody changes them on the way; TLS does that itself.
         let checksum = if tls.is_some() { Checksum::CRC64NVME } else { Checksum::SHA256 };
         let wire = Wire::new(Dialer::new(tls.clone(), &server, patience), signer, target.clone());
         let mut builder = AmazonS3Builder::new()
             .with_endpoint(&server)
             .with_allow_http(true)
-            .with_bucket_name(of.bucket)
-            .with_region(if of.region.is_empty() { "us-east-1" } else { of.region })
+            .with_bucket_name(&of.bucket)
+            .with_region(if of.region.is_empty() { "us-east-1" } else { &of.region })
             .with_virtual_hosted_style_request(false)
             .with_unsigned_payload(tls.is_some())
             .with_checksum_algorithm(checksum)
@@ -88,21 +67,21 @@ impl Cloud {
             .with_retry(once())
             .with_http_connector(wire);
         if of.auth == S3Auth::AWSSignature4 {
-            builder = builder.with_access_key_id(of.access_key_id).with_secret_access_key(&of.secret_key.0);
+            builder = builder.with_access_key_id(&of.access_key_id).with_secret_access_key(&of.secret_key.0);
         }
         let client = Arc::new(builder.build().map_err(|error| unusable(&target, &error))?);
         let mut attributes = Attributes::new();
-        if let Some(class) = of.storage_class {
-            attributes.insert(Attribute::StorageClass, class.to_owned().into());
+        if let Some(class) = &of.storage_class {
+            attributes.insert(Attribute::StorageClass, class.clone().into());
         }
-        Ok(Self::over(client, of.prefix, target, attributes, None))
+        Ok(Self::over(client, &of.prefix, target, attributes, None))
     }
 
     /// A container; likewise. Errors: `Refused`: what is missing or cannot be.
-    pub fn azure(of: &Azure<'_>, patience: Duration) -> Result<Self> {
-        need("account", of.account)?;
-        need("container", of.container)?;
-        match of.auth {
+    pub fn azure(of: &Azure, patience: Duration) -> Result<Self> {
+        need("account", &of.account)?;
+        need("container", &of.container)?;
+        match &of.auth {
             AzureAuth::Key(key) => need("key", &key.0)?,
             AzureAuth::Sas(sas) => need("shared access signature", &sas.0)?,
         }
@@ -115,26 +94,26 @@ impl Cloud {
         } else {
             of.endpoint.clone()
         };
-        let server = server(&endpoint, &endpoint.hostname);
-        let target = Target { noun: "container", name: of.container.to_owned(), server: server.clone() };
+        let server = server(&endpoint);
+        let target = Target { noun: "container", name: of.container.clone(), server: server.clone() };
         // A server that does not carry the account in its name (an emulator, a gateway) has it in the path.
-        let named = endpoint.hostname.split('.').next() == Some(of.account);
+        let named = endpoint.hostname.split('.').next() == Some(&of.account);
         let base = if named { server.clone() } else { format!("{server}/{}", of.account) };
         let wire = Wire::new(Dialer::new(tls::config(&endpoint)?, &server, patience), None, target.clone());
-        let removal = Removal::new(wire.clone(), of.account, format!("{base}/{}", of.container), of.auth)?;
+        let removal = Removal::new(wire.clone(), &of.account, format!("{base}/{}", of.container), &of.auth)?;
         let builder = MicrosoftAzureBuilder::new()
-            .with_account(of.account)
-            .with_container_name(of.container)
+            .with_account(&of.account)
+            .with_container_name(&of.container)
             .with_endpoint(base)
             .with_allow_http(true)
             .with_retry(once())
             .with_http_connector(wire);
-        let builder = match of.auth {
+        let builder = match &of.auth {
             AzureAuth::Key(key) => builder.with_access_key(&key.0),
             AzureAuth::Sas(sas) => builder.with_config(AzureConfigKey::SasKey, &sas.0),
         };
         let client = Arc::new(builder.build().map_err(|error| unusable(&target, &error))?);
-        Ok(Self::over(client, of.prefix, target, Attributes::new(), Some(Arc::new(removal))))
+        Ok(Self::over(client, &of.prefix, target, Attributes::new(), Some(Arc::new(removal))))
     }
 
     fn over<T>(
@@ -338,11 +317,12 @@ fn need(what: &str, value: &str) -> Result<()> {
     Err(Error::new(ErrorKind::Refused, message))
 }
 
-fn server(endpoint: &Endpoint, hostname: &str) -> String {
+fn server(endpoint: &Endpoint) -> String {
+    let hostname = &endpoint.hostname;
     let scheme = if endpoint.protocol == Protocol::Http { "http" } else { "https" };
     // An address of IPv6 stands in brackets in a URL.
     let host =
-        if hostname.contains(':') && !hostname.starts_with('[') { format!("[{hostname}]") } else { hostname.into() };
+        if hostname.contains(':') && !hostname.starts_with('[') { format!("[{hostname}]") } else { hostname.clone() };
     match endpoint.port {
         Some(port) => format!("{scheme}://{host}:{port}"),
         None => format!("{scheme}://{host}"),

@@ -111,8 +111,7 @@ impl Dir {
 
     fn read(&self, key: &str, range: Option<Range<u64>>) -> Result<Bytes> {
         let place = self.place(key)?;
-        let mut file = self.open(&place)?;
-        let size = file.metadata().map_err(|error| self.failed("read", &place, &error))?.len();
+        let (mut file, size) = self.open(&place)?;
         let range = range.unwrap_or(0..size);
         if range.start > range.end {
             return Err(Error::new(ErrorKind::Invalid, format!("{range:?} is no range of bytes")));
@@ -131,10 +130,11 @@ impl Dir {
         Ok(bytes.into())
     }
 
-    fn open(&self, place: &Path) -> Result<File> {
+    /// The object at `place`, and its bytes.
+    fn open(&self, place: &Path) -> Result<(File, u64)> {
         let file = File::open(place).map_err(|error| self.failed("read", place, &error))?;
         let metadata = file.metadata().map_err(|error| self.failed("read", place, &error))?;
-        if metadata.is_file() { Ok(file) } else { Err(self.missing(place)) }
+        if metadata.is_file() { Ok((file, metadata.len())) } else { Err(self.missing(place)) }
     }
 
     fn remove(&self, key: &str) -> Result<()> {
@@ -274,9 +274,8 @@ impl Store for Dir {
     fn size(&self, key: &str) -> BoxFuture<Result<u64>> {
         let key = key.to_owned();
         self.run(move |this| {
-            let place = this.place(&key)?;
-            let metadata = this.open(&place)?.metadata();
-            Ok(metadata.map_err(|error| this.failed("read", &place, &error))?.len())
+            let (_, size) = this.open(&this.place(&key)?)?;
+            Ok(size)
         })
     }
 

@@ -3,13 +3,14 @@
 //! Some stores that stand on their own premises know no other. SHA-1 is weak, HMAC-SHA1 is not broken; it is never used
 //! unless an administrator asks for it.
 
+use std::time::{Duration, UNIX_EPOCH};
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use braid_base::store::Secret;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderValue};
 use http::{Method, Uri};
 use ring::hmac;
-use time::OffsetDateTime;
 
 /// Signs requests with one key.
 #[derive(Debug)]
@@ -59,15 +60,13 @@ fn text_to_sign(method: &Method, uri: &Uri, headers: &HeaderMap, date: &str) -> 
     text
 }
 
+/// The last second that HTTP can write.
+const END_OF_9999_S: u64 = 253_402_300_799;
+
 /// A moment as HTTP writes it.
 pub(super) fn http_date(wall_s: i64) -> String {
-    const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let at = OffsetDateTime::from_unix_timestamp(wall_s).unwrap_or(OffsetDateTime::UNIX_EPOCH);
-    let weekday = DAYS[usize::from(at.weekday().number_days_from_monday())];
-    let month = MONTHS[usize::from(u8::from(at.month())) - 1];
-    let (hour, minute, second) = at.to_hms();
-    format!("{weekday}, {:02} {month} {} {hour:02}:{minute:02}:{second:02} GMT", at.day(), at.year())
+    let since = u64::try_from(wall_s).unwrap_or(0).min(END_OF_9999_S);
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(since))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use braid_base::ids::{Guid, HostId};
-use braid_base::store::{AzureAuth, Place, Protocol, Secret, StoreSpec};
+use braid_base::store::{AzureAuth, Place, Protocol, S3, Secret, StoreSpec};
 use braid_base::{Error, ErrorKind};
 use braid_tier::{Store, open, verify};
 use bytes::Bytes;
@@ -232,7 +232,7 @@ async fn a_bucket_that_is_not_there_is_guessed() {
     let server = Faulty::start(reply).await;
     let tried = |name: &'static str| {
         let mut spec = s3_at(server.port);
-        if let Place::S3 { bucket, .. } = &mut spec.place {
+        if let Place::S3(S3 { bucket, .. }) = &mut spec.place {
             name.clone_into(bucket);
         }
         async move { verify(&spec, Guid([9; 16]), HostId(1)).await.unwrap_err() }

@@ -8,7 +8,7 @@ mod faulty;
 mod link;
 mod s3;
 
-use braid_base::store::{AzureAuth, Endpoint, Place, Protocol, S3Auth, Secret, StoreSpec};
+use braid_base::store::{Azure, AzureAuth, Endpoint, Place, Protocol, S3, S3Auth, Secret, StoreSpec};
 
 /// The secret of every store here: no message may hold it.
 const SECRET: &str = "c2VjcmV0IG9mIHRoZSB0ZXN0cw==";
@@ -16,7 +16,7 @@ const SECRET: &str = "c2VjcmV0IG9mIHRoZSB0ZXN0cw==";
 /// A bucket `cold` at a port of this machine.
 fn s3_at(port: u16) -> StoreSpec {
     let endpoint = Endpoint { hostname: "127.0.0.1".to_owned(), port: Some(port), ..Endpoint::default() };
-    StoreSpec::at(Place::S3 {
+    StoreSpec::at(Place::S3(S3 {
         endpoint,
         bucket: "cold".to_owned(),
         prefix: String::new(),
@@ -25,19 +25,19 @@ fn s3_at(port: u16) -> StoreSpec {
         access_key_id: "AKIATEST".to_owned(),
         secret_key: Secret(SECRET.to_owned()),
         storage_class: None,
-    })
+    }))
 }
 
 /// A container `cold` at a port of this machine.
 fn azure_at(port: u16, auth: AzureAuth) -> StoreSpec {
     let endpoint = Endpoint { hostname: "127.0.0.1".to_owned(), port: Some(port), ..Endpoint::default() };
     let (account, container, prefix) = ("devaccount".to_owned(), "cold".to_owned(), "pre".to_owned());
-    StoreSpec::at(Place::Azure { endpoint, account, container, prefix, auth })
+    StoreSpec::at(Place::Azure(Azure { endpoint, account, container, prefix, auth }))
 }
 
 fn endpoint(spec: &mut StoreSpec) -> &mut Endpoint {
     match &mut spec.place {
-        Place::S3 { endpoint, .. } | Place::Azure { endpoint, .. } => endpoint,
+        Place::S3(S3 { endpoint, .. }) | Place::Azure(Azure { endpoint, .. }) => endpoint,
         Place::Dir { .. } => panic!("a directory has no server"),
     }
 }

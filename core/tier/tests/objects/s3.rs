@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use braid_base::ErrorKind;
 use braid_base::ids::{Guid, HostId};
-use braid_base::store::{Place, Protocol, S3Auth, Secret, StoreSpec};
+use braid_base::store::{Place, Protocol, S3, S3Auth, Secret, StoreSpec};
 use braid_tier::{LIST_MAX, open, verify};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
@@ -91,7 +91,7 @@ fn change(
     change: impl Fn(&mut S3Auth, &mut String, &mut String, &mut Secret, &mut String),
 ) -> StoreSpec {
     match &mut spec.place {
-        Place::S3 { auth, access_key_id, prefix, secret_key, bucket, .. } => {
+        Place::S3(S3 { auth, access_key_id, prefix, secret_key, bucket, .. }) => {
             change(auth, access_key_id, prefix, secret_key, bucket)
         }
         other => panic!("not S3: {other:?}"),
