@@ -186,7 +186,7 @@ impl Link {
     ) -> Result<T> {
         let job = Job { kind, key: self.inner.keepalive.clone(), bytes: bytes as u64, inode: None };
         let mut entry = record::begin(&self.inner.record, job, Instant::now());
-        let done = self.attempt(direction, &mut entry, Instant::now() + CHECK_TIMEOUT, &request).await;
+        let done = self.attempt(direction, &mut entry, (Instant::now() + CHECK_TIMEOUT, None), &request).await;
         entry.end(done.is_ok().then_some(bytes as u64));
         if done.as_ref().is_err_and(|error| is_failure(error.kind())) {
             self.board().gave_up(direction);
@@ -206,9 +206,9 @@ impl Link {
         let patience = if direction == Direction::Upload { UPLOAD_PATIENCE } else { 1 };
         let (last_begin, end) = (began + self.inner.patience, began + self.inner.patience * patience);
         let mut entry = record::begin(&self.inner.record, job, began);
-        let (mut pause, mut tries) = (PAUSE_MIN, 1_u32);
+        let (mut pause, mut tries, mut before) = (PAUSE_MIN, 1_u32, None);
         loop {
-            let error = match self.attempt(direction, &mut entry, end, &request).await {
+            let error = match self.attempt(direction, &mut entry, (end, before.as_ref()), &request).await {
                 Ok(done) => {
                     entry.end(Some(bytes(&done)));
                     return Ok(done);
@@ -227,23 +227,27 @@ impl Link {
             sleep_until(next).await;
             pause = (pause * 2).min(PAUSE_MAX);
             tries += 1;
+            before = Some(error);
         }
     }
 
+    /// One attempt, broken off at `end`. That itself says little: if the one `before` failed, its error is the reason.
     async fn attempt<T>(
         &self,
         direction: Direction,
         entry: &mut record::Entry,
-        end: Instant,
+        (end, before): (Instant, Option<&Error>),
         request: &impl Fn() -> BoxFuture<Result<T>>,
     ) -> Result<T> {
         let began = Instant::now();
         let (done, met) = probe::watch(timeout_at(end, request())).await;
-        let done = done.unwrap_or_else(|_| {
+        let result = done.as_ref().map_or(Some(ErrorKind::TimedOut), |done| done.as_ref().err().map(Error::kind));
+        entry.tried(began.elapsed(), result, &met);
+        let broken_off = || {
             let message = format!("the store did not finish the request within {} s", (end - began).as_secs());
-            Err(Error::new(ErrorKind::TimedOut, message))
-        });
-        entry.tried(began.elapsed(), done.as_ref().err().map(Error::kind), &met);
+            Error::new(ErrorKind::TimedOut, message)
+        };
+        let done = done.unwrap_or_else(|_| Err(before.cloned().unwrap_or_else(broken_off)));
         self.judge(direction, done.as_ref().err(), &met);
         done
     }

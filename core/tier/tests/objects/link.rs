@@ -169,29 +169,59 @@ async fn a_store_that_stays_silent_is_given_up_in_time() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_request_without_end_has_one() {
-    struct Never;
-    impl Store for Never {
-        fn put(&self, _: &str, _: Vec<Bytes>) -> BoxFuture<Result<()>> {
-            Box::pin(std::future::pending())
-        }
-        fn get(&self, _: &str, _: Option<Range<u64>>) -> BoxFuture<Result<Bytes>> {
-            Box::pin(std::future::pending())
-        }
-        fn size(&self, _: &str) -> BoxFuture<Result<u64>> {
-            Box::pin(std::future::pending())
-        }
-        fn delete(&self, _: &str) -> BoxFuture<Result<()>> {
-            Box::pin(std::future::pending())
-        }
-        fn list(&self, _: &str, _: Option<&str>) -> BoxFuture<Result<Vec<Listed>>> {
-            Box::pin(std::future::pending())
+/// A store that fails so often, and then never answers.
+#[derive(Default)]
+struct Silent(AtomicUsize);
+
+impl Silent {
+    fn work<T: Send + 'static>(&self) -> BoxFuture<Result<T>> {
+        let fails = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        match fails {
+            Ok(_) => Box::pin(std::future::ready(Err(Error::new(ErrorKind::Io, "as the test wants it")))),
+            Err(_) => Box::pin(std::future::pending()),
         }
     }
+}
+
+impl Store for Silent {
+    fn put(&self, _: &str, _: Vec<Bytes>) -> BoxFuture<Result<()>> {
+        self.work()
+    }
+
+    fn get(&self, _: &str, _: Option<Range<u64>>) -> BoxFuture<Result<Bytes>> {
+        self.work()
+    }
+
+    fn size(&self, _: &str) -> BoxFuture<Result<u64>> {
+        self.work()
+    }
+
+    fn delete(&self, _: &str) -> BoxFuture<Result<()>> {
+        self.work()
+    }
+
+    fn list(&self, _: &str, _: Option<&str>) -> BoxFuture<Result<Vec<Listed>>> {
+        self.work()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_store_said_is_the_reason_when_the_last_attempt_is_broken_off() {
     let mut spec = spec();
     spec.errors_timeout_s = 60;
-    let link = link(Never, &spec);
+    let link = link(Silent(AtomicUsize::new(1)), &spec);
+    let error = link.get("k", None).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Io);
+    assert!(error.message().contains("as the test wants it (tried 2 times in 60 s)"), "{error}");
+    assert_eq!(link.operations()[0].results_line(), "IO: 1, TIMED_OUT: 1");
+    assert_eq!(link.health(Direction::Download).last_error.as_deref(), Some("as the test wants it"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_end_has_one() {
+    let mut spec = spec();
+    spec.errors_timeout_s = 60;
+    let link = link(Silent::default(), &spec);
     let began = Instant::now();
     assert_eq!(link.get("k", None).await.unwrap_err().kind(), ErrorKind::TimedOut);
     assert_eq!(began.elapsed().as_secs(), 60);
