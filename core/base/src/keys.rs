@@ -3,7 +3,7 @@
 //! One engine holds all partitions of a host, so every key starts with its partition. A layer is
 //! stored as its complement: the newest sorts first.
 
-use crate::ids::{Chunk, ClientId, FsId, Index, Ino, Layer, OpId, PackId, PartitionId};
+use crate::ids::{BlobId, Chunk, ClientId, FsId, Index, Ino, Layer, OpId, PackId, PartitionId};
 
 /// Table codes, as on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,10 @@ pub enum Table {
     Stripe = 0x21,
     /// Which chunks may point into a stripe.
     Hint = 0x22,
+    /// Objects.
+    Blob = 0x23,
+    /// Which chunks may point into an object.
+    BlobHint = 0x24,
     /// Participant's intents of operations that another partition decides.
     Pending = 0x30,
     /// Decisions of operations coordinated here.
@@ -182,6 +186,11 @@ pub fn bases(p: PartitionId, fs: FsId, ino: Ino) -> Vec<u8> {
     Key::new(p, Table::Base).u32(fs.0).u64(ino.0).done()
 }
 
+/// All bases of a file system: prefix.
+pub fn bases_of(p: PartitionId, fs: FsId) -> Vec<u8> {
+    Key::new(p, Table::Base).u32(fs.0).done()
+}
+
 /// One write into a chunk; `sub` tells the slices of one log entry in one chunk apart.
 pub fn slice(p: PartitionId, fs: FsId, ino: Ino, chunk: Chunk, layer: Layer, at: Index, sub: u16) -> Vec<u8> {
     Key::new(p, Table::Slice).u32(fs.0).u64(ino.0).u32(chunk.0).layer(layer).u64(at.0).u16(sub).done()
@@ -285,9 +294,7 @@ pub fn hint(p: PartitionId, pack: PackId, sb: u16, fs: FsId, ino: Ino, chunk: Ch
 
 /// The pack in a key of the tables Pack, Stripe, Hint of partition `p`. `None` if too short.
 pub fn pack_of(p: PartitionId, key: &[u8]) -> Option<PackId> {
-    let mut seq = [0; 8];
-    seq[2..].copy_from_slice(key.get(3..9)?);
-    match u64::from_be_bytes(seq) {
+    match seq48(key)? {
         0 => None,
         seq => Some(PackId::new(p, seq)),
     }
@@ -309,6 +316,48 @@ pub fn parse_hint(key: &[u8]) -> Option<(u16, FsId, Ino, Chunk)> {
         Ino(u64::from_be_bytes(key[15..23].try_into().ok()?)),
         Chunk(u32::from_be_bytes(key[23..27].try_into().ok()?)),
     ))
+}
+
+/// An object of this partition.
+pub fn blob(p: PartitionId, blob: BlobId) -> Vec<u8> {
+    Key::new(p, Table::Blob).u48(blob.serial()).done()
+}
+
+/// `(ino, chunk)` may point into an object.
+pub fn blob_hint(p: PartitionId, blob: BlobId, fs: FsId, ino: Ino, chunk: Chunk) -> Vec<u8> {
+    Key::new(p, Table::BlobHint).u48(blob.serial()).u32(fs.0).u64(ino.0).u32(chunk.0).done()
+}
+
+/// All hints of an object: prefix (fs at 9, ino at 13, chunk at 21).
+pub fn blob_hints(p: PartitionId, blob: BlobId) -> Vec<u8> {
+    Key::new(p, Table::BlobHint).u48(blob.serial()).done()
+}
+
+/// The object in a key of the tables Blob and BlobHint of partition `p`. `None` if too short.
+pub fn blob_of(p: PartitionId, key: &[u8]) -> Option<BlobId> {
+    match seq48(key)? {
+        0 => None,
+        serial => Some(BlobId::new(p, serial)),
+    }
+}
+
+/// What a key of table BlobHint says: file system, inode, chunk. `None` if it is none.
+pub fn parse_blob_hint(key: &[u8]) -> Option<(FsId, Ino, Chunk)> {
+    if key.len() != 25 || key[2] != Table::BlobHint as u8 {
+        return None;
+    }
+    Some((
+        FsId(u32::from_be_bytes(key[9..13].try_into().ok()?)),
+        Ino(u64::from_be_bytes(key[13..21].try_into().ok()?)),
+        Chunk(u32::from_be_bytes(key[21..25].try_into().ok()?)),
+    ))
+}
+
+/// The 48-bit number behind the table of a key. `None` if the key is too short.
+fn seq48(key: &[u8]) -> Option<u64> {
+    let mut seq = [0; 8];
+    seq[2..].copy_from_slice(key.get(3..9)?);
+    Some(u64::from_be_bytes(seq))
 }
 
 /// A participant's intent.

@@ -3,7 +3,7 @@
 use crate::attr::{Attr, FileType, Time};
 use crate::codec::{Reader, Writer};
 use crate::error::{Error, ErrorKind, Result};
-use crate::ids::{DriveId, Epoch, Index, Ino, PackId};
+use crate::ids::{BlobId, DriveId, Epoch, FsId, Index, Ino, PackId, StoreId, Term};
 use crate::limits::whole_blocks;
 
 mod base;
@@ -168,6 +168,22 @@ pub struct StripeAt {
     pub ul: u16,
 }
 
+/// A place in the data of an object: byte `off` of it, descriptors not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectAt {
+    /// The object.
+    pub blob: BlobId,
+    /// Byte offset in its data.
+    pub off: u32,
+}
+
+impl ObjectAt {
+    /// The place `by` bytes further on.
+    pub fn advanced(self, by: u32) -> Self {
+        Self { off: self.off + by, ..self }
+    }
+}
+
 /// Where bytes of a file are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
@@ -184,7 +200,11 @@ pub enum Place {
         stripe: StripeAt,
         /// Byte offset in its logical data.
         delta: u32,
+        /// The same bytes in an object, if they are in one, too.
+        copy: Option<ObjectAt>,
     },
+    /// In an object only.
+    Object(ObjectAt),
 }
 
 impl Place {
@@ -192,7 +212,19 @@ impl Place {
     pub fn advanced(self, by: u32) -> Self {
         match self {
             Self::Stage { at, poff } => Self::Stage { at, poff: poff + by },
-            Self::Flash { stripe, delta } => Self::Flash { stripe, delta: delta + by },
+            Self::Flash { stripe, delta, copy } => {
+                Self::Flash { stripe, delta: delta + by, copy: copy.map(|copy| copy.advanced(by)) }
+            }
+            Self::Object(at) => Self::Object(at.advanced(by)),
+        }
+    }
+
+    /// Where the bytes are in an object, alone or beside flash.
+    pub fn object(self) -> Option<ObjectAt> {
+        match self {
+            Self::Stage { .. } => None,
+            Self::Flash { copy, .. } => copy,
+            Self::Object(at) => Some(at),
         }
     }
 }
@@ -212,8 +244,11 @@ fn put_extent(w: &mut Writer, extent: &Extent) {
     w.put_u32(extent.off).put_u32(extent.len);
     match extent.place {
         Place::Stage { at, poff } => w.put_u8(1).put_u64(at.0).put_u32(poff),
-        Place::Flash { stripe, delta } => {
+        Place::Flash { stripe, delta, copy: None } => {
             w.put_u8(2).put_u64(stripe.pack.0).put_u16(stripe.sb).put_u16(stripe.ul).put_u32(delta)
+        }
+        Place::Flash { copy: Some(_), .. } | Place::Object(_) => {
+            panic!("what is written is in no object yet: {extent:?}")
         }
     };
 }
@@ -224,7 +259,7 @@ fn extent(r: &mut Reader<'_>) -> Result<Extent> {
         1 => Place::Stage { at: Index(r.u64()?), poff: r.u32()? },
         2 => {
             let stripe = StripeAt { pack: PackId(r.u64()?), sb: r.u16()?, ul: r.u16()? };
-            Place::Flash { stripe, delta: r.u32()? }
+            Place::Flash { stripe, delta: r.u32()?, copy: None }
         }
         other => return Err(Error::new(ErrorKind::Corrupt, format!("extent: expected kind 1 or 2, found {other}"))),
     };
@@ -236,6 +271,9 @@ fn extent(r: &mut Reader<'_>) -> Result<Extent> {
 pub struct BaseRec {
     /// Slices and punches up to and including this position are merged in.
     pub upto: Index,
+    /// When bytes were last written, brought back from an object, or put into one; or read, as far as that was noted
+    /// since: seconds since 1970. Ages of a tiered file system count from here.
+    pub since_s: u32,
     /// Sorted by offset, disjoint.
     pub extents: Vec<Extent>,
 }
@@ -398,6 +436,57 @@ impl Record for StripeRec {
     }
 }
 
+/// Where an object stands in its life: it is logged before it is sent, so that none is ever forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum BlobState {
+    /// It is being sent. After its sender failed, nobody knows whether it arrived.
+    Uploading = 1,
+    /// It is whole in its store.
+    Present = 2,
+    /// Nothing refers to it; it is being removed from its store.
+    Dead = 3,
+}
+
+/// An object in an object store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlobRec {
+    /// Where it stands in its life.
+    pub state: BlobState,
+    /// The file system whose data it holds.
+    pub fs: FsId,
+    /// Where it is.
+    pub store: StoreId,
+    /// Term in which it was sent: part of its key, so that no two senders ever write one key.
+    pub term: Term,
+    /// Bytes of data.
+    pub size: u32,
+    /// Bytes of it that are referred to (never too low).
+    pub live_upper: u64,
+}
+
+impl Record for BlobRec {
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::with_capacity(32);
+        w.put_u8(1).put_u8(self.state as u8).put_u32(self.fs.0).put_u32(self.store.0);
+        w.put_u64(self.term.0).put_u32(self.size).put_u64(self.live_upper);
+        w.finish()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self> {
+        let r = &mut Reader::new(bytes);
+        r.version(1, "object")?;
+        let state = match r.u8()? {
+            1 => BlobState::Uploading,
+            2 => BlobState::Present,
+            3 => BlobState::Dead,
+            other => return Err(Error::new(ErrorKind::Corrupt, format!("object: unknown state {other}"))),
+        };
+        let (fs, store, term) = (FsId(r.u32()?), StoreId(r.u32()?), Term(r.u64()?));
+        Ok(Self { state, fs, store, term, size: r.u32()?, live_upper: r.u64()? })
+    }
+}
+
 /// Usage of a file system or quota id in one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageRec {
@@ -405,19 +494,21 @@ pub struct UsageRec {
     pub bytes: u64,
     /// Inodes.
     pub inodes: u64,
+    /// Bytes in packs that its bases and slices refer to, hidden or not.
+    pub flash: u64,
 }
 
 impl Record for UsageRec {
     fn encode(&self) -> Vec<u8> {
         let mut w = Writer::new();
-        w.put_u8(2).put_u64(self.bytes).put_u64(self.inodes);
+        w.put_u8(3).put_u64(self.bytes).put_u64(self.inodes).put_u64(self.flash);
         w.finish()
     }
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
-        r.version(2, "usage")?;
-        Ok(Self { bytes: r.u64()?, inodes: r.u64()? })
+        r.version(3, "usage")?;
+        Ok(Self { bytes: r.u64()?, inodes: r.u64()?, flash: r.u64()? })
     }
 }
 
@@ -436,7 +527,7 @@ mod tests {
     #[test]
     fn every_record_round_trips_and_refuses_cut_bytes() {
         let stripe = StripeAt { pack: PackId(77), sb: 64, ul: 64 };
-        let flash = Extent { off: 4096, len: 8192, place: Place::Flash { stripe, delta: 12 } };
+        let flash = Extent { off: 4096, len: 8192, place: Place::Flash { stripe, delta: 12, copy: None } };
         let stage = Extent { off: 1, len: 3, place: Place::Stage { at: Index(9), poff: 5 } };
         let attr = Attr { mode: 0o644, nlink: 2, size: 5, mtime: Time { sec: -1, nsec: 999 }, ..Attr::default() };
         let reserved = Reserved { from: 10, to: 30, bytes: 15 };
@@ -445,14 +536,16 @@ mod tests {
             round_trip(&InodeRec { attr, parent: Ino(4), quota: 3, flags: 1, target: b"to".to_vec(), reserved });
         }
         round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec(), crowded: true });
-        round_trip(&BaseRec { upto: Index(8), extents: vec![flash] });
+        round_trip(&BaseRec { upto: Index(8), since_s: 77, extents: vec![flash] });
         round_trip(&SliceRec(stage));
         round_trip(&SliceRec(flash));
         round_trip(&PunchRec { from: 3, to: u64::MAX, owed: true });
         let place = Placement { data: 4, parity: 2, epoch: Epoch(1), drives: (0..6).map(DriveId).collect() };
         round_trip(&PackRec { state: PackState::Open, class: PackClass::Destage, place, term: 2, live_upper: 9 });
         round_trip(&StripeRec { ul: 64, len: 1000 });
-        round_trip(&UsageRec { bytes: 1, inodes: 2 });
+        round_trip(&UsageRec { bytes: 1, inodes: 2, flash: 3 });
+        let (state, fs) = (BlobState::Present, FsId(1));
+        round_trip(&BlobRec { state, fs, store: StoreId(2), term: Term(3), size: 4, live_upper: 5 });
     }
 
     #[test]

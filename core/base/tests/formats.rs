@@ -3,11 +3,13 @@
 mod layout;
 
 use braid_base::attr::{Attr, FileType, Time};
-use braid_base::ids::{Chunk, ClientId, DriveId, Epoch, FsId, Index, Ino, Layer, OpId, PackId, PartitionId};
+use braid_base::ids::{
+    BlobId, Chunk, ClientId, DriveId, Epoch, FsId, Index, Ino, Layer, OpId, PackId, PartitionId, StoreId, Term,
+};
 use braid_base::keys::{self, Table};
 use braid_base::record::{
-    BaseRec, DentryRec, Extent, InodeRec, PackClass, PackRec, PackState, Place, Placement, PunchRec, Record, Reserved,
-    SliceRec, StripeAt, StripeRec, UsageRec,
+    BaseRec, BlobRec, BlobState, DentryRec, Extent, InodeRec, ObjectAt, PackClass, PackRec, PackState, Place,
+    Placement, PunchRec, Record, Reserved, SliceRec, StripeAt, StripeRec, UsageRec,
 };
 use layout::{Value, b, bytes, n};
 
@@ -46,6 +48,11 @@ fn keys_are_as_drawn() {
     same_key("key.touched", &touched, &keys::touched(P, FS, LAYER, INO, CHUNK));
     same_key("key.pack", std::slice::from_ref(&pack), &keys::pack(P, pack_id));
     same_key("key.stripe", &[pack.clone(), sb.clone()], &keys::stripe(P, pack_id, SB));
+    let blob_id = BlobId::new(P, 0x5152_5354_5556);
+    let serial = n("serial", blob_id.serial());
+    same_key("key.blob", std::slice::from_ref(&serial), &keys::blob(P, blob_id));
+    let blob_hint = four(&serial, &fs, &ino, &chunk);
+    same_key("key.blob-hint", &blob_hint, &keys::blob_hint(P, blob_id, FS, INO, CHUNK));
     let hint = [vec![pack, sb, fs.clone()], vec![ino.clone(), chunk]].concat();
     same_key("key.hint", &hint, &keys::hint(P, pack_id, SB, FS, INO, CHUNK));
     same_key("key.pending", &op, &keys::pending(P, OP));
@@ -117,7 +124,7 @@ fn inodes_and_entries_are_as_drawn() {
 #[test]
 fn records_of_data_are_as_drawn() {
     let stripe = StripeAt { pack: PackId(77), sb: 64, ul: 32 };
-    let flash = Extent { off: 4096, len: 8192, place: Place::Flash { stripe, delta: 12 } };
+    let flash = Extent { off: 4096, len: 8192, place: Place::Flash { stripe, delta: 12, copy: None } };
     let stage = Extent { off: 1, len: 3, place: Place::Stage { at: AT, poff: 5 } };
     let mut fields = vec![n("off", 4096u16), n("len", 8192u16), n("pack", 77u8)];
     fields.extend([n("sb", 64u8), n("ul", 32u8), n("delta", 12u8)]);
@@ -127,23 +134,40 @@ fn records_of_data_are_as_drawn() {
     same("slice", &[b("extent", &flash_bytes)], &SliceRec(flash));
     same("slice", &[b("extent", &stage_bytes)], &SliceRec(stage));
     let listed = [n("pack", 77u8), n("sb", 64u8), n("ul", 32u8)];
-    let base = |unit: u8, extents: &[u8]| {
-        let mut fields = vec![n("upto", AT.0), n("stripes", 1u8)];
+    let base = |kinds: u8, objects: &[u8], extents: &[&[u8]]| {
+        let mut fields = vec![n("upto", AT.0), n("since_s", 77u8), n("stripes", 1u8)];
         fields.extend(listed.clone());
-        fields.extend([n("unit", unit), n("count", 1u8), b("extents", extents)]);
+        fields.extend([n("kinds", kinds), b("objects", objects), n("count", extents.len() as u8)]);
+        fields.push(b("extents", &extents.concat()));
         fields
     };
+    let rec = |extents| BaseRec { upto: AT, since_s: 77, extents };
     let extent = [n("off", 4096u16), n("len", 8192u16), n("stripe", 0u8), n("delta", 12u8)];
     let extent = bytes("base-extent-bytes", &extent);
-    same("base", &base(0, &extent), &BaseRec { upto: AT, extents: vec![flash] });
-    let whole = Extent { place: Place::Flash { stripe, delta: 3 * 4096 }, ..flash };
+    same("base", &base(0, &[], &[&extent]), &rec(vec![flash]));
+    let whole = Extent { place: Place::Flash { stripe, delta: 3 * 4096, copy: None }, ..flash };
     let extent = [n("off", 1u8), n("more_blocks", 1u8), n("stripe", 0u8), n("delta", 3u8)];
     let extent = bytes("base-extent-blocks", &extent);
-    same("base", &base(1, &extent), &BaseRec { upto: AT, extents: vec![whole] });
+    same("base", &base(1, &[], &[&extent]), &rec(vec![whole]));
+    let at = ObjectAt { blob: BlobId::new(P, 5), off: 7 * 4096 };
+    let both = Extent { place: Place::Flash { stripe, delta: 3 * 4096, copy: Some(at) }, ..flash };
+    let gone = Extent { off: 5 * 4096, len: 4096, place: Place::Object(at.advanced(8192)) };
+    let objects = bytes("base-objects", &[n("count", 1u8), n("blob", at.blob.0)]);
+    let fields =
+        [n("off", 1u8), n("more_blocks", 1u8), n("stripe", 0u8), n("delta", 3u8), n("object", 0u8), n("at", 7u8)];
+    let first = bytes("base-extent-both", &fields);
+    let second = [n("off", 5u8), n("more_blocks", 0u8), n("object", 0u8), n("at", 9u8)];
+    let second = bytes("base-extent-object", &second);
+    same("base", &base(3, &objects, &[&first, &second]), &rec(vec![both, gone]));
+    let blob =
+        BlobRec { state: BlobState::Present, fs: FS, store: StoreId(3), term: Term(9), size: 4096, live_upper: 12 };
+    let fields =
+        [n("state", 2u8), n("fs", FS.0), n("store", 3u8), n("term", 9u8), n("size", 4096u16), n("live_upper", 12u8)];
+    same("blob", &fields, &blob);
     let punch = PunchRec { from: 3, to: u64::MAX, owed: true };
     same("punch", &[n("from", 3u8), n("to", u64::MAX), n("owed", 1u8)], &punch);
     same("stripe", &[n("ul", 64u8), n("len", 1000u16)], &StripeRec { ul: 64, len: 1000 });
-    same("usage", &[n("bytes", 1u8), n("inodes", 2u8)], &UsageRec { bytes: 1, inodes: 2 });
+    same("usage", &[n("bytes", 1u8), n("inodes", 2u8), n("flash", 3u8)], &UsageRec { bytes: 1, inodes: 2, flash: 3 });
 }
 
 #[test]

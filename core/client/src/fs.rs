@@ -7,6 +7,7 @@ use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Index, Ino, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply};
 use braid_base::msg::lease::{LeaseKind, Release};
+use braid_base::record::ObjectAt;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -349,6 +350,16 @@ impl StageSource for WireStage {
             match session.call_at(partition, fs, Cred::default(), body).await? {
                 Reply::Data(bytes) => Ok(bytes),
                 other => Err(unexpected("read stage", &other)),
+            }
+        })
+    }
+
+    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
+        let (session, fs, partition) = (Arc::clone(&self.session), self.fs, self.partition);
+        Box::pin(async move {
+            match session.call_at(partition, fs, Cred::default(), Op::ReadObject { at, len }).await? {
+                Reply::Data(bytes) => Ok(bytes),
+                other => Err(unexpected("read object", &other)),
             }
         })
     }

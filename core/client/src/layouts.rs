@@ -272,7 +272,7 @@ pub(crate) fn by_chunk(layout: &Layout, first: u64, count: u64) -> Vec<Arc<Layou
             };
             let packs = layout.packs.iter().filter(|(pack, _)| names(*pack)).cloned().collect();
             let inline = layout.inline.iter().filter(|(at, _)| inside(*at)).cloned().collect();
-            Arc::new(Layout { size: layout.size, extents, packs, inline })
+            Arc::new(Layout { size: layout.size, extents, packs, inline, fresh_ms: layout.fresh_ms })
         })
         .collect()
 }

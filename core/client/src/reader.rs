@@ -16,7 +16,7 @@ use braid_base::ids::{DriveId, Index, PackId};
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::fs::Layout;
-use braid_base::record::{Extent, Place, Placement, StripeAt};
+use braid_base::record::{Extent, ObjectAt, Place, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 use braid_erasure::Code;
 use bytes::{Bytes, BytesMut};
@@ -26,10 +26,13 @@ use crate::join::{ask_drive, join_bounded, join_or_late};
 use crate::qos::Pace;
 use crate::wire::{BoxFuture, Wire};
 
-/// Gives staged bytes: a payload of the log of the partition that owns the file.
+/// Gives what must be asked of the partition that owns the file: staged bytes, which are in its log, and bytes of its objects.
 pub trait StageSource: Send + Sync {
     /// `len` bytes from byte `poff` of the payload of entry `at`. `Stale` if it is no longer in the log.
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>>;
+
+    /// `len` bytes of an object of that partition, checked, of any length. `Stale` if there is no such object (any more).
+    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>>;
 }
 
 /// Reads bytes from where a layout says they are. Clones share their drive hints.
@@ -116,7 +119,8 @@ impl Reader {
     ) -> Result<Bytes> {
         let bytes = match place {
             Place::Stage { at, poff } => stage.read(at, poff, len).await?,
-            Place::Flash { stripe, delta } => {
+            Place::Object(at) => stage.object(at, len).await?,
+            Place::Flash { stripe, delta, .. } => {
                 let Some(placement) = placement else {
                     return Err(Error::new(ErrorKind::Corrupt, format!("no placement given for {}", stripe.pack)));
                 };
@@ -135,7 +139,7 @@ impl Reader {
             From::Place(place) => {
                 let placement = match place {
                     Place::Flash { stripe, .. } => placement_of(layout, stripe.pack),
-                    Place::Stage { .. } => None,
+                    Place::Stage { .. } | Place::Object(_) => None,
                 };
                 self.read_place(*place, placement, stage, piece.len).await
             }
@@ -356,6 +360,7 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
         let from = match extent.place {
             Place::Stage { poff, .. } => poff,
             Place::Flash { delta, .. } => delta,
+            Place::Object(at) => at.off,
         };
         if *at < free || at.checked_add(u64::from(extent.len)).is_none() || from.checked_add(extent.len).is_none() {
             return Err(Error::new(ErrorKind::Corrupt, format!("layout: extent {extent:?} at {at} is impossible")));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{DomainId, DriveId, HostId, PartitionId, Term};
+use braid_base::ids::{DomainId, DriveId, HostId, PartitionId, StoreId, Term};
 
 /// What a partition must know about its place in the cluster.
 #[derive(Clone, Debug)]
@@ -53,4 +53,23 @@ impl FromIterator<DriveId> for DriveSet {
     fn from_iter<I: IntoIterator<Item = DriveId>>(usable: I) -> Self {
         usable.into_iter().collect::<Vec<_>>().into()
     }
+}
+
+/// What a partition must know of a file system with an object store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TierPolicy {
+    /// Where cold data goes; none: nothing is moved out, what is out is read.
+    pub writable: Option<StoreId>,
+    /// Stores that are to be left: what is in them comes back.
+    pub leaving: BTreeSet<StoreId>,
+    /// How long after it was last written data is put into an object, seconds.
+    pub cue_s: u32,
+    /// How long data stays on flash after it was put into an object, or read, seconds.
+    pub retention_s: u32,
+    /// Data of one object at most, bytes; whole blocks.
+    pub object_bytes: u32,
+    /// Flash that the file system may fill in this partition, bytes; none: all there is.
+    pub flash_bytes: Option<u64>,
+    /// How far ahead of a reader data is brought back, bytes.
+    pub prefetch_bytes: u64,
 }

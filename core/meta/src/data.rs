@@ -7,7 +7,7 @@ use braid_base::limits::ROOMY_BYTES;
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::job::Scrubbed;
-use braid_base::record::InodeRec;
+use braid_base::record::{Extent, InodeRec, Place};
 use braid_base::{Error, Result};
 use braid_replica::kv::Kv;
 
@@ -22,18 +22,19 @@ pub(crate) mod cut;
 pub(crate) mod remap;
 pub(crate) mod reserve;
 pub(crate) mod space;
+pub(crate) mod tier;
 pub(crate) mod view;
 
 mod balance;
 mod care;
-mod destage;
+pub(crate) mod destage;
 mod drives;
 mod gc;
 pub(crate) mod grants;
 pub(crate) mod held;
 mod mark;
 mod merge;
-mod packs;
+pub(crate) mod packs;
 mod plan;
 mod reap;
 mod rebuild;
@@ -61,6 +62,7 @@ pub struct Data {
     scrub: scrub::Scrub,
     merge: merge::Merge,
     held: held::Held,
+    pub(crate) tier: tier::Tier,
     /// Everything up to here is committed.
     committed: Index,
     /// A failure of the view in the background: memory and records may differ from here on.
@@ -83,6 +85,16 @@ pub enum Mutation {
     AnyGrant,
     /// A pack is given up as soon as its collection was planned, without a look at what still refers to it.
     NoScan,
+    /// An object counts as whole although it was said that it is not.
+    TrustUpload,
+    /// An object is named without a look at what became of the bytes that are in it.
+    NameBlindly,
+    /// No hints are written for objects.
+    NoBlobHint,
+    /// Bytes leave flash that are in no object.
+    ReleaseAll,
+    /// An object is removed as soon as its last reference goes, before that is durable.
+    RemoveEarly,
 }
 
 impl Data {
@@ -107,6 +119,7 @@ impl Data {
             scrub: scrub::Scrub::load(config, kv)?,
             merge: merge::Merge::default(),
             held: held::Held::default(),
+            tier: tier::Tier::load(config, kv)?,
             committed: Index(0),
             fault: None,
             mutation: None,
@@ -151,6 +164,17 @@ pub(crate) fn is_roomy(s: &State, fs: FsId) -> bool {
     s.data.space.left(fs, s.config.capacity_bytes.saturating_sub(lent)) >= ROOMY_BYTES
 }
 
+/// Records of `fs` point to `after` instead of `before`: counts what is in use of packs and objects, and of flash.
+pub(crate) fn recount(t: &mut Txn<'_>, s: &mut State, fs: FsId, before: &[Extent], after: &[Extent]) -> Result<()> {
+    s.data.packs.recount(t, before, after);
+    s.data.tier.blobs.recount(t, before, after);
+    let flash = |extents: &[Extent]| {
+        let mine = extents.iter().filter(|extent| matches!(extent.place, Place::Flash { .. }));
+        mine.map(|extent| i64::from(extent.len)).sum::<i64>()
+    };
+    space::flash_changed(t, s, fs, flash(after) - flash(before))
+}
+
 /// Adds to the usage of the file system in this partition.
 pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Result<()> {
     space::account(t, fs, bytes, inodes).map(drop)
@@ -159,7 +183,7 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
 /// Takes the end of a bulk move.
 pub(crate) fn job_done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) {
     guarded(t, s, |t, s| {
-        if scrub::done(t, s, id, &result) || rebuild::done(t, s, id, &result) {
+        if tier::done(t, s, id, &result)? || scrub::done(t, s, id, &result) || rebuild::done(t, s, id, &result) {
             return Ok(());
         }
         destage::done(t, s, id, result)
@@ -186,7 +210,7 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
         scrub::start(t, s)?;
         destage::start(t, s)?;
         care::step(t, s)?;
-        for work in [reap::reap, cut::clean] {
+        for work in [reap::reap, cut::clean, tier::step] {
             if !t.is_full() {
                 work(t, s)?;
             }

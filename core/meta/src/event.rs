@@ -5,7 +5,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{DriveId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
+use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_replica::Batch;
@@ -73,6 +73,8 @@ pub enum Effect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out a bulk move; the answer comes as [`Event::JobDone`] (or never: after a restart all are void).
     Job(Job),
+    /// Answer a request with so many bytes (the last) of an object, from that byte of its data on.
+    ReadObject(Token, ObjectKey, u32, u32),
     /// Check a pack; the answer comes as [`Event::Scrubbed`] (or never: after a restart all are void).
     Scrub(ScrubJob),
 }

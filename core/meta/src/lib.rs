@@ -34,7 +34,7 @@ mod opens;
 mod ops;
 mod peers;
 
-pub use config::{Config, DriveSet};
+pub use config::{Config, DriveSet, TierPolicy};
 #[doc(hidden)]
 pub use data::Mutation;
 pub use data::{DataStatus, StageLimits};

@@ -36,7 +36,7 @@ mod xattr;
 mod fallocate;
 mod layout;
 mod open;
-mod write;
+pub(crate) mod write;
 
 /// What an operation says when it returns.
 pub(crate) enum Verdict {
@@ -164,7 +164,10 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::Write { .. } => write::write(t, s, token, request)?,
         Op::GetSpace { bytes, back, .. } => write::space(t, s, request, (*bytes, back))?.into(),
         Op::CommitWrite { .. } => write::commit(t, s, request)?.into(),
-        Op::Layout { ino, off, len } => layout::layout(t, s, fs, *ino, *off, *len)?.into(),
+        Op::Layout { ino, off, len, recall } => layout::layout(t, s, fs, *ino, (*off, *len), *recall)?.into(),
+        Op::Residency { ino, from } => layout::residency(t, s, fs, *ino, *from)?.into(),
+        Op::ReadObject { at, len } => return data::tier::read(t, s, token, *at, *len),
+        Op::Tier { ino, off, len, want } => data::tier::want(t, s, fs, *ino, (*off, *len), *want)?.into(),
         Op::NextData { ino, off } => layout::next_data(t, s, fs, *ino, *off)?.into(),
         Op::Fallocate { .. } => fallocate::fallocate(t, s, request)?.into(),
         Op::SetXattr { ino, name, value, mode } => xattr::set(t, s, fs, *ino, name, value, *mode)?.into(),

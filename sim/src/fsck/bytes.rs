@@ -30,7 +30,8 @@ pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, fin
                     add("I9", format!("points to the log entry {at}, the log begins at {:?}", part.log_first));
                 }
             }
-            Place::Flash { stripe, delta } => {
+            Place::Object(_) => {}
+            Place::Flash { stripe, delta, .. } => {
                 *live.entry(stripe.pack).or_default() += u64::from(extent.len);
                 let end = stripes.entry(stripe).or_default();
                 *end = (*end).max(u64::from(delta) + u64::from(extent.len));
@@ -96,7 +97,7 @@ fn merged(tables: &Tables, findings: &mut Vec<Finding>) {
         }
         let newest = |extent: &Extent| match extent.place {
             Place::Stage { at, .. } => at,
-            Place::Flash { .. } => Index(0),
+            Place::Flash { .. } | Place::Object(_) => Index(0),
         };
         if base.extents.iter().map(newest).max().is_some_and(|at| at > base.upto) {
             findings

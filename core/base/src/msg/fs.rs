@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use crate::attr::{Attr, FileType, SetAttr, Time};
 use crate::error::Result;
-use crate::ids::{Epoch, FsId, HostId, Index, Ino, OpId, PackId};
+use crate::ids::{Chunk, Epoch, FsId, HostId, Index, Ino, OpId, PackId};
 use crate::msg::lease::{Holdings, LeaseKind, Release};
-use crate::record::{Extent, Placement, StripeAt};
+use crate::record::{Extent, ObjectAt, Placement, StripeAt};
 
 /// Who asks, as far as new inodes need it (permission checks are the kernel's or the door's).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,13 +166,23 @@ pub enum Op {
     /// -> `Wrote`. Like `Write` with the bytes of `stripes`, one after another from `off` on; all shards of them are
     /// durable on their drives. `Stale` if a range is not lent to this client (any more): nothing happened.
     CommitWrite { ino: Ino, off: u64, stripes: Vec<Laid>, kill_suid_sgid: bool, at: Option<Time> },
-    /// -> `Layout` of the bytes `[off, off+len)`, cut at the end of file.
-    Layout { ino: Ino, off: u64, len: u64 },
+    /// -> `Layout` of the bytes `[off, off+len)`, cut at the end of file. `recall`: what of them is in objects only is
+    /// brought back to flash, and what a reader will want next with it.
+    Layout { ino: Ino, off: u64, len: u64, recall: bool },
     /// -> `Layout` of the first chunk that holds data at or after `off`, from `off` on, without staged bytes; no
     /// extents if only a hole follows. Crosses a hole of any length in one step (`SEEK_DATA`).
     NextData { ino: Ino, off: u64 },
     /// -> `Data`. Bytes of a staged payload; `Stale` if it is no longer in the log (fetch the layout anew).
     ReadStage { at: Index, poff: u32, len: u32 },
+    /// -> `Data`. Bytes of an object, at most [`CHUNK`](crate::limits::CHUNK), read and checked by the host of the
+    /// partition that owns it. `Stale` if there is no such object (any more: fetch the layout anew); `Corrupt` if it is
+    /// not what was put there; `TimedOut` if its store does not answer.
+    ReadObject { at: ObjectAt, len: u32 },
+    /// -> `Residency` of the file from chunk `from` on, of as many chunks as one answer looks at.
+    Residency { ino: Ino, from: Chunk },
+    /// -> `Done`. The bytes `[off, off+len)` of the file are to be brought to flash, or to leave it, before others; asked
+    /// again if the partition moves. `NotFound` if the file system has no object store.
+    Tier { ino: Ino, off: u64, len: u64, want: TierWant },
     /// -> `Attr`.
     Fallocate { ino: Ino, off: u64, len: u64, mode: FallocMode, keep_size: bool },
     /// -> `Done`. `system.posix_acl_access` also sets the mode.
@@ -212,6 +222,29 @@ pub enum Op {
     ReleaseLease { leases: Vec<Release> },
     /// -> `Attr`, with the lease among the answer's grants unless the partition cannot give it now.
     AskLease { ino: Ino, kind: LeaseKind },
+}
+
+/// Where bytes are to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TierWant {
+    /// On flash.
+    Flash,
+    /// In an object only.
+    Object,
+}
+
+/// Where the bytes of a part of a file are, as far as they are in packs or objects (what was just written waits in the
+/// log: it counts as flash only).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Residency {
+    /// Bytes on flash only.
+    pub write_cache: u64,
+    /// Bytes on flash and in an object.
+    pub read_cache: u64,
+    /// Bytes in an object, alone or beside flash.
+    pub object: u64,
+    /// The next chunk to ask for; none: this was all.
+    pub next: Option<Chunk>,
 }
 
 /// What a client told a program of a file before its partition heard of it: under an exclusive lease on the directory.
@@ -260,6 +293,9 @@ pub struct Layout {
     pub packs: Vec<(PackId, Placement)>,
     /// Staged bytes that the partition had at hand: `(file offset, bytes)`; saves a `ReadStage`.
     pub inline: Vec<(u64, Bytes)>,
+    /// Ask again after so many milliseconds, although nothing changed; 0: there is no need to. Bytes may come back from
+    /// an object meanwhile, and reads that nobody hears of would not keep them on flash.
+    pub fresh_ms: u32,
 }
 
 /// The answers.
@@ -284,6 +320,8 @@ pub enum Reply {
     Space(Vec<(StripeAt, Placement)>),
     /// Where bytes are.
     Layout(Layout),
+    /// The same in sums.
+    Residency(Residency),
     /// Bytes.
     Data(Bytes),
     /// An attribute's value.
@@ -319,6 +357,9 @@ impl Op {
                 | Self::TestLock { .. }
                 | Self::Sync { .. }
                 | Self::ReadStage { .. }
+                | Self::ReadObject { .. }
+                | Self::Residency { .. }
+                | Self::Tier { .. }
                 | Self::Statfs
                 | Self::AskLease { .. }
         )
@@ -365,8 +406,11 @@ impl Op {
             | Self::UnlockOwner { ino, .. }
             | Self::Sync { ino }
             | Self::AskLease { ino, .. }
+            | Self::Residency { ino, .. }
+            | Self::Tier { ino, .. }
             | Self::MakeRoot { ino, .. } => *ino,
             Self::ReadStage { .. }
+            | Self::ReadObject { .. }
             | Self::Statfs
             | Self::EndSession
             | Self::Hello { .. }

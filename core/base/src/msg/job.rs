@@ -1,10 +1,10 @@
-//! Bulk work that a partition plans and a mover carries out: moves (destage, compaction, garbage collection), shards
-//! that are made anew, and packs that are checked.
+//! Bulk work that a partition plans and a mover carries out: moves (destage, compaction, garbage collection, fetches from
+//! objects), objects that are put into a store or removed from it, shards that are made anew, and packs that are checked.
 //!
 //! The partition decides what goes where and commits the result; the mover reads the sources, codes
 //! and writes. It touches no name and no record.
 
-use crate::ids::{DriveId, FsId, PackId, Term};
+use crate::ids::{BlobId, DriveId, FsId, Ino, PackId, StoreId, Term};
 use crate::record::{PackClass, Place, Placement, StripeAt};
 
 /// Bulk work.
@@ -14,6 +14,10 @@ pub enum Job {
     Move(MoveJob),
     /// A shard is made anew.
     Rebuild(RebuildJob),
+    /// Bytes are put into an object.
+    Upload(UploadJob),
+    /// An object is removed.
+    Remove(RemoveJob),
 }
 
 impl Job {
@@ -22,6 +26,8 @@ impl Job {
         match self {
             Self::Move(job) => job.id,
             Self::Rebuild(job) => job.id,
+            Self::Upload(job) => job.id,
+            Self::Remove(job) => job.id,
         }
     }
 }
@@ -66,7 +72,7 @@ pub struct Part {
 pub enum Source {
     /// Zeros (a hole, or padding to a block).
     Zero,
-    /// A staged payload or a stripe; for a stripe with the placement to read it from.
+    /// A staged payload, a stripe or an object; for a stripe with the placement to read it from.
     At(Place, Option<Placement>),
 }
 
@@ -88,6 +94,52 @@ pub struct MoveJob {
     pub id: u64,
     /// Stripes to write.
     pub stripes: Vec<StripePlan>,
+}
+
+/// An object and where it is: its store, and the term in which it was sent, which is part of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// The store.
+    pub store: StoreId,
+    /// The object.
+    pub blob: BlobId,
+    /// The term.
+    pub term: Term,
+}
+
+/// Whole blocks of a file, one after another in an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockRun {
+    /// The file.
+    pub ino: Ino,
+    /// Its first 4 KiB block.
+    pub block: u64,
+    /// How many.
+    pub blocks: u32,
+}
+
+/// An object to write. Its key is never written by anybody else, nor again by this partition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UploadJob {
+    /// The partition's number for it, to match the answer.
+    pub id: u64,
+    /// Its name.
+    pub key: ObjectKey,
+    /// The file system whose data it holds.
+    pub fs: FsId,
+    /// What its data is, block for block.
+    pub runs: Vec<BlockRun>,
+    /// Its data: as many bytes as the runs have blocks.
+    pub parts: Vec<Part>,
+}
+
+/// An object to remove. That it is not there is no failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoveJob {
+    /// The partition's number for it, to match the answer.
+    pub id: u64,
+    /// Its name.
+    pub key: ObjectKey,
 }
 
 /// A pack that takes no more data, to be read and checked as a whole.

@@ -235,7 +235,7 @@ impl Fs {
 
     /// Where the bytes `[off, off+len)` are, fresh from the partition. At most `LAYOUT_BYTES_MAX` at a time.
     pub async fn layout(&self, ino: Ino, off: u64, len: u64) -> Result<Layout> {
-        self.ask_layout(Op::Layout { ino, off, len }).await
+        self.ask_layout(Op::Layout { ino, off, len, recall: true }).await
     }
 
     pub(super) async fn ask_layout(&self, body: Op) -> Result<Layout> {

@@ -141,7 +141,7 @@ impl State {
     pub fn commit(&mut self, ino: Ino, off: u64, stripes: Vec<Laid>, (kill, time): (bool, Option<Time>)) -> FsResult {
         let mut end = off;
         for laid in stripes {
-            self.put(ino, end, u64::from(laid.len), Place::Flash { stripe: laid.at, delta: 0 })?;
+            self.put(ino, end, u64::from(laid.len), Place::Flash { stripe: laid.at, delta: 0, copy: None })?;
             end += u64::from(laid.len);
         }
         let attr = self.touch(ino)?;
@@ -192,7 +192,7 @@ impl State {
                 inline.push((*at, self.stage.read(index, poff, e.len)?));
             }
         }
-        Ok(Layout { size, extents, packs: self.stage.packs.clone(), inline })
+        Ok(Layout { size, extents, packs: self.stage.packs.clone(), inline, fresh_ms: 0 })
     }
 
     /// A job that moves all of `ino` into stripes of a new pack, and the extents to set once it is done.
@@ -221,10 +221,10 @@ impl State {
                     Place::Flash { stripe, .. } => {
                         packs.iter().find(|(p, _)| *p == stripe.pack).map(|(_, p)| p.clone())
                     }
-                    Place::Stage { .. } => None,
+                    Place::Stage { .. } | Place::Object(_) => None,
                 };
                 parts.push(Part { len: e.len, from: Source::At(e.place, old) });
-                moved.push((start, e.len, Place::Flash { stripe, delta: (start - from) as u32 }));
+                moved.push((start, e.len, Place::Flash { stripe, delta: (start - from) as u32, copy: None }));
                 at = start + u64::from(e.len);
             }
             stripes.push(StripePlan { at: stripe, place: place.clone(), parts });

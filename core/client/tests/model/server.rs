@@ -143,7 +143,7 @@ impl State {
         let client = req.op.client;
         self.time += 1;
         Ok(match req.body.clone() {
-            Op::Layout { ino, off, len } => Reply::Layout(self.layout(ino, off, len)?),
+            Op::Layout { ino, off, len, .. } => Reply::Layout(self.layout(ino, off, len)?),
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
             Op::Write { ino, parts, append, kill_suid_sgid, at } => {

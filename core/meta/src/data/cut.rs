@@ -251,6 +251,6 @@ fn merge(
         return Ok(());
     }
     needed.extend(mine.into_iter().filter(|at| *at > merged));
-    remap::rebase(t, s, chunk, &history, merged, view.extents, used);
+    remap::rebase(t, s, chunk, &history, merged, view.extents, used)?;
     Ok(())
 }

@@ -65,6 +65,8 @@ pub(crate) struct Jobs {
 struct Job {
     /// It makes room in the stage.
     destages: bool,
+    /// It brings bytes back from objects, for which it waits.
+    fetches: bool,
     chunks: Vec<Planned>,
     stripes: Vec<(StripeAt, Epoch, u32)>,
 }
@@ -75,6 +77,8 @@ struct Planned {
     upto: Index,
     base_upto: Option<Index>,
     extents: Vec<Extent>,
+    /// Its base was changed in place since: it stays as it is.
+    spoiled: bool,
 }
 
 /// What to move, and into which class of packs.
@@ -106,6 +110,20 @@ impl Jobs {
         self.running.len()
     }
 
+    /// Those of them that wait for objects.
+    pub fn fetches(&self) -> usize {
+        self.running.values().filter(|job| job.fetches).count()
+    }
+
+    /// The base of the chunk was changed up to no other position than before: what a move of it planned is not to be
+    /// committed.
+    pub fn spoil(&mut self, chunk: ChunkId) {
+        if self.busy.contains(&chunk) {
+            let all = self.running.values_mut().flat_map(|job| &mut job.chunks);
+            all.filter(|planned| planned.chunk == chunk).for_each(|planned| planned.spoiled = true);
+        }
+    }
+
     /// The chunk ought to be rewritten although nothing of it is staged.
     pub fn want(&mut self, chunk: ChunkId) {
         self.wanted.insert(chunk);
@@ -127,7 +145,7 @@ pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
 /// Else what is staged goes first. While little is free garbage collection and stage take turns: collected alone, a
 /// full cluster would let writes wait for ever; destaged alone, it would never have room again.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while s.data.jobs.len() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {
+    while s.data.jobs.len() - s.data.jobs.fetches() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {
         let urgent = gc::urgent(s);
         let collect_first = urgent && !s.data.jobs.collected;
         let begun = match begin(t, s, collect_first)? {
@@ -153,11 +171,20 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
         (!choice.chunks.is_empty()).then_some(choice)
     };
     let Some(choice) = choice else { return Ok(None) };
-    let begun = plan(t, s, choice)?;
+    let begun = plan(t, s, choice)?.0;
     if begun {
         s.data.jobs.collected = collect;
     }
     Ok(Some(begun))
+}
+
+/// Brings as much of `chunks` back from objects as fits one move; the chunks that did not, or `None` if there is no room.
+pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>) -> Result<Option<Vec<ChunkId>>> {
+    let mut left = chunks.clone();
+    let choice = Choice { class: PackClass::Cache, moves: Moves::Objects, chunks, sweep: BTreeSet::new() };
+    let (begun, looked) = plan(t, s, choice)?;
+    left.drain(..looked);
+    Ok((begun || looked > 0).then_some(left))
 }
 
 /// Chunks whose staged bytes ought to move, and which of them come in turn. First those with far too many slices. Then
@@ -205,25 +232,35 @@ fn sweep(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
     chosen
 }
 
-/// Plans one move over the chosen chunks, as many as fit; true if something was started or merged.
-fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
+/// Plans one move over the chosen chunks, as many as fit; whether something was started or merged, and how many chunks
+/// were looked at.
+fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<(bool, usize)> {
     let mut gathered: Vec<Moving> = Vec::new();
     // Cuts of the files; `None` for those that are gone.
     let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
     let mut used = UsedChanges::default();
-    let (mut blocks, mut meta, mut merged) = (0, 0, false);
+    let (mut blocks, mut meta, mut merged, mut looked) = (0, 0, false, 0);
     let sweep = choice.sweep;
     for chunk in choice.chunks {
         s.data.jobs.wanted.remove(&chunk);
         // What is about to be removed stays where it is: it would be moved again and again until it is gone.
-        let Some(cuts) = cuts_if_live(t, s, &mut cuts, chunk.file)? else { continue };
+        let Some(cuts) = known_cuts(t, s, &mut cuts, chunk.file)? else {
+            looked += 1;
+            continue;
+        };
         let history = remap::history(t, s, chunk, cuts)?;
         let upto = history.mergeable(s.data.committed);
         if history.base_upto() > Some(upto) {
+            looked += 1;
             continue;
         }
         let ids = (chunk, upto, history.base_upto());
-        let moving = Moving::gather(ids, history.at(upto), &choice.moves, &|pack| s.data.packs.place(pack))?;
+        let view = history.at(upto);
+        if choice.moves == Moves::Objects && !view.has_objects() {
+            looked += 1;
+            continue;
+        }
+        let moving = Moving::gather(ids, view, &choice.moves, &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
             let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);
@@ -231,8 +268,9 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
             if t.is_full() {
                 break;
             }
+            looked += 1;
             if slices || cut {
-                remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used);
+                remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used)?;
                 merged = true;
             }
             continue;
@@ -242,6 +280,7 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
         if too_much && !gathered.is_empty() {
             break;
         }
+        looked += 1;
         blocks += moving.blocks();
         gathered.push(moving);
     }
@@ -257,7 +296,8 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<bool> {
     if choice.class == PackClass::Destage {
         s.data.jobs.cramped = any && !begun;
     }
-    Ok(begun || merged)
+    // Without room nothing of what was gathered is on its way.
+    Ok((begun || merged, if any && !begun { 0 } else { looked }))
 }
 
 /// Room for `blocks` in packs of `class`; for what is staged, when there is no slot left for another of them, also in
@@ -314,9 +354,9 @@ fn launch(
     let destages = chunks.iter().any(|moving| s.data.stage.has(moving.chunk));
     let planned = chunks.into_iter().map(|moving| {
         let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
-        Planned { chunk, upto, base_upto, extents: moving.into_extents() }
+        Planned { chunk, upto, base_upto, extents: moving.into_extents(), spoiled: false }
     });
-    let job = Job { destages, chunks: planned.collect(), stripes };
+    let job = Job { destages, fetches: class == PackClass::Cache, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
     t.after(Effect::Job(job::Job::Move(MoveJob { id, stripes: plans })));
@@ -339,15 +379,23 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         }
         commit(t, s, &job)?;
         job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
+        if job.fetches {
+            s.data.tier.fetches.ended(true, t.now.mono_ms);
+        }
         return start(t, s);
     }
+    let closes = !job.fetches || s.data.tier.fetches.ended(false, t.now.mono_ms);
     for (at, ..) in &job.stripes {
         s.data.packs.returned(*at);
         if s.data.mutation == Some(Mutation::LendAgain) {
             s.data.packs.rewind(*at);
-        } else {
+        } else if closes {
             s.data.packs.close(at.pack, false);
         }
+    }
+    if job.fetches {
+        // Its source may be down, and what is staged has to move all the same.
+        return Ok(());
     }
     s.data.jobs.retry_ms = t.now.mono_ms + s.data.jobs.backoff_ms;
     s.data.jobs.backoff_ms = (2 * s.data.jobs.backoff_ms).min(BACKOFF_MS_MAX);
@@ -362,9 +410,9 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
     let mut named: BTreeSet<StripeAt> = BTreeSet::new();
     for planned in &job.chunks {
         let file = planned.chunk.file;
-        let cuts = cuts_if_live(t, s, &mut files, file)?;
+        let cuts = known_cuts(t, s, &mut files, file)?;
         let history = remap::history(t, s, planned.chunk, cuts.unwrap_or(&none))?;
-        let same = cuts.is_some() && history.base_upto() == planned.base_upto;
+        let same = cuts.is_some() && history.base_upto() == planned.base_upto && !planned.spoiled;
         if !same && s.data.mutation != Some(Mutation::NoCheck) {
             continue;
         }
@@ -382,7 +430,7 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             Some(Mutation::StampAtCommit) => Index(t.index.0 - 1),
             _ => planned.upto,
         };
-        remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used);
+        remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used)?;
     }
     for (at, _, len) in job.stripes.iter().filter(|(at, ..)| named.contains(at)) {
         t.write(keys::stripe(t.partition, at.pack, at.sb), &StripeRec { ul: at.ul, len: *len });
@@ -390,8 +438,13 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
     used.book(t, s)
 }
 
-/// The cuts of a file, read once; `None` if it is gone or about to be.
-fn cuts_if_live<'c>(
+/// The cuts of a file; `None` if it is gone or about to be.
+pub(crate) fn cuts_if_live(t: &Txn<'_>, s: &State, file: FileId) -> Result<Option<Cuts>> {
+    is_live(t, s, file)?.then(|| remap::cuts(t, s, file)).transpose()
+}
+
+/// The same, read once.
+fn known_cuts<'c>(
     t: &Txn<'_>,
     s: &State,
     known: &'c mut BTreeMap<FileId, Option<Cuts>>,
@@ -399,8 +452,7 @@ fn cuts_if_live<'c>(
 ) -> Result<Option<&'c Cuts>> {
     let cuts = match known.entry(file) {
         Entry::Occupied(known) => known.into_mut(),
-        Entry::Vacant(place) if is_live(t, s, file)? => place.insert(Some(remap::cuts(t, s, file)?)),
-        Entry::Vacant(place) => place.insert(None),
+        Entry::Vacant(place) => place.insert(cuts_if_live(t, s, file)?),
     };
     Ok(cuts.as_ref())
 }

@@ -81,7 +81,7 @@ fn merge(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges)
     if !worth || history.base_upto() > Some(upto) || oldest_staged(&extents).is_some() {
         return Ok(false);
     }
-    remap::rebase(t, s, chunk, &history, upto, extents, used);
+    remap::rebase(t, s, chunk, &history, upto, extents, used)?;
     Ok(true)
 }
 
@@ -89,7 +89,7 @@ fn merge(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges)
 fn oldest_staged(extents: &[Extent]) -> Option<Index> {
     let staged = |extent: &Extent| match extent.place {
         Place::Stage { at, .. } => Some(at),
-        Place::Flash { .. } => None,
+        Place::Flash { .. } | Place::Object(_) => None,
     };
     extents.iter().filter_map(staged).min()
 }

@@ -207,15 +207,10 @@ impl Packs {
     }
 
     /// Pointers changed: counts what bases and slices refer to in every pack, exactly.
-    pub fn recount<'e>(
-        &mut self,
-        t: &mut Txn<'_>,
-        before: impl IntoIterator<Item = &'e Extent>,
-        after: impl IntoIterator<Item = &'e Extent>,
-    ) {
+    pub fn recount(&mut self, t: &mut Txn<'_>, before: &[Extent], after: &[Extent]) {
         let mut changes: BTreeMap<PackId, i64> = BTreeMap::new();
-        let before = before.into_iter().map(|extent| (extent, -1));
-        for (extent, sign) in before.chain(after.into_iter().map(|extent| (extent, 1))) {
+        let before = before.iter().map(|extent| (extent, -1));
+        for (extent, sign) in before.chain(after.iter().map(|extent| (extent, 1))) {
             if let Place::Flash { stripe, .. } = extent.place {
                 *changes.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
             }

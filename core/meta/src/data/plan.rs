@@ -3,7 +3,9 @@
 //! Pure: from views and free ranges to a plan. Bytes move in whole 4 KiB blocks of the file, so that a later
 //! read touches whole blocks of a drive: a block with a byte that must move goes as a whole, with what the view
 //! has beside it, and zeros where it has nothing (K19). What the base says afterwards covers each moved block
-//! from its first to its last held byte: at most one extent per block, and nothing beyond the end of the file.
+//! from its first to its last held byte: at most one extent per block, and nothing beyond the end of the file. What is in
+//! objects is an exception: bytes that stay there are not read for it (their store may be down, and what was just written
+//! has to move all the same), and bytes that were in one keep that place beside the new one, each piece its own.
 
 use std::collections::VecDeque;
 
@@ -11,7 +13,7 @@ use braid_base::Result;
 use braid_base::ids::{Index, PackId};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::job::{Part, Source};
-use braid_base::record::{Extent, Place, Placement, StripeAt};
+use braid_base::record::{Extent, ObjectAt, Place, Placement, StripeAt};
 
 use crate::data::chunk::ChunkId;
 use crate::data::view::{Cells, View};
@@ -29,6 +31,8 @@ pub(crate) enum Moves {
     Stage,
     /// That, and all that is in these packs.
     Packs(Vec<PackId>),
+    /// That, and all that is in objects only.
+    Objects,
 }
 
 impl Moves {
@@ -36,6 +40,7 @@ impl Moves {
         match place {
             Place::Stage { .. } => true,
             Place::Flash { stripe, .. } => matches!(self, Self::Packs(packs) if packs.contains(&stripe.pack)),
+            Place::Object(_) => *self == Self::Objects,
         }
     }
 }
@@ -47,8 +52,33 @@ struct Run {
     blocks: u32,
     /// The content: exactly `blocks` blocks.
     parts: VecDeque<Part>,
-    /// Held bytes of each block: first and end, offsets in the chunk.
-    held: VecDeque<(u32, u32)>,
+    /// What the base will say: pieces of blocks, in order.
+    held: VecDeque<Held>,
+}
+
+/// Bytes within one block: first and end, offsets in the chunk, and where they are in an object.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    first: u32,
+    end: u32,
+    copy: Option<ObjectAt>,
+}
+
+impl Held {
+    /// Takes `next`, which follows in the same block, in if that says the same: a gap between them is zeros, unless the
+    /// object may hold something else there.
+    fn join(&mut self, next: Self) -> bool {
+        let joins = self.first / B == next.first / B
+            && match (self.copy, next.copy) {
+                (None, None) => true,
+                (Some(copy), Some(other)) => self.end == next.first && copy.advanced(self.end - self.first) == other,
+                _ => false,
+            };
+        if joins {
+            self.end = next.end;
+        }
+        joins
+    }
 }
 
 /// A chunk on its way through the planner.
@@ -81,12 +111,14 @@ impl Moving {
         place: &impl Fn(PackId) -> Result<&'p Placement>,
     ) -> Result<Self> {
         let marked = mark(&view.extents, moves);
+        // One that is in crumbs has to be put together, whatever it takes.
+        let reads_objects = *moves == Moves::Objects || view.extents.len() > EXTENTS_MAX;
         let mut runs = Vec::new();
         let mut block = 0;
         while block < BLOCKS {
             let blocks = marked[block..].iter().take_while(|moves| **moves).count();
             if blocks > 0 {
-                runs.push(run(&view.extents, block as u32, blocks as u32, place)?);
+                runs.push(run(&view.extents, (block as u32, blocks as u32), reads_objects, place)?);
             }
             block += blocks.max(1);
         }
@@ -130,41 +162,47 @@ fn mark(extents: &[Extent], moves: &Moves) -> Vec<bool> {
     marked
 }
 
-/// The content of blocks `[block, block+blocks)`.
+/// The content of blocks `[block, block+blocks)`; what is in objects only is left out of it, unless `reads_objects`.
 fn run<'p>(
     extents: &[Extent],
-    block: u32,
-    blocks: u32,
+    (block, blocks): (u32, u32),
+    reads_objects: bool,
     place: &impl Fn(PackId) -> Result<&'p Placement>,
 ) -> Result<Run> {
     let (from, to) = (block * B, (block + blocks) * B);
-    let mut parts = VecDeque::new();
-    let mut held: Vec<Option<(u32, u32)>> = vec![None; blocks as usize];
+    let (mut parts, mut held) = (VecDeque::new(), VecDeque::<Held>::new());
     let mut at = from;
+    // What stays in an object ends a piece: it is no gap.
+    let mut apart = true;
     for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
         let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
         if first > at {
             parts.push_back(Part { len: first - at, from: Source::Zero });
         }
         let source = extent.place.advanced(first - extent.off);
+        at = end;
         let placement = match source {
-            Place::Stage { .. } => None,
+            Place::Object(_) if !reads_objects => {
+                parts.push_back(Part { len: end - first, from: Source::Zero });
+                apart = true;
+                continue;
+            }
+            Place::Stage { .. } | Place::Object(_) => None,
             Place::Flash { stripe, .. } => Some(place(stripe.pack)?.clone()),
         };
         parts.push_back(Part { len: end - first, from: Source::At(source, placement) });
-        at = end;
-        for index in first / B..=(end - 1) / B {
-            let border = index * B;
+        for border in (first / B..=(end - 1) / B).map(|index| index * B) {
             let (low, high) = (first.max(border), end.min(border + B));
-            let span = held[(index - block) as usize].get_or_insert((low, high));
-            span.1 = high;
+            let piece = Held { first: low, end: high, copy: source.object().map(|copy| copy.advanced(low - first)) };
+            if apart || !held.back_mut().is_some_and(|last| last.join(piece)) {
+                held.push_back(piece);
+            }
+            apart = false;
         }
     }
     if at < to {
         parts.push_back(Part { len: to - at, from: Source::Zero });
     }
-    // A block moves because it holds something.
-    let held = held.into_iter().map(|span| span.expect("a marked block holds a byte")).collect();
     Ok(Run { block, blocks, parts, held })
 }
 
@@ -197,10 +235,10 @@ pub(crate) fn fill(chunks: &mut [Moving], ranges: &[(StripeAt, u32)]) -> Vec<Fil
 impl Run {
     /// Moves the first `take` blocks into `stripe`.
     fn pour(&mut self, take: u32, stripe: &mut Filled, cells: &mut Cells) {
-        for index in 0..take {
-            let (first, end) = self.held.pop_front().expect("one span per block");
-            let delta = stripe.len + index * B + (first - (self.block + index) * B);
-            cells.put(Extent { off: first, len: end - first, place: Place::Flash { stripe: stripe.at, delta } });
+        let (from, to) = (self.block * B, (self.block + take) * B);
+        while let Some(Held { first, end, copy }) = self.held.pop_front_if(|held| held.first < to) {
+            let place = Place::Flash { stripe: stripe.at, delta: stripe.len + (first - from), copy };
+            cells.put(Extent { off: first, len: end - first, place });
         }
         let mut want = take * B;
         while want > 0 {
@@ -247,7 +285,7 @@ mod tests {
         let (one, two) = (StripeAt { pack, sb: 0, ul: 1 }, StripeAt { pack, sb: 1, ul: 1 });
         let stripes = fill(&mut chunks, &[(one, 2), (two, 1)]);
         let [chunk] = chunks;
-        let flash = |off, len, stripe, delta| Extent { off, len, place: Place::Flash { stripe, delta } };
+        let flash = |off, len, stripe, delta| Extent { off, len, place: Place::Flash { stripe, delta, copy: None } };
         let expected = [flash(10, 40, one, 10), flash(8192, 4096, one, 4096), flash(12288, 904, two, 0)];
         assert_eq!(chunk.into_extents(), expected);
         let lens = |n: usize| stripes[n].parts.iter().map(|part| part.len).collect::<Vec<_>>();

@@ -15,7 +15,7 @@ use braid_base::record::{BaseRec, InodeRec, Record, SliceRec};
 use braid_replica::kv::Kv;
 
 use crate::data::chunk::FileId;
-use crate::data::space;
+use crate::data::{self, space};
 use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
@@ -167,10 +167,11 @@ fn forget(t: &mut Txn<'_>, s: &mut State, key: &[u8], value: &[u8]) -> Result<()
     if let Some((fs, ino, chunk, layer, at, _)) = keys::parse_slice(key) {
         let SliceRec(extent) = SliceRec::decode(value)?;
         s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), at, &extent, t.index);
-        s.data.packs.recount(t, [&extent], []);
+        data::recount(t, s, fs, &[extent], &[])?;
     } else if key.get(2) == Some(&(Table::Base as u8)) {
         let base = BaseRec::decode(value)?;
-        s.data.packs.recount(t, &base.extents, []);
+        let fs = keys::fs_of(key).unwrap_or_default();
+        data::recount(t, s, fs, &base.extents, &[])?;
     }
     Ok(())
 }

@@ -14,8 +14,8 @@ use braid_base::keys::{self, prefix_end};
 use braid_base::record::{BaseRec, Extent, Place};
 
 use crate::data::chunk::{ChunkId, FileId};
-use crate::data::space;
 use crate::data::view::{Cuts, History, bytes_of};
+use crate::data::{self, space, tier};
 use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
@@ -104,7 +104,7 @@ pub(crate) fn rebase(
     upto: Index,
     extents: Vec<Extent>,
     used: &mut UsedChanges,
-) {
+) -> Result<()> {
     assert!(upto < t.index && history.base_upto() <= Some(upto), "{chunk:?}: a base never goes back");
     assert!(!extents.iter().any(|e| matches!(e.place, Place::Stage { .. })), "{chunk:?}: a base never names the log");
     // Filled gaps change what the chunk holds.
@@ -124,10 +124,18 @@ pub(crate) fn rebase(
         *used.0.entry(chunk.file).or_default() += change;
     }
     let merged = history.slices.iter().take_while(|(at, ..)| *at <= upto);
-    let before = history.base.iter().flat_map(|base| &base.extents).chain(merged.map(|(.., extent)| extent));
-    s.data.packs.recount(t, before, &extents);
+    let written = merged.clone().next().is_some();
+    let before: Vec<Extent> =
+        history.base.iter().flat_map(|base| &base.extents).chain(merged.map(|(.., extent)| extent)).copied().collect();
+    data::recount(t, s, chunk.file.fs, &before, &extents)?;
+    let since_s = match &history.base {
+        // Its age is that of what is in it: a move to elsewhere on flash, or off it, makes nothing younger.
+        Some(base) if !written && !has_moved(&base.extents, &extents) => base.since_s,
+        _ => tier::wall_s(t),
+    };
+    s.data.tier.changed(chunk.file.fs, since_s);
     if !extents.is_empty() {
-        t.write(chunk.base_key(t), &BaseRec { upto, extents });
+        t.write(chunk.base_key(t), &BaseRec { upto, since_s, extents });
     } else if history.base.is_some() {
         // No base is as good as an empty one: all that it hid is deleted with it.
         t.delete(chunk.base_key(t));
@@ -136,4 +144,16 @@ pub(crate) fn rebase(
         t.delete(chunk.slice_key(t, *at, *sub));
         s.data.stage.remove(chunk, *at, extent, t.index);
     }
+    Ok(())
+}
+
+/// True if bytes came into objects, or back from them.
+fn has_moved(before: &[Extent], after: &[Extent]) -> bool {
+    let sums = |extents: &[Extent]| {
+        let copied = extents.iter().filter(|extent| extent.place.object().is_some());
+        let only = extents.iter().filter(|extent| matches!(extent.place, Place::Object(_)));
+        (copied.map(|extent| u64::from(extent.len)).sum::<u64>(), only.map(|extent| u64::from(extent.len)).sum::<u64>())
+    };
+    let ((copied, only), (now_copied, now_only)) = (sums(before), sums(after));
+    now_copied > copied || now_only < only
 }

@@ -474,7 +474,7 @@ fn refer(
 
 /// The parts of an extent that lie in blocks `lost` of pack `id`, as offsets within its chunk, and their lengths.
 fn within(extent: &Extent, id: PackId, rec: &PackRec, lost: &[(u8, u16, u16)]) -> Vec<(u64, u64)> {
-    let Place::Flash { stripe: StripeAt { pack, sb, ul }, delta } = extent.place else { return Vec::new() };
+    let Place::Flash { stripe: StripeAt { pack, sb, ul }, delta, .. } = extent.place else { return Vec::new() };
     if pack != id {
         return Vec::new();
     }

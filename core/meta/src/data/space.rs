@@ -1,6 +1,6 @@
 //! Usage and capacity of the partition.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{FsId, PartitionId};
 use braid_base::keys::{self, Table};
@@ -16,6 +16,10 @@ use crate::txn::Txn;
 #[derive(Default)]
 pub(crate) struct Space {
     used: BTreeMap<FsId, u64>,
+    /// What of their data is in packs, with what is hidden there.
+    flash: BTreeMap<FsId, u64>,
+    /// Those whose cold data leaves flash: they may hold more than there is of it.
+    pub tiered: BTreeSet<FsId>,
     /// What file systems with a capacity of their own may hold in this partition.
     pub limits: BTreeMap<FsId, u64>,
     /// What all partitions together may hold, and each file system that has a capacity of its own; none before it was told.
@@ -33,6 +37,7 @@ impl Space {
             match (keys::fs_of(key), UsageRec::decode(value)) {
                 (Some(fs), Ok(usage)) if quota == Some(&[0; 8]) => {
                     space.used.insert(fs, usage.bytes);
+                    space.flash.insert(fs, usage.flash);
                 }
                 (_, Err(error)) => bad = Some(error),
                 _ => {}
@@ -45,6 +50,18 @@ impl Space {
     /// Bytes of file data in this partition.
     pub fn used(&self) -> u64 {
         self.used.values().sum()
+    }
+
+    /// Bytes of `fs` in packs.
+    pub fn flash(&self, fs: FsId) -> u64 {
+        self.flash.get(&fs).copied().unwrap_or(0)
+    }
+
+    /// Bytes that all file systems take, or will take, of flash. Of those whose data may be elsewhere it is what is there.
+    pub fn occupied(&self) -> u64 {
+        let of =
+            |(fs, used): (&FsId, &u64)| if self.tiered.contains(fs) { (*used).min(self.flash(*fs)) } else { *used };
+        self.used.iter().map(of).sum()
     }
 
     /// Bytes of file data by file system.
@@ -62,13 +79,13 @@ impl Space {
     pub fn left(&self, fs: FsId, capacity: u64) -> u64 {
         let held = self.used.get(&fs).copied().unwrap_or(0);
         let limit = self.limits.get(&fs).map_or(u64::MAX, |most| most.saturating_sub(held));
-        capacity.saturating_sub(self.used()).min(limit)
+        capacity.saturating_sub(self.occupied()).min(limit)
     }
 
     /// Refuses `fresh` more bytes (whole blocks) of `fs` beyond what it may hold here, or beyond `capacity`, each with
     /// `spare` on top. The capacity leaves the reserve out, which stays free for deletes, destage and garbage collection (I26).
     pub fn check(&self, fs: FsId, fresh: u64, capacity: u64, spare: u64) -> Result<()> {
-        let wanted = self.used() + fresh;
+        let wanted = self.occupied() + fresh;
         let held = self.used.get(&fs).copied().unwrap_or(0);
         if let Some(most) = self.limits.get(&fs)
             && fresh > 0
@@ -96,6 +113,19 @@ pub(crate) fn account(t: &mut Txn<'_>, fs: FsId, bytes: i64, inodes: i64) -> Res
         t.write(key, &usage);
     }
     Ok(usage)
+}
+
+/// What `fs` holds in packs changed by `bytes`: in the usage record and in memory.
+pub(crate) fn flash_changed(t: &mut Txn<'_>, s: &mut State, fs: FsId, bytes: i64) -> Result<()> {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let key = keys::usage(t.partition, fs, 0);
+    let mut usage: UsageRec = t.read(&key)?.unwrap_or_default();
+    usage.flash = usage.flash.saturating_add_signed(bytes);
+    t.write(key, &usage);
+    s.data.space.flash.insert(fs, usage.flash);
+    Ok(())
 }
 
 /// What `bytes` more in the file add to usage, bytes.

@@ -73,7 +73,7 @@ pub(crate) struct Stage {
 fn staged_len(extent: &Extent) -> u64 {
     match extent.place {
         Place::Stage { .. } => u64::from(extent.len),
-        Place::Flash { .. } => 0,
+        Place::Flash { .. } | Place::Object(_) => 0,
     }
 }
 
@@ -294,7 +294,7 @@ mod tests {
     fn a_payload_is_gone_with_its_last_slice() {
         let mut stage = Stage::default();
         let stripe = StripeAt { pack: PackId::new(PartitionId(0), 1), sb: 0, ul: 1 };
-        let flash = Extent { off: 0, len: 4096, place: Place::Flash { stripe, delta: 0 } };
+        let flash = Extent { off: 0, len: 4096, place: Place::Flash { stripe, delta: 0, copy: None } };
         for (number, extent) in [(0, staged(5)), (1, staged(5)), (2, flash)] {
             stage.add(chunk(number), Index(if number == 2 { 6 } else { 5 }), &extent, 0);
         }

@@ -7,12 +7,12 @@ use braid_base::msg::host::Healing;
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::config::DriveSet;
+use crate::config::{DriveSet, TierPolicy};
 #[cfg(feature = "broken")]
 use crate::data::Mutation;
 use crate::data::packs::Life;
 use crate::data::stage::StageLimits;
-use crate::data::{gc, scrub};
+use crate::data::{gc, scrub, tier};
 use crate::state::State;
 
 /// The data side of a partition in numbers.
@@ -121,6 +121,11 @@ impl State {
             Some(bytes) => self.data.space.limits.insert(fs, bytes),
             None => self.data.space.limits.remove(&fs),
         };
+    }
+
+    /// What the file systems with an object store are to do from now on; the others have none.
+    pub fn set_tiers(&mut self, policies: BTreeMap<FsId, TierPolicy>) {
+        tier::set_policies(self, policies);
     }
 
     /// When destage starts and when writes are held back from now on.

@@ -165,6 +165,11 @@ impl View {
         bytes_of(&self.extents)
     }
 
+    /// True if some byte is in an object only.
+    pub fn has_objects(&self) -> bool {
+        self.extents.iter().any(|extent| matches!(extent.place, Place::Object(_)))
+    }
+
     /// True if some byte is still in the log only.
     pub fn has_stage(&self) -> bool {
         self.extents.iter().any(|extent| matches!(extent.place, Place::Stage { .. }))

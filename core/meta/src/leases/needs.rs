@@ -76,6 +76,9 @@ pub(super) fn of_request(t: &Txn<'_>, request: &Request) -> Result<Vec<Need>> {
         | Op::Readlink { .. }
         | Op::Close { .. }
         | Op::ReadStage { .. }
+        | Op::ReadObject { .. }
+        | Op::Residency { .. }
+        | Op::Tier { .. }
         | Op::GetSpace { .. }
         | Op::GetXattr { .. }
         | Op::ListXattr { .. }

@@ -2,13 +2,13 @@
 
 use braid_base::ids::{Chunk, FsId, Ino};
 use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX};
-use braid_base::msg::fs::{Layout, Reply};
+use braid_base::msg::fs::{Layout, Reply, Residency};
 use braid_base::record::{Extent, Place, UsageRec};
 use braid_base::{Error, ErrorKind, Result, keys};
 
 use crate::data::chunk::{ChunkId, FileId, chunk_at};
-use crate::data::remap;
 use crate::data::view::Cuts;
+use crate::data::{remap, tier};
 use crate::ops::write::load_file;
 use crate::state::State;
 use crate::txn::Txn;
@@ -16,8 +16,16 @@ use crate::txn::Txn;
 /// Chunks looked at in one go on the way to the next data: nearly always the first one has some.
 const NEXT_CHUNKS: usize = 16;
 
-/// `Op::Layout`: the bytes `[off, off+len)`, cut at the end of the file.
-pub(crate) fn layout(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64, len: u64) -> Result<Reply> {
+/// `Op::Layout`: the bytes `[off, off+len)`, cut at the end of the file. With `recall` what of them is in objects only
+/// comes back.
+pub(crate) fn layout(
+    t: &Txn<'_>,
+    s: &mut State,
+    fs: FsId,
+    ino: Ino,
+    (off, len): (u64, u64),
+    recall: bool,
+) -> Result<Reply> {
     let size = load_file(t, s, fs, ino)?.attr.size;
     let mut layout = Layout { size, ..Layout::default() };
     let end = off.saturating_add(len).min(size);
@@ -34,7 +42,36 @@ pub(crate) fn layout(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, off: u64, len: 
     for chunk in remap::with_records(t, s, file, range, (LAYOUT_BYTES_MAX / CHUNK) as usize + 1)? {
         add(t, s, &cuts, file.chunk(chunk), (off, end), &mut layout)?;
     }
+    tier::shown(t, s, file, (off, end), &mut layout, recall);
     Ok(Reply::Layout(layout))
+}
+
+/// Chunks that one answer to `Op::Residency` looks at.
+const RESIDENCY_CHUNKS: usize = 1_024;
+
+/// `Op::Residency`: where the bytes of the file are, from chunk `from` on.
+pub(crate) fn residency(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, from: Chunk) -> Result<Reply> {
+    let size = load_file(t, s, fs, ino)?.attr.size;
+    let mut sums = Residency::default();
+    let Some(last) = size.checked_sub(1).map(chunk_at) else { return Ok(Reply::Residency(sums)) };
+    let file = FileId::first(fs, ino);
+    let cuts = remap::cuts(t, s, file)?;
+    let chunks = remap::with_records(t, s, file, (from, last), RESIDENCY_CHUNKS)?;
+    for chunk in &chunks {
+        for extent in remap::history(t, s, file.chunk(*chunk), &cuts)?.now().extents {
+            let bytes = u64::from(extent.len);
+            match (extent.place, extent.place.object()) {
+                (Place::Object(_), _) => sums.object += bytes,
+                (_, None) => sums.write_cache += bytes,
+                (_, Some(_)) => {
+                    sums.read_cache += bytes;
+                    sums.object += bytes;
+                }
+            }
+        }
+    }
+    sums.next = chunks.last().filter(|chunk| **chunk < last).map(|chunk| Chunk(chunk.0 + 1));
+    Ok(Reply::Residency(sums))
 }
 
 /// `Op::NextData`: the first chunk with data at or after `off`.
@@ -86,6 +123,6 @@ fn within(extent: Extent, from: u32, to: u32) -> Option<Extent> {
 
 /// `Op::Statfs`: usage of the file system in this partition.
 pub(crate) fn usage(t: &Txn<'_>, s: &State, fs: FsId) -> Result<Reply> {
-    let UsageRec { bytes, inodes } = t.read(&keys::usage(t.partition, fs, 0))?.unwrap_or_default();
+    let UsageRec { bytes, inodes, .. } = t.read(&keys::usage(t.partition, fs, 0))?.unwrap_or_default();
     Ok(Reply::Usage { bytes, inodes, total_bytes: s.data.space.total(fs) })
 }

@@ -145,7 +145,7 @@ fn put(
     let at = stamp(file.attr.mtime, at, t.now.wall);
     inode::touch(&mut file, at);
     let off = parts.first().map_or(0, |part| part.off);
-    put_slices(t, s, id, parts);
+    put_slices(t, s, id, parts)?;
     for (chunk, ranges) in covers {
         s.data.cover.set(chunk, ranges);
     }
@@ -232,12 +232,12 @@ fn held_of(t: &Txn<'_>, s: &State, chunk: ChunkId, size: u64) -> Result<Ranges> 
 }
 
 /// Writes the slices. Later parts lie above earlier ones: their sub-numbers are higher.
-fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) {
+fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) -> Result<()> {
     let (mut sub, mut on_flash) = (0, Vec::new());
     for Part { off, len, from } in parts {
         let mut place = match from {
             Content::Bytes(bytes) => Place::Stage { at: t.index, poff: t.stage(bytes) },
-            Content::Stripe(stripe) => Place::Flash { stripe, delta: 0 },
+            Content::Stripe(stripe) => Place::Flash { stripe, delta: 0, copy: None },
         };
         for (chunk, within, len) in pieces(off, u64::from(len)) {
             let chunk = file.chunk(chunk);
@@ -254,7 +254,7 @@ fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) {
             sub += 1;
         }
     }
-    s.data.packs.recount(t, [], &on_flash);
+    crate::data::recount(t, s, file.fs, &[], &on_flash)
 }
 
 /// The time of a write that a program made `at`, if not `now`. Writes may arrive in another order than they were made:

@@ -88,7 +88,7 @@ fn limits_of_files_and_requests() -> Outcome {
     assert_eq!(refused(&mut world, write_op(Ino(12_345), 0, b"a").0)?, ErrorKind::Stale);
     write(&mut world, ino, FILE_MAX - 1, b"z")?;
     world.read_range(ino, FILE_MAX - CHUNK, CHUNK)?;
-    let wide = Op::Layout { ino, off: 0, len: u64::MAX };
+    let wide = Op::Layout { ino, off: 0, len: u64::MAX, recall: false };
     assert_eq!(refused(&mut world, wide)?, ErrorKind::Invalid);
     world.check_all()
 }

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{Chunk, FsId, Index, Ino, PackId};
+use braid_base::ids::{BlobId, Chunk, FsId, Index, Ino, PackId};
 use braid_base::keys::{self, Table};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::record::{
-    BaseRec, Extent, InodeRec, PackRec, PackState, Place, PunchRec, Record, SliceRec, StripeRec, UsageRec,
+    BaseRec, BlobRec, BlobState, Extent, InodeRec, PackRec, PackState, Place, PunchRec, Record, SliceRec, StripeRec,
+    UsageRec,
 };
 use braid_replica::Kv;
 
@@ -25,6 +26,8 @@ pub struct Tables {
     pub packs: BTreeMap<PackId, PackRec>,
     stripes: BTreeMap<(PackId, u16), StripeRec>,
     hints: BTreeSet<(PackId, u16, ChunkKey)>,
+    pub blobs: BTreeMap<BlobId, BlobRec>,
+    blob_hints: BTreeSet<(BlobId, ChunkKey)>,
     usage: UsageRec,
 }
 
@@ -73,6 +76,12 @@ impl Tables {
         } else if table == Table::Hint as u8 {
             let (sb, fs, ino, chunk) = keys::parse_hint(key).ok_or("a short key")?;
             self.hints.insert((pack()?, sb, (fs, ino, chunk)));
+        } else if table == Table::Blob as u8 {
+            let blob = keys::blob_of(P, key).ok_or("a short key")?;
+            self.blobs.insert(blob, BlobRec::decode(value).map_err(bad)?);
+        } else if table == Table::BlobHint as u8 {
+            let blob = keys::blob_of(P, key).ok_or("a short key")?;
+            self.blob_hints.insert((blob, keys::parse_blob_hint(key).ok_or("no hint")?));
         } else if table == Table::Usage as u8 && key == keys::usage(P, FS, 0) {
             self.usage = UsageRec::decode(value).map_err(bad)?;
         }
@@ -118,9 +127,22 @@ impl Tables {
 }
 
 impl Tables {
+    /// A pointer to an object is into one that is whole, and has a hint.
+    fn check_object(&self, key: &ChunkKey, extent: &Extent) -> Result<(), String> {
+        let Some(at) = extent.place.object() else { return Ok(()) };
+        match self.blobs.get(&at.blob) {
+            Some(rec) if rec.state == BlobState::Present && at.off + extent.len <= rec.size => {}
+            other => return Err(format!("{key:?}: {extent:?} is in no object: {other:?}")),
+        }
+        if !self.blob_hints.contains(&(at.blob, *key)) {
+            return Err(format!("{key:?}: {extent:?} has no hint of its object"));
+        }
+        Ok(())
+    }
+
     /// A pointer to flash is into a committed stripe of a living pack, and has a hint.
     fn check_pointer(&self, key: &ChunkKey, extent: &Extent) -> Result<(), String> {
-        let Place::Flash { stripe, delta } = extent.place else { return Ok(()) };
+        let Place::Flash { stripe, delta, .. } = extent.place else { return Ok(()) };
         let pack = self.packs.get(&stripe.pack).ok_or(format!("{key:?} names {}: gone", stripe.pack))?;
         if pack.state == PackState::Dead {
             return Err(format!("{key:?} names {}: dead", stripe.pack));
@@ -143,8 +165,14 @@ impl World {
     pub fn tidy(&self) -> bool {
         Tables::read(self.kv.as_ref()).is_ok_and(|tables| {
             let empty = |pack: &PackRec| pack.state != PackState::Open && pack.live_upper == 0;
-            tables.cuts.is_empty() && !tables.packs.values().any(empty)
+            let unused = |blob: &BlobRec| blob.state != BlobState::Present || blob.live_upper == 0;
+            tables.cuts.is_empty() && !tables.packs.values().any(empty) && !tables.blobs.values().any(unused)
         })
+    }
+
+    /// The records of all objects, as committed.
+    pub fn blobs(&self) -> Result<BTreeMap<BlobId, BlobRec>, String> {
+        Ok(Tables::read(self.kv.as_ref())?.blobs)
     }
 
     /// All invariants; everything must be committed.
@@ -169,7 +197,14 @@ impl World {
                     return Err(format!("base of {key:?} names the log"));
                 }
                 tables.check_pointer(key, extent)?;
-                self.bytes_at(&extent.place, extent.len).map_err(|e| format!("base of {key:?}: {e}"))?;
+                tables.check_object(key, extent)?;
+                let bytes = self.bytes_at(&extent.place, extent.len).map_err(|e| format!("base of {key:?}: {e}"))?;
+                if let Some(at) = extent.place.object() {
+                    let copy = self.bytes_at(&Place::Object(at), extent.len);
+                    if copy.map_err(|e| format!("base of {key:?}: {e}"))? != bytes {
+                        return Err(format!("{key:?}: {extent:?} has other bytes in its object"));
+                    }
+                }
             }
         }
         for (key, slices) in &tables.slices {
@@ -205,6 +240,24 @@ impl World {
                 return Err(format!("{id} counts {}, its references are {found}", pack.live_upper));
             }
         }
+        let mut live: BTreeMap<BlobId, u64> = BTreeMap::new();
+        for extent in tables.bases.values().flat_map(|base| &base.extents) {
+            if let Some(at) = extent.place.object() {
+                *live.entry(at.blob).or_default() += u64::from(extent.len);
+            }
+        }
+        for (id, blob) in &tables.blobs {
+            let found = live.get(id).copied().unwrap_or(0);
+            if blob.live_upper != found {
+                return Err(format!("{id} counts {}, its references are {found}", blob.live_upper));
+            }
+        }
+        let all = tables.bases.values().flat_map(|base| &base.extents).chain(slices().map(|(_, extent)| extent));
+        let flash = all.filter(|extent| matches!(extent.place, Place::Flash { .. }));
+        let flash: u64 = flash.map(|extent| u64::from(extent.len)).sum();
+        if tables.usage.flash != flash {
+            return Err(format!("{flash} bytes are in packs, the record says {:?}", tables.usage));
+        }
         let oldest = slices().map(|(at, _)| *at).min();
         if self.part.oldest_stage() != oldest {
             return Err(format!("oldest stage {:?}, expected {oldest:?}", self.part.oldest_stage()));
@@ -224,7 +277,7 @@ impl World {
     /// I21: usage by walk equals the record, and every file holds what its inode says.
     fn check_usage(&self, tables: &Tables) -> Result<(), String> {
         let bytes: u64 = tables.inodes.values().map(InodeRec::charged).sum();
-        let walked = UsageRec { bytes, inodes: tables.inodes.len() as u64 };
+        let walked = UsageRec { bytes, inodes: tables.inodes.len() as u64, flash: tables.usage.flash };
         let with_root = tables.inodes.keys().any(|ino| ino.seq() == 1);
         if walked != tables.usage && with_root {
             return Err(format!("usage {:?}, by walk {walked:?}", tables.usage));

@@ -72,6 +72,36 @@ fn calm_runs_reach_the_end_without_any_failure() {
     run_all(3..53, Wish { chaos: false, ..Wish::default() });
 }
 
+#[test]
+fn cold_bytes_go_into_objects_and_come_back() {
+    let met = run_all(4..204, Wish { steps: 250, tiered: true, ..Wish::default() });
+    let calm = run_all(5..35, Wish { steps: 250, tiered: true, chaos: false, ..Wish::default() });
+    for what in ["an object", "a failed upload", "bytes in an object only", "an object removed", "a late upload"] {
+        assert!(met.contains(what), "{what} never happened: {met:?}");
+    }
+    assert!(calm.contains("an object removed"), "{calm:?}");
+}
+
+#[test]
+fn small_drives_with_a_store_hold_more_than_they_have_room_for() {
+    let met = run_all(6..46, Wish { steps: 900, slots: 10, tiered: true, ..Wish::default() });
+    assert!(met.contains("bytes in an object only"), "{met:?}");
+}
+
+/// The same for the rules of the capacity tier.
+#[test]
+fn every_broken_rule_of_the_tier_is_noticed() {
+    let rules = [Mutation::TrustUpload, Mutation::NameBlindly, Mutation::NoBlobHint, Mutation::ReleaseAll];
+    for rule in rules {
+        let wish = Wish { steps: 250, tiered: true, broken: Some(rule), ..Wish::default() };
+        let noticed = (50_000..52_000).any(|seed| {
+            let outcome = std::panic::catch_unwind(|| run(seed, wish));
+            !matches!(outcome, Ok(Ok(_)))
+        });
+        assert!(noticed, "{rule:?} went unnoticed");
+    }
+}
+
 /// Each broken rule must be noticed within two thousand short runs, or the checks check nothing.
 #[test]
 fn every_broken_rule_is_noticed() {

@@ -1,6 +1,7 @@
 //! A partition with everything around it: log, view, drives, mover, clients, time. All of it may fail.
 
 mod clients;
+mod objects;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use braid_base::msg::job::{Job, MoveJob, RebuildJob, ScrubJob, Source};
 use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
+use objects::Objects;
 use braid_replica::{Change, Kv, MapKv};
 
 use crate::model::{Act, Model};
@@ -34,11 +36,13 @@ pub struct Wish {
     pub cap_bytes: u64,
     pub chaos: bool,
     pub broken: Option<Mutation>,
+    /// The file system has an object store.
+    pub tiered: bool,
 }
 
 impl Default for Wish {
     fn default() -> Self {
-        Self { steps: 120, slots: 60, cap_bytes: 8 << 20, chaos: true, broken: None }
+        Self { steps: 120, slots: 60, cap_bytes: 8 << 20, chaos: true, broken: None, tiered: false }
     }
 }
 
@@ -84,6 +88,7 @@ pub struct World {
     pub jobs: Vec<MoveJob>,
     pub rebuilds: Vec<RebuildJob>,
     pub checks: Vec<ScrubJob>,
+    pub objects: Objects,
     /// Drives that are to be emptied.
     pub leaving: BTreeSet<DriveId>,
     /// What fails together.
@@ -149,6 +154,7 @@ impl World {
             jobs: Vec::new(),
             rebuilds: Vec::new(),
             checks: Vec::new(),
+            objects: Objects::default(),
             leaving: BTreeSet::new(),
             domains: BTreeMap::new(),
             told: BTreeMap::new(),
@@ -173,6 +179,7 @@ impl World {
         let start_bytes = (cap_bytes / 2).min(1_000 << self.chance.below(7));
         let limits = StageLimits { cap_bytes, start_bytes, age_ms: 3_000 };
         self.part.state_mut().set_stage_limits(limits);
+        self.set_tiers();
         if let Some(rule) = self.wish.broken {
             self.part.state_mut().break_rule(rule);
         }
@@ -191,6 +198,7 @@ impl World {
             77..=86 => {
                 self.run_job()?;
                 self.run_rebuild();
+                self.run_objects()?;
             }
             87..=92 => self.finish_job()?,
             93..=94 => self.trim()?,
@@ -221,11 +229,13 @@ impl World {
                 || !self.rebuilds.is_empty()
                 || !self.done.is_empty()
                 || !self.calls.is_empty()
+                || !self.objects.is_idle()
                 || !self.pending.is_empty()
             {
                 self.commit(usize::MAX)?;
                 self.run_job()?;
                 self.run_rebuild();
+                self.run_objects()?;
                 self.finish_job()?;
                 self.answer_drive()?;
             }
@@ -257,6 +267,9 @@ impl World {
                 Effect::Drive(id, drive, op) => self.calls.push((id, drive, op)),
                 Effect::Job(Job::Move(job)) => self.asked(job)?,
                 Effect::Job(Job::Rebuild(job)) => self.asked_anew(job)?,
+                Effect::Job(Job::Upload(job)) => self.objects.uploads.push(job),
+                Effect::Job(Job::Remove(job)) => self.objects.removals.push(job),
+                Effect::ReadObject(token, ..) => return Err(format!("{token:?}: nobody asked for an object")),
                 Effect::Scrub(job) => self.checks.push(job),
                 Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
@@ -506,7 +519,7 @@ impl World {
 
     fn placed_well(&self, place: &Place, placement: Option<&Placement>) -> bool {
         match (place, placement) {
-            (Place::Stage { .. }, None) => true,
+            (Place::Stage { .. } | Place::Object(_), None) => true,
             (Place::Flash { stripe, .. }, Some(place)) => self.shards.get(&stripe.pack) == Some(&place.drives.len()),
             _ => false,
         }
@@ -552,6 +565,7 @@ impl World {
         if self.chance.percent(50) {
             self.jobs.clear();
             self.rebuilds.clear();
+            self.objects.forget_work();
         }
         self.leaving.clear();
         self.domains.clear();

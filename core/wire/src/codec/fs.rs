@@ -3,7 +3,8 @@
 use braid_base::Result;
 use braid_base::ids::Term;
 use braid_base::msg::fs::{
-    Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, Told, XattrMode,
+    Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, Residency, TierWant,
+    Told, XattrMode,
 };
 
 use super::{Encoded, Field, In, Out, wire_enum, wire_struct};
@@ -64,7 +65,9 @@ wire_enum!(RenameMode, "rename mode" { 1 = Replace, 2 = NoReplace, 3 = Exchange 
 wire_enum!(XattrMode, "attribute mode" { 1 = Any, 2 = Create, 3 = Replace });
 wire_enum!(FallocMode, "allocation mode" { 1 = Allocate, 2 = Punch, 3 = Zero });
 wire_struct!(DirEntry { ino, kind, cookie, name, attr });
-wire_struct!(Layout { size, extents, packs, inline });
+wire_struct!(Layout { size, extents, packs, inline, fresh_ms });
+wire_struct!(Residency { write_cache, read_cache, object, next });
+wire_enum!(TierWant, "place to be" { 1 = Flash, 2 = Object });
 
 wire_enum!(Op, "operation" {
     1 = Lookup { dir, name },
@@ -80,7 +83,7 @@ wire_enum!(Op, "operation" {
     11 = Open { ino, truncate },
     12 = Close { inos },
     13 = Write { ino, parts, append, kill_suid_sgid, at },
-    14 = Layout { ino, off, len },
+    14 = Layout { ino, off, len, recall },
     15 = NextData { ino, off },
     16 = ReadStage { at, poff, len },
     17 = Fallocate { ino, off, len, mode, keep_size },
@@ -103,6 +106,9 @@ wire_enum!(Op, "operation" {
     34 = GetSpace { ino, bytes, back },
     35 = CommitWrite { ino, off, stripes, kill_suid_sgid, at },
     36 = Accessed { files },
+    37 = ReadObject { at, len },
+    38 = Residency { ino, from },
+    39 = Tier { ino, off, len, want },
 });
 
 wire_enum!(Reply, "answer" {
@@ -121,4 +127,5 @@ wire_enum!(Reply, "answer" {
     13 = Usage { bytes, inodes, total_bytes },
     14 = Session { reassert },
     15 = Space(ranges),
+    16 = Residency(residency),
 });

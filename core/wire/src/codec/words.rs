@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime, Time};
 use braid_base::ids::{ClientId, DriveId, Epoch, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, Term};
-use braid_base::record::{Extent, PackClass, Place, Placement, StripeAt};
+use braid_base::record::{Extent, ObjectAt, PackClass, Place, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -310,7 +310,7 @@ wire_enum!(FileType, "file type" {
     1 = File, 2 = Directory, 3 = Symlink, 4 = Fifo, 5 = CharDevice, 6 = BlockDevice, 7 = Socket,
 });
 wire_enum!(SetTime, "time to set" { 1 = To(time), 2 = Now });
-wire_enum!(Place, "place" { 1 = Stage { at, poff }, 2 = Flash { stripe, delta } });
+wire_enum!(Place, "place" { 1 = Stage { at, poff }, 2 = Flash { stripe, delta, copy }, 3 = Object(at) });
 wire_enum!(PackClass, "pack class" { 1 = User, 2 = Destage, 3 = Gc, 4 = Cache });
 wire_struct!(OpId { client, seq });
 wire_struct!(Time { sec, nsec });
@@ -334,5 +334,6 @@ wire_struct!(Attr {
 });
 wire_struct!(SetAttr { mode, uid, gid, size, atime, mtime, kill_suid_sgid, access_only });
 wire_struct!(StripeAt { pack, sb, ul });
+wire_struct!(ObjectAt { blob, off });
 wire_struct!(Extent { off, len, place });
 wire_struct!(Placement { data, parity, epoch, drives });

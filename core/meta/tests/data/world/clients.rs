@@ -293,7 +293,7 @@ impl World {
 
     /// Reads a part of a file and compares it with the model. `off` is at a page.
     pub fn read_range(&mut self, ino: Ino, off: u64, len: u64) -> Result<(), String> {
-        let layout = match self.sync(Op::Layout { ino, off, len }, Act::Other)? {
+        let layout = match self.sync(Op::Layout { ino, off, len, recall: true }, Act::Other)? {
             Ok(Reply::Layout(layout)) => layout,
             other => return Err(format!("layout of {ino}: {other:?}")),
         };
@@ -341,8 +341,9 @@ impl World {
     /// The bytes of a place, if they can be had.
     pub fn bytes_at(&self, place: &Place, len: u32) -> Result<Vec<u8>, String> {
         let (bytes, from) = match place {
+            Place::Object(at) => return self.object_bytes(*at, len),
             Place::Stage { at, poff } => (self.log.get(at).ok_or(format!("{at} is not in the log"))?, *poff),
-            Place::Flash { stripe, delta } => {
+            Place::Flash { stripe, delta, .. } => {
                 let (ul, bytes) =
                     self.flash.get(&(stripe.pack, stripe.sb)).ok_or(format!("{stripe:?} was not written"))?;
                 if *ul != stripe.ul {

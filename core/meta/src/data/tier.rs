@@ -1,0 +1,243 @@
+//! The capacity tier of a partition: which of its data lies in objects, and when it moves there and back.
+//!
+//! Life of bytes in a tiered file system (design 5.12):
+//! 1. *Flash only*: written, merged into a base. When the cue has passed since, they are put into an object with others
+//!    of their age, in the order of their files ([`upload`]).
+//! 2. *Flash and object*: one entry says so once the object is whole. When the retention has passed since, or flash runs
+//!    short, their place on flash is given up: a change of the base, no bytes move ([`sweep`]).
+//! 3. *Object only*: reads ask the partition's host for parts of the object, and bring it back to 2 ([`fetch`]).
+//! 4. What is overwritten or removed is gone from its object, too; objects with many holes are put together
+//!    ([`reclaim`]), those without any reference are removed ([`blobs`]).
+//!
+//! Bytes in an object never change, and a place names them for good; so an upload needs no look at what happened to a
+//! chunk meanwhile: wherever its base still names the place that was read, it may name the object beside it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use braid_base::ids::{Chunk, FsId, Ino};
+use braid_base::limits::CHUNK;
+use braid_base::msg::fs::{Layout, Reply, TierWant};
+use braid_base::record::{ObjectAt, Place};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::config::{Config, TierPolicy};
+use crate::data::chunk::{FileId, chunk_at};
+use crate::data::remap;
+use crate::event::{Effect, Token};
+use crate::ops::Verdict;
+use crate::ops::write::load_file;
+use crate::state::State;
+use crate::txn::Txn;
+
+pub(crate) mod blobs;
+pub(crate) mod fetch;
+pub(crate) mod reclaim;
+mod sweep;
+mod upload;
+
+pub use blobs::Stored;
+
+/// What a layout may be used for without asking again, at most, milliseconds: longer, and reads that nobody hears of would
+/// not keep their bytes on flash.
+const FRESH_MS_MAX: u64 = 60_000;
+/// The same of one that names objects, milliseconds: they are on their way back.
+const FRESH_OBJECT_MS: u32 = 1_000;
+/// Chunks that one request brings back or sends away, at most: who wants more asks again.
+const WANT_CHUNKS: usize = 16_384;
+/// Files whose last read is remembered, at most.
+const ACCESSED_MAX: usize = 1 << 20;
+/// Flash in use above which it is short, per cent, and below which it is not any more.
+const SHORT_PERCENT: (u64, u64) = (95, 90);
+
+/// The tier in memory.
+pub(crate) struct Tier {
+    pub policies: BTreeMap<FsId, TierPolicy>,
+    pub blobs: blobs::Blobs,
+    pub uploads: upload::Uploads,
+    pub fetches: fetch::Fetches,
+    sweeps: BTreeMap<FsId, sweep::Sweep>,
+    /// When files were last read, seconds since 1970.
+    accessed: HashMap<FileId, u32>,
+    /// File systems that are short of flash.
+    short: BTreeSet<FsId>,
+    /// What is known to those who watch.
+    pub told: Told,
+}
+
+/// What the tier of a partition did since it is served where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// Bytes that were brought back from objects.
+    pub fetched_bytes: u64,
+    /// Bytes whose place on flash was given up.
+    pub released_bytes: u64,
+    /// Those of them that had to go before their time.
+    pub early_bytes: u64,
+}
+
+impl Tier {
+    pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+        Ok(Self {
+            policies: BTreeMap::new(),
+            blobs: blobs::Blobs::load(config, kv)?,
+            uploads: upload::Uploads::new(config),
+            fetches: fetch::Fetches::default(),
+            sweeps: BTreeMap::new(),
+            accessed: HashMap::new(),
+            short: BTreeSet::new(),
+            told: Told::default(),
+        })
+    }
+
+    /// A base of `fs` was written, and counts from `since_s`.
+    pub fn changed(&mut self, fs: FsId, since_s: u32) {
+        if let (Some(policy), Some(sweep)) = (self.policies.get(&fs), self.sweeps.get_mut(&fs)) {
+            sweep.changed(policy, since_s);
+        }
+    }
+}
+
+/// The clock on the wall, seconds since 1970.
+pub(crate) fn wall_s(t: &Txn<'_>) -> u32 {
+    u32::try_from(t.now.wall.sec.max(0)).unwrap_or(u32::MAX)
+}
+
+/// What each file system with an object store is to do from now on.
+pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) {
+    let tier = &mut s.data.tier;
+    tier.sweeps.retain(|fs, _| policies.contains_key(fs));
+    for (fs, policy) in &policies {
+        if tier.policies.get(fs) != Some(policy) {
+            tier.sweeps.insert(*fs, sweep::Sweep::default());
+        }
+    }
+    tier.short.retain(|fs| policies.contains_key(fs));
+    s.data.space.tiered = policies.iter().filter(|(_, p)| p.writable.is_some()).map(|(fs, _)| *fs).collect();
+    s.data.tier.policies = policies;
+}
+
+/// One bounded step of the tier's work.
+pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    upload::commit(t, s)?;
+    blobs::step(t, s)?;
+    look(s);
+    sweep::step(t, s)?;
+    fetch::step(t, s)
+}
+
+/// Takes the end of an upload or a removal; false if it is neither.
+pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>) -> Result<bool> {
+    Ok(upload::done(t, s, id, result)? || blobs::removed(t, s, id, result)?)
+}
+
+/// `Op::ReadObject`.
+pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, len: u32) -> Result<Verdict> {
+    if len == 0 || u64::from(len) > CHUNK {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("1 to {CHUNK} bytes of an object are read at a time, not {len}"),
+        ));
+    }
+    let Some(key) = s.data.tier.blobs.key(at.blob) else {
+        return Err(Error::new(
+            ErrorKind::Stale,
+            format!("there is no {} (any more): its bytes are elsewhere", at.blob),
+        ));
+    };
+    t.at_once(Effect::ReadObject(token, key, at.off, len));
+    Ok(Verdict::Later)
+}
+
+/// `Op::Tier`.
+pub(crate) fn want(
+    t: &Txn<'_>,
+    s: &mut State,
+    fs: FsId,
+    ino: Ino,
+    (off, len): (u64, u64),
+    want: TierWant,
+) -> Result<Reply> {
+    let size = load_file(t, s, fs, ino)?.attr.size;
+    if !s.data.tier.policies.contains_key(&fs) {
+        let text = format!("{fs} has no object store: attach one with `braid fs tier s3 attach`");
+        return Err(Error::new(ErrorKind::NotFound, text));
+    }
+    let end = off.saturating_add(len).min(size);
+    if off < end {
+        let (file, range) = (FileId::first(fs, ino), (chunk_at(off), chunk_at(end - 1)));
+        for chunk in remap::with_records(t, s, file, range, WANT_CHUNKS)? {
+            let chunk = file.chunk(chunk);
+            match want {
+                TierWant::Flash => s.data.tier.fetches.want(chunk),
+                TierWant::Object => {
+                    if s.data.stage.has(chunk) {
+                        s.data.jobs.want(chunk);
+                    }
+                    s.data.tier.sweeps.entry(fs).or_default().want(chunk);
+                }
+            }
+        }
+    }
+    Ok(Reply::Done)
+}
+
+/// A layout of the bytes `[off, end)` of `file` is shown to who reads them. What of it is in objects comes back, with
+/// `recall`.
+pub(crate) fn shown(
+    t: &Txn<'_>,
+    s: &mut State,
+    file: FileId,
+    (off, end): (u64, u64),
+    layout: &mut Layout,
+    recall: bool,
+) {
+    let Some(policy) = s.data.tier.policies.get(&file.fs) else { return };
+    let (now, retention_ms) = (wall_s(t), u64::from(policy.retention_s) * 1_000);
+    layout.fresh_ms = (retention_ms / 8).clamp(1_000, FRESH_MS_MAX) as u32;
+    let mut met: Vec<Chunk> = Vec::new();
+    for (at, extent) in &layout.extents {
+        if matches!(extent.place, Place::Object(_)) && met.last() != Some(&chunk_at(*at)) {
+            met.push(chunk_at(*at));
+        }
+    }
+    if !met.is_empty() && recall {
+        layout.fresh_ms = FRESH_OBJECT_MS;
+    }
+    let (ahead, last) = (policy.prefetch_bytes, chunk_at(layout.size.saturating_sub(1)));
+    let tier = &mut s.data.tier;
+    if recall {
+        tier.fetches.read(file, (chunk_at(off), chunk_at(end - 1)), &met, (ahead, last));
+        if tier.accessed.len() >= ACCESSED_MAX && !tier.accessed.contains_key(&file) {
+            tier.accessed.clear();
+        }
+        tier.accessed.insert(file, now);
+    }
+}
+
+/// True if `fs` takes more of flash than it may for long: what is in objects leaves before its time, nothing comes back.
+pub(crate) fn is_short(s: &State, fs: FsId) -> bool {
+    s.data.tier.short.contains(&fs)
+}
+
+/// Looks who is short of flash.
+fn look(s: &mut State) {
+    let staged = s.data.stage.bytes();
+    let (all, capacity) = (s.data.space.occupied() + staged, s.config.capacity_bytes);
+    let State { data, .. } = s;
+    for (fs, policy) in &data.tier.policies {
+        let was = data.tier.short.contains(fs);
+        let percent = if was { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
+        let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
+        let own = policy.flash_bytes.is_some_and(|most| beyond(data.space.flash(*fs) + staged, most));
+        if policy.writable.is_some() && (own || beyond(all, capacity)) {
+            if data.tier.short.insert(*fs)
+                && let Some(sweep) = data.tier.sweeps.get_mut(fs)
+            {
+                sweep.now();
+            }
+        } else if was {
+            data.tier.short.remove(fs);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! The table of objects: which there are, how much of each is in use, which are to be removed from their store.
+//!
+//! Life of an object (I24):
+//! 1. *Uploading*: its record is logged, then it is sent. Its key has this term in it, so nobody else ever writes it.
+//! 2. *Present*: it is whole in its store; references to it were logged with that, or are being logged ([`super::upload`]).
+//!    From then on they can only become fewer.
+//! 3. *Dead*: a scan of its hints found no reference; logged, then its removal is asked for, again and again until it is
+//!    confirmed.
+//!
+//! One that an earlier primary was sending may still arrive after it was removed: so its removal waits until no sender
+//! can be at work any more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use braid_base::ids::{BlobId, FsId, StoreId, Term};
+use braid_base::keys::{self, Table, prefix_end};
+use braid_base::limits::CLEANUP_KEYS_MAX;
+use braid_base::msg::job::{Job, ObjectKey, RemoveJob};
+use braid_base::record::{BlobRec, BlobState, Extent, Record};
+use braid_base::{Error, ErrorKind, Result};
+use braid_replica::kv::Kv;
+
+use crate::config::Config;
+use crate::data::chunk::FileId;
+use crate::data::remap;
+use crate::data::view::Cuts;
+use crate::event::Effect;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Name of the counter in table Meta.
+const COUNTER: &str = "blob";
+/// Longer than a sender goes on: a request is given up after 15 minutes at most.
+const SENT_MS: u64 = 30 * 60_000;
+/// Removals of one partition at a time.
+const REMOVALS_MAX: usize = 16;
+/// A removal that failed is tried again after this, milliseconds.
+const REMOVE_AGAIN_MS: u64 = 10_000;
+
+/// Where an object stands, in memory.
+#[derive(Clone, Debug)]
+enum Life {
+    /// It is being sent, or references to it are being logged.
+    Gaining,
+    /// In use; how far the scan for references is, if its count says there are none.
+    Present { next: Option<Vec<u8>>, found: u64 },
+    /// To be removed then, unless it is being removed; none: as soon as no sender can be at work any more.
+    Dead { due_ms: Option<u64>, asked: bool },
+}
+
+/// An object.
+#[derive(Clone, Debug)]
+struct Blob {
+    rec: BlobRec,
+    life: Life,
+}
+
+/// All objects of the partition.
+#[derive(Default)]
+pub(crate) struct Blobs {
+    table: BTreeMap<BlobId, Blob>,
+    /// Those that need a step of care.
+    care: BTreeSet<BlobId>,
+    /// Serial of the newest one.
+    newest: u64,
+    /// Removals under way.
+    removing: BTreeMap<u64, BlobId>,
+    /// Number of the newest one.
+    next_job: u64,
+}
+
+/// Numbers of removals have this bit: those of other jobs do not.
+const NUMBERS: u64 = 3 << 60;
+
+/// What the objects of a file system hold in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Objects, with those that are on their way there and away.
+    pub objects: u64,
+    /// Bytes of data in those that are whole.
+    pub bytes: u64,
+    /// Bytes of it that are in use.
+    pub live: u64,
+}
+
+impl Blobs {
+    /// Reads table 23.
+    pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+        let p = config.partition;
+        let newest = match kv.get(&keys::meta(p, COUNTER))? {
+            None => 0,
+            Some(bytes) => {
+                let bytes = bytes.as_slice().try_into();
+                u64::from_be_bytes(
+                    bytes.map_err(|_| Error::new(ErrorKind::Corrupt, "object counter: expected 8 bytes"))?,
+                )
+            }
+        };
+        let mut blobs = Self { newest, next_job: NUMBERS | (config.term.0 << 32), ..Self::default() };
+        let mut bad = None;
+        let prefix = keys::table(p, Table::Blob);
+        kv.scan(&prefix, &prefix_end(&prefix), &mut |key, value| {
+            match (keys::blob_of(p, key), BlobRec::decode(value)) {
+                (Some(id), Ok(rec)) => blobs.found(id, rec),
+                (_, Err(error)) => bad = Some(error),
+                (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "object: the key is too short")),
+            }
+            bad.is_none()
+        })?;
+        bad.map_or(Ok(blobs), Err)
+    }
+
+    fn found(&mut self, id: BlobId, rec: BlobRec) {
+        let life = match rec.state {
+            BlobState::Uploading => Life::Dead { due_ms: None, asked: false },
+            BlobState::Present => Life::Present { next: None, found: 0 },
+            BlobState::Dead => Life::Dead { due_ms: Some(0), asked: false },
+        };
+        if !matches!(life, Life::Present { .. }) || rec.live_upper == 0 {
+            self.care.insert(id);
+        }
+        self.table.insert(id, Blob { rec, life });
+    }
+
+    /// A new object of `size` bytes in `store`, logged before it is sent.
+    pub fn begin(&mut self, t: &mut Txn<'_>, (fs, store, term): (FsId, StoreId, Term), size: u32) -> ObjectKey {
+        self.newest += 1;
+        let blob = BlobId::new(t.partition, self.newest);
+        let rec = BlobRec { state: BlobState::Uploading, fs, store, term, size, live_upper: 0 };
+        t.put(keys::meta(t.partition, COUNTER), self.newest.to_be_bytes().to_vec());
+        t.write(keys::blob(t.partition, blob), &rec);
+        self.table.insert(blob, Blob { rec, life: Life::Gaining });
+        ObjectKey { store, blob, term }
+    }
+
+    /// It is whole in its store: from this entry on it may be referred to.
+    pub fn arrived(&mut self, t: &mut Txn<'_>, id: BlobId) {
+        let Some(blob) = self.table.get_mut(&id) else { return };
+        blob.rec.state = BlobState::Present;
+        t.write(keys::blob(t.partition, id), &blob.rec);
+    }
+
+    /// It gains no more references.
+    pub fn settled(&mut self, id: BlobId) {
+        let Some(blob) = self.table.get_mut(&id) else { return };
+        blob.life = Life::Present { next: None, found: 0 };
+        if blob.rec.live_upper == 0 {
+            self.care.insert(id);
+        }
+    }
+
+    /// It did not arrive, as far as is known: nothing refers to it, and what may lie there is removed.
+    pub fn failed(&mut self, t: &mut Txn<'_>, id: BlobId) {
+        self.bury(t, id);
+    }
+
+    fn bury(&mut self, t: &mut Txn<'_>, id: BlobId) {
+        let Some(blob) = self.table.get_mut(&id) else { return };
+        assert!(blob.rec.live_upper == 0, "{id}: is removed while in use");
+        blob.rec.state = BlobState::Dead;
+        blob.life = Life::Dead { due_ms: Some(t.now.mono_ms), asked: false };
+        t.write(keys::blob(t.partition, id), &blob.rec);
+        self.care.insert(id);
+    }
+
+    /// The name of an object that may be read: it is whole, and not being removed.
+    pub fn key(&self, id: BlobId) -> Option<ObjectKey> {
+        let Blob { rec, .. } = self.table.get(&id)?;
+        let present = rec.state == BlobState::Present;
+        present.then_some(ObjectKey { store: rec.store, blob: id, term: rec.term })
+    }
+
+    /// The store of an object.
+    pub fn store(&self, id: BlobId) -> Option<StoreId> {
+        self.table.get(&id).map(|blob| blob.rec.store)
+    }
+
+    /// What is in objects, by file system and store.
+    pub fn stored(&self) -> BTreeMap<(FsId, StoreId), Stored> {
+        let mut sums: BTreeMap<_, Stored> = BTreeMap::new();
+        for Blob { rec, .. } in self.table.values() {
+            let sum = sums.entry((rec.fs, rec.store)).or_default();
+            sum.objects += 1;
+            if rec.state == BlobState::Present {
+                sum.bytes += u64::from(rec.size);
+                sum.live += rec.live_upper;
+            }
+        }
+        sums
+    }
+
+    /// The objects of `fs` in `store` that are whole and of which more than `percent` is free (none: any), those with the
+    /// most first; and how many bytes of each are in use.
+    pub fn holey(&self, fs: FsId, store: StoreId, percent: Option<u64>) -> Vec<(BlobId, u64)> {
+        let settled =
+            |blob: &&(&BlobId, &Blob)| matches!(blob.1.life, Life::Present { .. }) && blob.1.rec.live_upper > 0;
+        let mine = self.table.iter().filter(|(_, blob)| blob.rec.fs == fs && blob.rec.store == store);
+        let free = |rec: &BlobRec| u64::from(rec.size).saturating_sub(rec.live_upper);
+        let mut found: Vec<(BlobId, u64, u64)> = mine
+            .filter(|blob| settled(&blob))
+            .filter(|(_, blob)| {
+                percent.is_none_or(|percent| free(&blob.rec) * 100 > u64::from(blob.rec.size) * percent)
+            })
+            .map(|(id, blob)| (*id, blob.rec.live_upper, free(&blob.rec) * 1_000 / u64::from(blob.rec.size).max(1)))
+            .collect();
+        found.sort_unstable_by_key(|(id, _, free)| (u64::MAX - free, *id));
+        found.into_iter().map(|(id, live, _)| (id, live)).collect()
+    }
+
+    /// Pointers changed: counts what bases refer to in every object, exactly.
+    pub fn recount(&mut self, t: &mut Txn<'_>, before: &[Extent], after: &[Extent]) {
+        let mut changes: BTreeMap<BlobId, i64> = BTreeMap::new();
+        for (extents, sign) in [(before, -1), (after, 1)] {
+            for extent in extents {
+                if let Some(at) = extent.place.object() {
+                    *changes.entry(at.blob).or_default() += sign * i64::from(extent.len);
+                }
+            }
+        }
+        for (id, change) in changes {
+            let Some(blob) = self.table.get_mut(&id).filter(|_| change != 0) else { continue };
+            assert!(change < 0 || matches!(blob.life, Life::Gaining), "{id}: only a new object gains references");
+            blob.rec.live_upper = blob.rec.live_upper.saturating_add_signed(change);
+            t.write(keys::blob(t.partition, id), &blob.rec);
+            if blob.rec.live_upper == 0 && matches!(blob.life, Life::Present { .. }) {
+                self.care.insert(id);
+            }
+        }
+    }
+}
+
+/// One bounded step of care for the objects that need it.
+pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    let needy: Vec<BlobId> = s.data.tier.blobs.care.iter().copied().take(CLEANUP_KEYS_MAX).collect();
+    for id in needy {
+        if t.is_full() {
+            return Ok(());
+        }
+        tend(t, s, id)?;
+    }
+    Ok(())
+}
+
+fn tend(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
+    let now = t.now.mono_ms;
+    let blobs = &mut s.data.tier.blobs;
+    let removing = blobs.removing.len();
+    let Some(blob) = blobs.table.get_mut(&id) else {
+        blobs.care.remove(&id);
+        return Ok(());
+    };
+    match &mut blob.life {
+        Life::Present { .. } if blob.rec.live_upper == 0 => return check(t, s, id),
+        Life::Gaining | Life::Present { .. } => {
+            blobs.care.remove(&id);
+        }
+        Life::Dead { due_ms: due_ms @ None, .. } => *due_ms = Some(now + SENT_MS),
+        Life::Dead { due_ms: Some(due_ms), asked } if !*asked && now >= *due_ms && removing < REMOVALS_MAX => {
+            *asked = true;
+            blobs.next_job += 1;
+            blobs.removing.insert(blobs.next_job, id);
+            let key = ObjectKey { store: blob.rec.store, blob: id, term: blob.rec.term };
+            // Read, so that nothing is removed before its death is committed.
+            t.get(&keys::blob(t.partition, id))?;
+            t.after(Effect::Job(Job::Remove(RemoveJob { id: s.data.tier.blobs.next_job, key })));
+        }
+        Life::Dead { .. } => {}
+    }
+    Ok(())
+}
+
+/// Goes on with the scan for references to an object whose count says there are none.
+fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
+    let Some(Blob { life: Life::Present { next, found }, .. }) = s.data.tier.blobs.table.get(&id) else {
+        return Ok(());
+    };
+    let prefix = keys::blob_hints(t.partition, id);
+    let from = next.clone().unwrap_or_else(|| prefix.clone());
+    let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+    let mut found = *found;
+    for (file, chunk) in hints {
+        let history = remap::history(t, s, file.chunk(chunk), &Cuts::default())?;
+        let mine = history.pointers().filter(|e| e.place.object().is_some_and(|at| at.blob == id));
+        found += mine.map(|e| u64::from(e.len)).sum::<u64>();
+    }
+    let blobs = &mut s.data.tier.blobs;
+    let Some(blob) = blobs.table.get_mut(&id) else { return Ok(()) };
+    if next.is_some() {
+        blob.life = Life::Present { next, found };
+        return Ok(());
+    }
+    blob.life = Life::Present { next: None, found: 0 };
+    if found > 0 {
+        // The count was wrong: the scan is right.
+        blob.rec.live_upper = found;
+        t.write(keys::blob(t.partition, id), &blob.rec);
+        return Ok(());
+    }
+    blobs.bury(t, id);
+    Ok(())
+}
+
+/// At most `limit` chunks that hints with keys in `[from, to)` name, and the key to go on with.
+pub(crate) fn hinted(
+    t: &Txn<'_>,
+    from: &[u8],
+    to: &[u8],
+    limit: usize,
+) -> Result<(Vec<(FileId, braid_base::ids::Chunk)>, Option<Vec<u8>>)> {
+    let (mut hints, mut next) = (Vec::new(), None);
+    t.scan(from, to, &mut |key, _| {
+        if hints.len() == limit {
+            next = Some(key.to_vec());
+            return false;
+        }
+        if let Some((fs, ino, chunk)) = keys::parse_blob_hint(key) {
+            hints.push((FileId::first(fs, ino), chunk));
+        }
+        true
+    })?;
+    Ok((hints, next))
+}
+
+/// Takes the end of a removal; false if it is none of these.
+pub(crate) fn removed(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>) -> Result<bool> {
+    let blobs = &mut s.data.tier.blobs;
+    let Some(blob) = blobs.removing.remove(&id) else { return Ok(false) };
+    match result {
+        Ok(()) => erase(t, s, blob)?,
+        Err(_) => {
+            if let Some(Blob { life, .. }) = blobs.table.get_mut(&blob) {
+                *life = Life::Dead { due_ms: Some(t.now.mono_ms + REMOVE_AGAIN_MS), asked: false };
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes the records of an object that is gone, at most as many as fit one entry; the rest goes with its next removal.
+fn erase(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
+    let mut left = Vec::new();
+    t.scan_prefix(&keys::blob_hints(t.partition, id), &mut |key, _| {
+        left.push(key.to_vec());
+        left.len() <= CLEANUP_KEYS_MAX
+    })?;
+    let all = left.len() <= CLEANUP_KEYS_MAX;
+    left.into_iter().take(CLEANUP_KEYS_MAX).for_each(|key| t.delete(key));
+    let blobs = &mut s.data.tier.blobs;
+    if all {
+        t.delete(keys::blob(t.partition, id));
+        blobs.table.remove(&id);
+        blobs.care.remove(&id);
+    } else if let Some(Blob { life, .. }) = blobs.table.get_mut(&id) {
+        *life = Life::Dead { due_ms: Some(t.now.mono_ms), asked: false };
+    }
+    Ok(())
+}

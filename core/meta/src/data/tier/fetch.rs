@@ -1,0 +1,128 @@
+//! Brings bytes back from objects: an ordinary move, with an object as its source.
+//!
+//! What a reader met comes first in, first out; whoever reads a file from one chunk to the next gets what follows
+//! brought back ahead of him.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+
+use braid_base::Result;
+use braid_base::ids::Chunk;
+use braid_base::limits::CHUNK;
+
+use crate::data::chunk::{ChunkId, FileId};
+use crate::data::destage;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Chunks that wait to be brought back, at most: what comes beyond is read from its object, and asked for again.
+const QUEUE_MAX: usize = 65_536;
+/// Chunks looked at for one move.
+const CHUNKS_AT_ONCE: usize = 256;
+/// Moves of this kind at a time.
+const FETCHES_MAX: usize = 4;
+/// First wait after one that failed, milliseconds; doubles with each failure in a row.
+const BACKOFF_MS: u64 = 500;
+/// The longest, milliseconds.
+const BACKOFF_MS_MAX: u64 = 30_000;
+/// Files whose last read is remembered, at most.
+const READERS_MAX: usize = 65_536;
+
+/// What is to come back.
+pub(crate) struct Fetches {
+    queue: VecDeque<ChunkId>,
+    queued: BTreeSet<ChunkId>,
+    /// The chunk behind the last one that was read of a file, and up to where it was asked to come back.
+    readers: HashMap<FileId, (Chunk, Chunk)>,
+    retry_ms: u64,
+    backoff_ms: u64,
+    failures: u32,
+}
+
+impl Default for Fetches {
+    fn default() -> Self {
+        let (queue, queued, readers) = Default::default();
+        Self { queue, queued, readers, retry_ms: 0, backoff_ms: BACKOFF_MS, failures: 0 }
+    }
+}
+
+impl Fetches {
+    /// Chunks that wait.
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// `chunk` is to come back; it goes by the state of its base then.
+    pub fn want(&mut self, chunk: ChunkId) {
+        if self.queue.len() < QUEUE_MAX && self.queued.insert(chunk) {
+            self.queue.push_back(chunk);
+        }
+    }
+
+    /// Chunks `[first, last]` of `file` were read, and some of them were in objects: they come back. If they follow what was
+    /// read before, so do as many of those behind them as `ahead` bytes have, up to the `end` of the file.
+    pub fn read(&mut self, file: FileId, (first, last): (Chunk, Chunk), met: &[Chunk], (ahead, end): (u64, Chunk)) {
+        met.iter().for_each(|chunk| self.want(file.chunk(*chunk)));
+        if self.readers.len() >= READERS_MAX && !self.readers.contains_key(&file) {
+            self.readers.clear();
+        }
+        let (next, asked) = self.readers.get(&file).copied().unwrap_or((Chunk(u32::MAX), Chunk(0)));
+        let follows = first == next || (first.0 + 1 == next.0 && last >= next) || (first <= next && last >= next);
+        let mut upto = last;
+        if follows && ahead > 0 {
+            let most = u64::from(last.0) + ahead.div_ceil(CHUNK);
+            upto = Chunk(u32::try_from(most).unwrap_or(u32::MAX)).min(end);
+            let from = Chunk(last.0.saturating_add(1)).max(asked);
+            (from.0..=upto.0).for_each(|chunk| self.want(file.chunk(Chunk(chunk))));
+        }
+        self.readers.insert(file, (Chunk(last.0.saturating_add(1)), Chunk(upto.0.saturating_add(1))));
+    }
+
+    /// A move of this kind ended; true if the packs that it was to write to are to be given up.
+    pub fn ended(&mut self, ok: bool, now_ms: u64) -> bool {
+        if ok {
+            (self.backoff_ms, self.failures) = (BACKOFF_MS, 0);
+            return false;
+        }
+        self.retry_ms = now_ms + self.backoff_ms;
+        self.backoff_ms = (2 * self.backoff_ms).min(BACKOFF_MS_MAX);
+        self.failures += 1;
+        // Most likely the store does not answer; but it may be a drive.
+        self.failures.is_multiple_of(4)
+    }
+}
+
+/// Begins as many moves as there is reason, room and leave for.
+pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    while t.now.mono_ms >= s.data.tier.fetches.retry_ms && s.data.jobs.fetches() < FETCHES_MAX && !t.is_full() {
+        let (mut chunks, mut later) = (Vec::new(), Vec::new());
+        while chunks.len() < CHUNKS_AT_ONCE
+            && let Some(chunk) = s.data.tier.fetches.queue.pop_front()
+        {
+            if super::is_short(s, chunk.file.fs) {
+                // What comes back now would leave again at once: it is read from its object.
+                s.data.tier.fetches.queued.remove(&chunk);
+            } else if s.data.jobs.is_busy(chunk) {
+                later.push(chunk);
+            } else {
+                s.data.tier.fetches.queued.remove(&chunk);
+                chunks.push(chunk);
+            }
+        }
+        s.data.tier.fetches.queue.extend(later);
+        if chunks.is_empty() {
+            return Ok(());
+        }
+        let left = destage::fetch(t, s, chunks)?;
+        let begun = left.is_some();
+        let fetches = &mut s.data.tier.fetches;
+        for chunk in left.unwrap_or_default().into_iter().rev() {
+            if fetches.queued.insert(chunk) {
+                fetches.queue.push_front(chunk);
+            }
+        }
+        if !begun {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

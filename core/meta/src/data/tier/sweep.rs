@@ -1,0 +1,332 @@
+//! Goes through the bases of a tiered file system: finds what is to be put into objects, and gives up what may leave flash.
+//!
+//! A pass looks at every base, a few in each step. What is ripe is remembered and goes into objects in the order of its
+//! age; what may leave, leaves at once. The next pass begins when the next chunk becomes ripe: while nothing does, nothing
+//! is looked at.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use braid_base::Result;
+use braid_base::ids::{FsId, StoreId};
+use braid_base::keys::{self, prefix_end};
+use braid_base::record::{BaseRec, Extent, Place, Record};
+
+use crate::config::TierPolicy;
+use crate::data::Mutation;
+use crate::data::chunk::{ChunkId, FileId};
+use crate::data::remap::{self, UsedChanges};
+use crate::data::tier::upload::{self, Cargo};
+use crate::data::tier::{is_short, reclaim, wall_s};
+use crate::state::State;
+use crate::txn::Txn;
+
+/// Bases looked at in one step.
+const BASES_AT_ONCE: usize = 256;
+/// Chunks that are remembered as ripe, at most: the rest is found by a later pass.
+const RIPE_MAX: usize = 65_536;
+/// Pause between two passes, at least, milliseconds; and so many times as long as the last one took.
+const PAUSE_MS: u64 = 1_000;
+const PAUSE_TIMES: u64 = 4;
+/// A pass that found nothing due is followed by another one after this, milliseconds, whatever else is known.
+const LOOK_MS: u64 = 3_600_000;
+
+/// How far a pass is, and what it found.
+#[derive(Default)]
+pub(crate) struct Sweep {
+    /// The key to go on with, while one is under way.
+    at: Option<Vec<u8>>,
+    /// When it began, and when the next one may begin, milliseconds.
+    begun_ms: u64,
+    due_ms: u64,
+    /// When the next chunk becomes ripe, seconds since 1970; none: no pass has ended yet.
+    next_s: Option<u32>,
+    /// The same, of what this pass has seen and what was written meanwhile.
+    seen_s: Option<u32>,
+    /// Chunks that are to be put into objects, by age, with how many bytes of them.
+    ripe: BTreeMap<(u32, ChunkId), u64>,
+    ripe_bytes: u64,
+    /// Those that somebody wants out of flash now.
+    wanted: VecDeque<ChunkId>,
+    wants: BTreeSet<ChunkId>,
+    /// Objects are being put together, because they have too many holes.
+    pub reclaims: bool,
+    /// When that is looked at again, milliseconds.
+    pub reclaim_ms: u64,
+}
+
+impl Sweep {
+    /// A base was written that counts from `since_s`.
+    pub fn changed(&mut self, policy: &TierPolicy, since_s: u32) {
+        let ripe_s = since_s.saturating_add(policy.cue_s.min(policy.retention_s));
+        for next in [&mut self.next_s, &mut self.seen_s] {
+            *next = next.map(|next| next.min(ripe_s));
+        }
+    }
+
+    /// The next pass begins as soon as it may.
+    pub fn now(&mut self) {
+        self.next_s = None;
+    }
+
+    /// `chunk` is to leave flash, whatever its age.
+    pub fn want(&mut self, chunk: ChunkId) {
+        if self.wanted.len() < RIPE_MAX && self.wants.insert(chunk) {
+            self.wanted.push_back(chunk);
+        }
+    }
+
+    /// Bytes that wait to be put into objects.
+    pub fn ripe_bytes(&self) -> u64 {
+        self.ripe_bytes
+    }
+
+    fn add(&mut self, since_s: u32, chunk: ChunkId, bytes: u64) {
+        if self.ripe.len() < RIPE_MAX {
+            let before = self.ripe.insert((since_s, chunk), bytes).unwrap_or(0);
+            self.ripe_bytes = self.ripe_bytes + bytes - before;
+        }
+    }
+
+    fn take(&mut self, key: (u32, ChunkId)) {
+        self.ripe_bytes -= self.ripe.remove(&key).unwrap_or(0);
+    }
+
+    fn ripens(&mut self, at_s: u32) {
+        self.seen_s = Some(self.seen_s.map_or(at_s, |seen| seen.min(at_s)));
+    }
+}
+
+/// One bounded step for each tiered file system.
+pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    let all: Vec<FsId> = s.data.tier.policies.keys().copied().collect();
+    for fs in all {
+        if t.is_full() {
+            return Ok(());
+        }
+        // Out of its place while it works: it looks at everything else.
+        let mut sweep = s.data.tier.sweeps.remove(&fs).unwrap_or_default();
+        let policy = s.data.tier.policies.get(&fs).cloned().unwrap_or_default();
+        let done = one(t, s, fs, &policy, &mut sweep);
+        s.data.tier.sweeps.insert(fs, sweep);
+        done?;
+    }
+    Ok(())
+}
+
+fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mut Sweep) -> Result<()> {
+    let mut used = UsedChanges::default();
+    leave(t, s, policy, sweep, &mut used)?;
+    let (now_ms, now_s) = (t.now.mono_ms, wall_s(t));
+    if sweep.at.is_none() && now_ms >= sweep.due_ms && sweep.next_s.is_none_or(|next| next <= now_s) {
+        (sweep.at, sweep.begun_ms, sweep.seen_s) = (Some(keys::bases_of(t.partition, fs)), now_ms, None);
+    }
+    if let Some(from) = sweep.at.take() {
+        look(t, s, (fs, policy), from, sweep, &mut used)?;
+        if sweep.at.is_none() {
+            let took_ms = now_ms - sweep.begun_ms;
+            sweep.due_ms = now_ms + PAUSE_MS.max(PAUSE_TIMES * took_ms);
+            let later = now_s.saturating_add((LOOK_MS / 1_000) as u32);
+            sweep.next_s = Some(sweep.seen_s.map_or(later, |seen| seen.min(later)));
+        }
+    }
+    used.book(t, s)?;
+    send(t, s, (fs, policy), sweep)?;
+    reclaim::step(t, s, (fs, policy), sweep)
+}
+
+/// Looks at the next bases.
+fn look(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (fs, policy): (FsId, &TierPolicy),
+    from: Vec<u8>,
+    sweep: &mut Sweep,
+    used: &mut UsedChanges,
+) -> Result<()> {
+    let mut found: Vec<(Vec<u8>, ChunkId, Vec<u8>)> = Vec::new();
+    let end = prefix_end(&keys::bases_of(t.partition, fs));
+    t.scan(&from, &end, &mut |key, value| {
+        let (Some((fs, ino)), Some(chunk), Some(layer)) =
+            (keys::ino_of(key), keys::chunk_of(key), keys::chunk_layer(key))
+        else {
+            return true;
+        };
+        found.push((key.to_vec(), FileId { fs, ino, layer }.chunk(chunk), value.to_vec()));
+        found.len() <= BASES_AT_ONCE
+    })?;
+    let more = found.len() > BASES_AT_ONCE;
+    if more && let Some((next, ..)) = found.pop() {
+        sweep.at = Some(next);
+    }
+    for (key, chunk, value) in found {
+        if t.is_full() {
+            sweep.at = Some(key);
+            return Ok(());
+        }
+        judge(t, s, policy, (chunk, &BaseRec::decode(&value)?), sweep, used)?;
+    }
+    Ok(())
+}
+
+/// What is to become of one chunk.
+fn judge(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    policy: &TierPolicy,
+    (chunk, base): (ChunkId, &BaseRec),
+    sweep: &mut Sweep,
+    used: &mut UsedChanges,
+) -> Result<()> {
+    let (now_s, short) = (wall_s(t), is_short(s, chunk.file.fs));
+    let (mut fresh, mut copied) = (0, 0);
+    let mut stays = true;
+    for extent in &base.extents {
+        match (extent.place, extent.place.object()) {
+            (_, None) => fresh += u64::from(extent.len),
+            (Place::Object(at), _) => stays &= !leaves(s, policy, s.data.tier.blobs.store(at.blob)),
+            (_, Some(at)) => {
+                copied += u64::from(extent.len);
+                stays &= !leaves(s, policy, s.data.tier.blobs.store(at.blob));
+            }
+        }
+    }
+    if !stays {
+        reclaim::bring_home(t, s, policy, (chunk, base), used)?;
+    }
+    let cue_s = base.since_s.saturating_add(policy.cue_s);
+    if fresh > 0 && policy.writable.is_some() {
+        if cue_s <= now_s || short {
+            sweep.add(base.since_s, chunk, fresh);
+            // It is looked at again: it may not find room in the next object, or the object may fail.
+            sweep.ripens(now_s.saturating_add(policy.cue_s.max(1)));
+        } else {
+            sweep.ripens(cue_s);
+        }
+    }
+    if copied > 0 && stays {
+        let read_s = s.data.tier.accessed.get(&chunk.file).copied().unwrap_or(0);
+        let stay_s = base.since_s.saturating_add(policy.retention_s);
+        if read_s > base.since_s && stay_s <= now_s && !short {
+            // Noted when it matters, and not with each read.
+            touch(t, s, (chunk, base), read_s);
+            sweep.ripens(read_s.saturating_add(policy.retention_s));
+        } else if stay_s <= now_s || short {
+            let gone = release(t, s, chunk, used)?;
+            if stay_s > now_s {
+                s.data.tier.told.early_bytes += gone;
+            }
+        } else {
+            sweep.ripens(stay_s);
+        }
+    }
+    Ok(())
+}
+
+fn leaves(_: &State, policy: &TierPolicy, store: Option<StoreId>) -> bool {
+    store.is_some_and(|store| policy.leaving.contains(&store))
+}
+
+/// Notes when `chunk` was last read.
+fn touch(t: &mut Txn<'_>, s: &State, (chunk, base): (ChunkId, &BaseRec), since_s: u32) {
+    if !s.data.jobs.is_busy(chunk) {
+        t.write(chunk.base_key(t), &BaseRec { since_s, ..base.clone() });
+    }
+}
+
+/// Gives up the place on flash of what of `chunk` is in objects; how many bytes. Not while a move works on it.
+pub(super) fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges) -> Result<u64> {
+    if s.data.jobs.is_busy(chunk) {
+        return Ok(0);
+    }
+    let cuts = remap::cuts(t, s, chunk.file)?;
+    let history = remap::history(t, s, chunk, &cuts)?;
+    let Some(base) = &history.base else { return Ok(0) };
+    let mut gone = 0;
+    let extents = base.extents.iter().filter_map(|extent| match extent.place {
+        Place::Flash { copy: Some(at), .. } => {
+            gone += u64::from(extent.len);
+            Some(Extent { place: Place::Object(at), ..*extent })
+        }
+        // What must never be: bytes that are nowhere else.
+        Place::Flash { copy: None, .. } if s.data.mutation == Some(Mutation::ReleaseAll) => {
+            gone += u64::from(extent.len);
+            None
+        }
+        _ => Some(*extent),
+    });
+    let extents: Vec<Extent> = extents.collect();
+    if gone > 0 {
+        let upto = base.upto;
+        remap::rebase(t, s, chunk, &history, upto, extents, used)?;
+        s.data.tier.told.released_bytes += gone;
+    }
+    Ok(gone)
+}
+
+/// What somebody wants out of flash: what is in objects leaves, the rest goes into one first.
+fn leave(t: &mut Txn<'_>, s: &mut State, policy: &TierPolicy, sweep: &mut Sweep, used: &mut UsedChanges) -> Result<()> {
+    let mut rest = VecDeque::new();
+    while let Some(chunk) = sweep.wanted.pop_front() {
+        if t.is_full() {
+            sweep.wanted.push_front(chunk);
+            break;
+        }
+        let Some(base) = t.read::<BaseRec>(&chunk.base_key(t))? else {
+            sweep.wants.remove(&chunk);
+            continue;
+        };
+        let fresh: u64 =
+            base.extents.iter().filter(|e| e.place.object().is_none()).map(|extent| u64::from(extent.len)).sum();
+        if s.data.stage.has(chunk) || s.data.jobs.is_busy(chunk) || (fresh > 0 && policy.writable.is_some()) {
+            if fresh > 0 && !s.data.stage.has(chunk) {
+                // Before everything else.
+                sweep.add(0, chunk, fresh);
+            }
+            rest.push_back(chunk);
+            if rest.len() >= BASES_AT_ONCE {
+                break;
+            }
+            continue;
+        }
+        release(t, s, chunk, used)?;
+        sweep.wants.remove(&chunk);
+    }
+    // Those that wait for something come last: the others are not held up.
+    sweep.wanted.extend(rest);
+    Ok(())
+}
+
+/// Begins objects with what is ripe: full ones, or when it has waited as long again as it had to.
+fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep: &mut Sweep) -> Result<()> {
+    let Some(store) = policy.writable else { return Ok(()) };
+    while s.data.tier.uploads.may_begin(t.now.mono_ms) && !t.is_full() {
+        let Some(((oldest_s, _), _)) = sweep.ripe.first_key_value() else { return Ok(()) };
+        let waited = oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs);
+        if sweep.ripe_bytes < u64::from(policy.object_bytes) && !waited {
+            return Ok(());
+        }
+        // The oldest that fill an object, in the order of their files.
+        let (mut taken, mut bytes) = (Vec::new(), 0);
+        let under_way = s.data.tier.uploads.chunks();
+        for (key, held) in &sweep.ripe {
+            if bytes >= u64::from(policy.object_bytes) {
+                break;
+            }
+            taken.push(*key);
+            if !under_way.contains(&key.1) {
+                bytes += held;
+            }
+        }
+        let mut chunks: Vec<ChunkId> = taken.iter().map(|(_, chunk)| *chunk).collect();
+        chunks.retain(|chunk| !under_way.contains(chunk));
+        chunks.sort_unstable();
+        let cargo = Cargo { fs, store, bytes: policy.object_bytes, chunks, fresh: true, from: BTreeSet::new() };
+        let (looked, begun) = upload::begin(t, s, &cargo)?;
+        let left: BTreeSet<ChunkId> = cargo.chunks[looked..].iter().copied().collect();
+        taken.into_iter().filter(|(_, chunk)| !left.contains(chunk)).for_each(|key| sweep.take(key));
+        if !begun && looked == 0 {
+            return Ok(());
+        }
+    }
+    Ok(())
+}

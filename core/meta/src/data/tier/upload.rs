@@ -1,0 +1,297 @@
+//! Puts bytes into objects: plans what goes into one, and names it beside what was read once it is whole.
+//!
+//! 1. *Plan*: whole blocks of chunks whose bytes are merged, in the order of their files, until an object is full. Its
+//!    record is logged, then it is sent. Nothing is locked: chunks are written, moved and cut meanwhile.
+//! 2. *Commit*, in as many entries as it takes: wherever a base still names the place that was read, it names the object
+//!    beside it. What is not there any more stays behind in the object as a hole.
+//!
+//! After a failure of the primary between these entries the chunks that were not reached are put into another object.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use braid_base::Result;
+use braid_base::ids::{BlobId, FsId, StoreId};
+use braid_base::keys;
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::job::{BlockRun, Job, ObjectKey, Part, Source, UploadJob};
+use braid_base::record::{Extent, ObjectAt, Place};
+
+use crate::config::Config;
+use crate::data::chunk::{ChunkId, FileId};
+use crate::data::remap::{self, UsedChanges};
+use crate::data::view::{Cells, Cuts};
+use crate::data::{Mutation, destage};
+use crate::event::Effect;
+use crate::state::State;
+use crate::txn::Txn;
+
+const B: u32 = BLOCK as u32;
+/// Objects of one partition on their way at a time: each is in the memory of its sender.
+pub(super) const UPLOADS_MAX: usize = 2;
+/// First wait after a failed upload, milliseconds; doubles with each failure in a row.
+const BACKOFF_MS: u64 = 1_000;
+/// The longest, milliseconds.
+const BACKOFF_MS_MAX: u64 = 30_000;
+/// Numbers of uploads have this bit, and none of higher ones.
+const NUMBERS: u64 = 2 << 60;
+/// The 4 KiB blocks of a file that an object can name have 36 bits.
+const CHUNKS_MAX: u64 = (1 << 36) * BLOCK as u64 / CHUNK;
+
+/// Objects on their way.
+pub(crate) struct Uploads {
+    running: BTreeMap<u64, Upload>,
+    /// Those that are whole, and not yet named by all chunks.
+    landed: VecDeque<Upload>,
+    next: u64,
+    retry_ms: u64,
+    backoff_ms: u64,
+    /// When one was last whole, milliseconds.
+    pub progress_ms: u64,
+    /// Bytes of data that arrived.
+    pub sent_bytes: u64,
+}
+
+struct Upload {
+    blob: BlobId,
+    chunks: VecDeque<Sent>,
+}
+
+/// What of a chunk is in an object: as it was read, and where it is there.
+struct Sent {
+    chunk: ChunkId,
+    pieces: Vec<(Extent, ObjectAt)>,
+}
+
+/// What goes into an object.
+pub(super) struct Cargo {
+    pub fs: FsId,
+    pub store: StoreId,
+    /// Bytes of data at most.
+    pub bytes: u32,
+    /// Chunks of `fs`, in order.
+    pub chunks: Vec<ChunkId>,
+    /// What is on flash only goes in.
+    pub fresh: bool,
+    /// What is in these objects goes into the new one, too.
+    pub from: BTreeSet<BlobId>,
+}
+
+impl Cargo {
+    fn takes(&self, place: Place) -> bool {
+        match (place, place.object()) {
+            (Place::Stage { .. }, _) => false,
+            (_, None) => self.fresh,
+            (_, Some(at)) => self.from.contains(&at.blob),
+        }
+    }
+}
+
+impl Uploads {
+    pub fn new(config: &Config) -> Self {
+        let next = NUMBERS | (config.term.0 << 32);
+        let (running, landed) = Default::default();
+        Self { running, landed, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0, sent_bytes: 0 }
+    }
+
+    /// Objects on their way.
+    pub fn len(&self) -> usize {
+        self.running.len() + self.landed.len()
+    }
+
+    /// True if another one may be begun.
+    pub fn may_begin(&self, now_ms: u64) -> bool {
+        self.len() < UPLOADS_MAX && now_ms >= self.retry_ms
+    }
+
+    /// The chunks whose bytes are on their way.
+    pub fn chunks(&self) -> BTreeSet<ChunkId> {
+        let all = self.running.values().chain(&self.landed);
+        all.flat_map(|upload| upload.chunks.iter().map(|sent| sent.chunk)).collect()
+    }
+}
+
+/// Begins an object with as much of `cargo` as it holds; how many of its chunks were looked at, and whether it was begun.
+pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(usize, bool)> {
+    let (mut sent, mut runs, mut parts) = (VecDeque::new(), Vec::new(), Vec::new());
+    let (mut at, mut looked, mut cut) = (0, 0, false);
+    for chunk in &cargo.chunks {
+        if at >= cargo.bytes || cut {
+            break;
+        }
+        looked += 1;
+        if u64::from(chunk.chunk.0) >= CHUNKS_MAX || s.data.stage.has(*chunk) {
+            // What was just written is merged first.
+            continue;
+        }
+        let Some(cuts) = destage::cuts_if_live(t, s, chunk.file)? else { continue };
+        let extents = remap::history(t, s, *chunk, &cuts)?.now().extents;
+        let mut pieces = Vec::new();
+        for (block, blocks) in marked(&extents, cargo) {
+            let count = blocks.min((cargo.bytes - at) / B);
+            cut |= count < blocks;
+            if count == 0 {
+                break;
+            }
+            content(s, &extents, (block, count), at, &mut parts, &mut pieces)?;
+            let first = chunk.start() / BLOCK as u64 + u64::from(block);
+            runs.push(BlockRun { ino: chunk.file.ino, block: first, blocks: count });
+            at += count * B;
+        }
+        if !pieces.is_empty() {
+            sent.push_back(Sent { chunk: *chunk, pieces });
+        }
+    }
+    if at == 0 {
+        return Ok((looked, false));
+    }
+    // The rest of it goes into the next one.
+    looked -= usize::from(cut);
+    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), at);
+    let uploads = &mut s.data.tier.uploads;
+    uploads.next += 1;
+    uploads.running.insert(uploads.next, Upload { blob: key.blob, chunks: sent });
+    t.after(Effect::Job(Job::Upload(UploadJob { id: uploads.next, key, fs: cargo.fs, runs, parts })));
+    Ok((looked, true))
+}
+
+/// Runs of blocks with a byte that goes into the object: the first and how many.
+fn marked(extents: &[Extent], cargo: &Cargo) -> Vec<(u32, u32)> {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for extent in extents.iter().filter(|extent| cargo.takes(extent.place)) {
+        let (first, end) = (extent.off / B, (extent.off + extent.len).div_ceil(B));
+        match runs.last_mut() {
+            Some((from, count)) if first <= *from + *count => *count = end - *from,
+            _ => runs.push((first, end - first)),
+        }
+    }
+    runs
+}
+
+/// The content of blocks `[block, block+count)`, whole, and which of it lies where in the object, from byte `at` of it on.
+fn content(
+    s: &State,
+    extents: &[Extent],
+    (block, count): (u32, u32),
+    at: u32,
+    parts: &mut Vec<Part>,
+    pieces: &mut Vec<(Extent, ObjectAt)>,
+) -> Result<()> {
+    let (from, to) = (block * B, (block + count) * B);
+    let mut done = from;
+    for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
+        let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
+        if first > done {
+            parts.push(Part { len: first - done, from: Source::Zero });
+        }
+        let place = extent.place.advanced(first - extent.off);
+        let placement = match place {
+            Place::Flash { stripe, .. } => Some(s.data.packs.place(stripe.pack)?.clone()),
+            Place::Object(_) | Place::Stage { .. } => None,
+        };
+        parts.push(Part { len: end - first, from: Source::At(place, placement) });
+        let here = ObjectAt { blob: BlobId(0), off: at + (first - from) };
+        pieces.push((Extent { off: first, len: end - first, place }, here));
+        done = end;
+    }
+    if to > done {
+        parts.push(Part { len: to - done, from: Source::Zero });
+    }
+    Ok(())
+}
+
+/// Takes the end of an upload; false if it is none of these.
+pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>) -> Result<bool> {
+    let tier = &mut s.data.tier;
+    let Some(upload) = tier.uploads.running.remove(&id) else { return Ok(false) };
+    if result.is_err() && s.data.mutation != Some(Mutation::TrustUpload) {
+        tier.blobs.failed(t, upload.blob);
+        let uploads = &mut tier.uploads;
+        uploads.retry_ms = t.now.mono_ms + uploads.backoff_ms;
+        uploads.backoff_ms = (2 * uploads.backoff_ms).min(BACKOFF_MS_MAX);
+        return Ok(true);
+    }
+    tier.blobs.arrived(t, upload.blob);
+    tier.uploads.backoff_ms = BACKOFF_MS;
+    tier.uploads.progress_ms = t.now.mono_ms;
+    tier.uploads.landed.push_back(upload);
+    commit(t, s)?;
+    Ok(true)
+}
+
+/// Names what is whole, as much as fits one entry.
+pub(super) fn commit(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
+    let mut used = UsedChanges::default();
+    let mut known: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
+    while !t.is_full() {
+        let Some(upload) = s.data.tier.uploads.landed.front_mut() else { break };
+        let blob = upload.blob;
+        let Some(Sent { chunk, pieces }) = upload.chunks.pop_front() else {
+            s.data.tier.uploads.landed.pop_front();
+            s.data.tier.blobs.settled(blob);
+            continue;
+        };
+        if !known.contains_key(&chunk.file) {
+            let cuts = destage::cuts_if_live(t, s, chunk.file)?;
+            known.insert(chunk.file, cuts);
+        }
+        if let Some(Some(cuts)) = known.get(&chunk.file) {
+            name(t, s, (chunk, cuts), blob, &pieces, &mut used)?;
+        }
+    }
+    used.book(t, s)
+}
+
+/// Makes the base of `chunk` name `blob` beside what of `pieces` it still names.
+fn name(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (chunk, cuts): (ChunkId, &Cuts),
+    blob: BlobId,
+    pieces: &[(Extent, ObjectAt)],
+    used: &mut UsedChanges,
+) -> Result<()> {
+    let history = remap::history(t, s, chunk, cuts)?;
+    let Some(base) = &history.base else { return Ok(()) };
+    let mut cells = Cells::new(&base.extents);
+    let mut named = 0;
+    for (piece, at) in pieces {
+        let at = ObjectAt { blob, ..*at };
+        let end = piece.off + piece.len;
+        for extent in base.extents.iter().filter(|extent| extent.off < end && extent.off + extent.len > piece.off) {
+            let (first, last) = (extent.off.max(piece.off), (extent.off + extent.len).min(end));
+            let (now, then) = (extent.place.advanced(first - extent.off), piece.place.advanced(first - piece.off));
+            let blind = s.data.mutation == Some(Mutation::NameBlindly);
+            if !is_same(now, then) && !blind {
+                continue;
+            }
+            let copy = at.advanced(first - piece.off);
+            let place = match now {
+                Place::Flash { stripe, delta, .. } => Place::Flash { stripe, delta, copy: Some(copy) },
+                Place::Object(_) | Place::Stage { .. } => Place::Object(copy),
+            };
+            cells.put(Extent { off: first, len: last - first, place });
+            named += u64::from(last - first);
+        }
+    }
+    if named == 0 {
+        return Ok(());
+    }
+    let upto = base.upto;
+    if s.data.mutation != Some(Mutation::NoBlobHint) {
+        t.put(keys::blob_hint(t.partition, blob, chunk.file.fs, chunk.file.ino, chunk.chunk), Vec::new());
+    }
+    s.data.tier.uploads.sent_bytes += named;
+    remap::rebase(t, s, chunk, &history, upto, cells.done(), used)?;
+    s.data.jobs.spoil(chunk);
+    Ok(())
+}
+
+/// True if both name the same bytes: one stripe, or one object.
+fn is_same(now: Place, then: Place) -> bool {
+    let flash = |place| match place {
+        Place::Flash { stripe, delta, .. } => Some((stripe, delta)),
+        _ => None,
+    };
+    let same_flash = flash(now).is_some() && flash(now) == flash(then);
+    same_flash || (now.object().is_some() && now.object() == then.object())
+}
