@@ -3,7 +3,8 @@
 //! Duty: the command line, and the list of parts that `braid up` puts together.
 //! Door: the commands; `braid --help` lists them with their exit codes.
 //! Never: contains logic of the cluster: what a command means is decided behind REST, in [`node`] and below.
-//! Flow: [`cli`] reads the words, [`hide`] takes secrets out of them, [`cmd`] holds one file per command, most of them one REST call by [`client`].
+//! Flow: [`cli`] reads the words, [`hide`] takes secrets out of them, [`cmd`] holds one file per command, most of them
+//! one REST call by [`client`].
 //! Tests: `tests/` runs the binary against a made-up cluster; `sim` and the gate run the real one.
 
 mod attach;

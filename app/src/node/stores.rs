@@ -203,3 +203,77 @@ fn shown(health: Health) -> LinkView {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use braid_base::ErrorKind;
+    use braid_base::ids::{Guid, HostId, StoreId};
+    use braid_base::store::{Place, StoreSpec};
+    use braid_cluster::facts::ObjectStore;
+    use braid_cluster::snapshot::Snapshot;
+
+    use super::{Facts, Stores, keeps};
+
+    fn store(path: &std::path::Path) -> ObjectStore {
+        let place = Place::Dir { path: path.to_string_lossy().into_owned() };
+        ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(place) }
+    }
+
+    fn run(work: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+        runtime.block_on(work);
+    }
+
+    #[test]
+    fn the_lowest_host_that_lives_asks() {
+        let now = Snapshot { live: vec![HostId(3), HostId(2)], ..Snapshot::default() };
+        assert!(keeps(&now, None) && keeps(&now, Some(HostId(2))) && !keeps(&now, Some(HostId(3))));
+    }
+
+    #[test]
+    fn a_store_is_tried_and_looked_at() {
+        let home = tempfile::tempdir().expect("dir");
+        let (stores, near) = (Stores::new(Guid([1; 16]), HostId(1)), store(&home.path().join("objects")));
+        let shown = |stores: &Stores| {
+            let view = stores.view(&near, &[]);
+            [view.upload.state, view.download.state, view.remove.state].join(" ")
+        };
+        run(async {
+            let missing = stores.tried(&near.spec, false).await.expect_err("there is no directory");
+            assert!(missing.message().contains("step 1, PUT"), "{missing}");
+            assert!(stores.tried(&near.spec, true).await.expect("left out").is_empty());
+            let relative = StoreSpec::at(Place::Dir { path: "relative".to_owned() });
+            assert_eq!(stores.tried(&relative, true).await.expect_err("wrong").kind(), ErrorKind::Refused);
+            std::fs::create_dir(home.path().join("objects")).expect("mkdir");
+            assert_eq!(stores.tried(&near.spec, false).await.expect("tried").len(), 4);
+            assert_eq!(shown(&stores), "unknown unknown unknown");
+            stores.set(std::slice::from_ref(&near));
+            stores.look().await;
+            assert_eq!(shown(&stores), "up up unknown");
+            std::fs::remove_dir_all(home.path().join("objects")).expect("removed");
+            stores.look().await;
+            assert!(shown(&stores).starts_with("down"), "{}", shown(&stores));
+        });
+    }
+
+    #[test]
+    fn the_keeper_follows_the_records_and_asks() {
+        let home = tempfile::tempdir().expect("dir");
+        let (stores, near) = (Arc::new(Stores::new(Guid([1; 16]), HostId(1))), store(home.path()));
+        run(async {
+            let there = near.clone();
+            stores.keep(move || Ok(Facts { stores: vec![there.clone()], keeps: true }));
+            for _ in 0..1000 {
+                if stores.view(&near, &[]).download.state == "up" {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(stores.view(&near, &[]).download.state, "up");
+            stores.stop();
+        });
+    }
+}

@@ -28,8 +28,11 @@ impl Node {
             // Another host asks the stores each second: what this one saw last may be long ago.
             self.stores.look().await;
         }
-        let now = self.asked(Snapshot::read)?;
-        Ok(self.store_views_known(&now))
+        // What was just added is to be seen, and a coordinator that is away is no reason to show nothing.
+        match self.asked(Snapshot::read) {
+            Ok(now) => Ok(self.store_views_known(&now)),
+            Err(_) => Ok(self.store_views_known(&self.recorded()?.0)),
+        }
     }
 
     pub(super) async fn add_store(&self, spec: ObjectStoreSpec) -> Result<ObjectStoreDone> {

@@ -18,6 +18,15 @@ impl Node {
             gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
             gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
         }
+        for store in self.store_views_known(&self.recorded()?.0) {
+            let links = [("upload", &store.upload), ("download", &store.download), ("remove", &store.remove)];
+            for (direction, link) in links.into_iter().filter(|(_, link)| link.state != "unknown") {
+                let label = vec![("store", store.name.clone()), ("direction", direction.to_owned())];
+                gauge("object_store_up", "1 if it answers this host.", label, u64::from(link.state == "up"));
+            }
+            let label = vec![("store", store.name)];
+            gauge("object_store_full", "1 if it takes no uploads.", label, u64::from(store.full));
+        }
         let partitions = self.partition_views(&reports)?;
         for partition in &partitions {
             let label = || vec![("partition", partition.id.to_string())];
