@@ -34,6 +34,7 @@ mod names;
 mod promised;
 mod ranges;
 mod space;
+mod tier;
 mod xattrs;
 
 pub use behind::{Background, Watcher};
