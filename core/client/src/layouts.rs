@@ -7,6 +7,9 @@
 //! garbage collection) are found through an old pointer as long as it answers, because packs are written once and pack
 //! ids are never reused.
 //!
+//! Where cold data leaves flash the partition says for how long a layout may be used: it has to hear of reads, and what
+//! is in an object may come back. One that was asked for without wanting that is of no use to who wants it.
+//!
 //! 1. ask: [`Layouts::asking`], then the partition, then [`Layouts::keep`];
 //! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. A change whose
 //!    outcome nobody knows (no answer, caller gone) puts the whole cache out of use for a while.
@@ -18,7 +21,7 @@ use braid_base::attr::Attr;
 use braid_base::ids::Ino;
 use braid_base::limits::CHUNK;
 use braid_base::msg::fs::Layout;
-use braid_base::record::Place;
+use braid_base::record::{Extent, Place};
 
 use crate::wire::Wire;
 
@@ -64,7 +67,17 @@ struct File {
 struct Chunk {
     stamp: u64,
     cost: usize,
+    /// To be used before then, milliseconds; none: for ever.
+    until_ms: Option<u64>,
+    /// What of it is in objects only does not come back because of it.
+    stays_out: bool,
     layout: Arc<Layout>,
+}
+
+impl Chunk {
+    fn serves(&self, now_ms: u64, recall: bool) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms) && !(recall && self.stays_out)
+    }
 }
 
 /// A layout is being asked for.
@@ -72,6 +85,8 @@ struct Chunk {
 pub(crate) struct Asking {
     ino: Ino,
     generation: Option<u64>,
+    at_ms: u64,
+    recall: bool,
 }
 
 /// A change is under way; dropped without a verdict, its outcome counts as unknown.
@@ -95,8 +110,9 @@ impl Layouts {
         Self { wire, held: Mutex::new(held) }
     }
 
-    /// The size of `ino` and the layouts of its chunks that hold `[off, off+len)`, if all are known.
-    pub(crate) fn find(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, Vec<Arc<Layout>>)> {
+    /// The size of `ino` and the layouts of its chunks that hold `[off, off+len)`, if all are known. `recall`: what is in
+    /// objects only is to come back.
+    pub(crate) fn find(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Option<(u64, Vec<Arc<Layout>>)> {
         let now = self.wire.now_ms();
         let held = self.held();
         let file = held.files.get(&ino).filter(|_| now >= held.doubt_until)?;
@@ -105,17 +121,18 @@ impl Layouts {
             return Some((file.size, Vec::new()));
         }
         let wanted = off / CHUNK..=(end - 1) / CHUNK;
-        let chunks = wanted.map(|chunk| Some(Arc::clone(&file.chunks.get(&chunk)?.layout)));
+        let known = |chunk| file.chunks.get(&chunk).filter(|chunk| chunk.serves(now, recall));
+        let chunks = wanted.map(|chunk| Some(Arc::clone(&known(chunk)?.layout)));
         Some((file.size, chunks.collect::<Option<_>>()?))
     }
 
-    /// To be called before a layout is asked for.
-    pub(crate) fn asking(&self, ino: Ino) -> Asking {
+    /// To be called before a layout is asked for; with `recall`, if that is.
+    pub(crate) fn asking(&self, ino: Ino, recall: bool) -> Asking {
         let now = self.wire.now_ms();
         let held = self.held();
         let slot = held.slots[slot_of(ino)];
         let quiet = slot.under_way == 0 && now >= held.doubt_until;
-        Asking { ino, generation: quiet.then_some(slot.generation) }
+        Asking { ino, generation: quiet.then_some(slot.generation), at_ms: now, recall }
     }
 
     /// Remembers the layout of chunk number `first` and those after it, unless something changed since `asking`.
@@ -126,7 +143,7 @@ impl Layouts {
             return;
         }
         for (number, layout) in (first..).zip(chunks) {
-            held.put(asking.ino, number, size, layout);
+            held.put(asking, number, size, layout);
         }
         while held.cost > CACHE_BYTES {
             let Some((ino, number, stamp)) = held.order.pop_front() else { break };
@@ -200,7 +217,8 @@ impl Drop for Change<'_> {
 }
 
 impl Held {
-    fn put(&mut self, ino: Ino, number: u64, size: u64, layout: &Arc<Layout>) {
+    fn put(&mut self, asking: Asking, number: u64, size: u64, layout: &Arc<Layout>) {
+        let ino = asking.ino;
         self.take(ino, number, None);
         self.stamp += 1;
         let (stamp, cost) = (self.stamp, cost_of(layout));
@@ -209,7 +227,10 @@ impl Held {
             self.drop_range(ino, 0, u64::MAX);
         }
         let file = self.files.entry(ino).or_insert_with(|| File { size, change: 0, chunks: BTreeMap::new() });
-        file.chunks.insert(number, Chunk { stamp, cost, layout: Arc::clone(layout) });
+        let until_ms = (layout.fresh_ms > 0).then(|| asking.at_ms.saturating_add(layout.fresh_ms.into()));
+        let is_out = |(_, extent): &(u64, Extent)| matches!(extent.place, Place::Object(_));
+        let stays_out = !asking.recall && layout.extents.iter().any(is_out);
+        file.chunks.insert(number, Chunk { stamp, cost, until_ms, stays_out, layout: Arc::clone(layout) });
         self.cost += cost;
         self.chunks += 1;
         self.order.push_back((ino, number, stamp));
