@@ -43,7 +43,7 @@ impl Fs {
         let (mut far, mut at, mut end) = (0, off, off.saturating_add(len));
         while let Some(from) = self.data_from(ino, at, off).await?.filter(|from| *from < end) {
             let len = LAYOUT_BYTES_MAX.min(end - from);
-            let layout = self.ask_layout(Op::Layout { ino, off: from, len, recall: false }).await?;
+            let layout = self.layout(ino, from, len).await?;
             let in_objects = layout.extents.iter().filter(|(_, extent)| matches!(extent.place, Place::Object(_)));
             far += in_objects.map(|(_, extent)| u64::from(extent.len)).sum::<u64>();
             (at, end) = (from + len, end.min(layout.size));

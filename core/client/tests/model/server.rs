@@ -13,6 +13,7 @@ use braid_client::BoxFuture;
 use super::files::Stage;
 use super::locks::Held;
 use super::names::Node;
+use super::tier::Tier;
 
 /// What happens to the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,7 @@ pub struct State {
     pub locks: Vec<(Ino, Held)>,
     pub cancelled: HashSet<OpId>,
     pub lock_wakers: Vec<Waker>,
+    pub tier: Tier,
     pub next: u64,
     pub time: i64,
     answers: HashMap<OpId, FsResult>,
@@ -53,6 +55,7 @@ impl Server {
             locks: Vec::new(),
             cancelled: HashSet::new(),
             lock_wakers: Vec::new(),
+            tier: Tier::default(),
             next: 2,
             time: 1_700_000_000,
             answers: HashMap::new(),
@@ -146,6 +149,9 @@ impl State {
             Op::Layout { ino, off, len, .. } => Reply::Layout(self.layout(ino, off, len)?),
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
+            Op::ReadObject { at, len } => Reply::Data(self.read_object(at, len)?),
+            Op::Residency { ino, from } => Reply::Residency(self.residency(ino, from)?),
+            Op::Tier { ino, off, len, want } => self.want(ino, off, len, want)?,
             Op::Write { ino, parts, append, kill_suid_sgid, at } => {
                 self.write(ino, parts, append, (kill_suid_sgid, at))?
             }
