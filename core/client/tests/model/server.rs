@@ -146,7 +146,10 @@ impl State {
         let client = req.op.client;
         self.time += 1;
         Ok(match req.body.clone() {
-            Op::Layout { ino, off, len, .. } => Reply::Layout(self.layout(ino, off, len)?),
+            Op::Layout { ino, off, len, recall } => {
+                self.tier.recalls += usize::from(recall);
+                Reply::Layout(self.layout(ino, off, len)?)
+            }
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
             Op::ReadObject { at, len } => Reply::Data(self.read_object(at, len)?),

@@ -16,6 +16,8 @@ pub struct Tier {
     pub has_store: bool,
     /// What was asked so far.
     pub asked: Vec<(Ino, u64, u64, TierWant)>,
+    /// Layouts asked for by readers that bring back what is in objects.
+    pub recalls: usize,
 }
 
 /// Chunks that one answer about the residency looks at: few, so that there are several answers.

@@ -75,6 +75,10 @@ impl Door {
             drop(closes);
             calls.close(ino).await.and(unlocked)
         });
+        if self.calls.departs(ino) {
+            let calls = Arc::clone(&self.calls);
+            self.runtime.spawn(async move { calls.send_away(ino).await });
+        }
     }
 
     pub(super) fn fsync(&self, header: &Header, reply: Reply) {
