@@ -7,13 +7,16 @@ mod plain;
 use std::fmt;
 use std::path::PathBuf;
 
-use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
+use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, StoreId, Term, Vp};
+use braid_base::store::StoreSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::records::Record;
 
 /// The feature level this code writes; a cluster of a higher one is refused.
 pub const FEATURE_LEVEL: u32 = 1;
+/// Most data of one object, MiB: least, most, unless said otherwise.
+pub const OBJECT_MIB: (u8, u8, u8) = (4, 64, 64);
 
 /// What was fixed when the cluster was created, and its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -282,6 +285,67 @@ pub struct Filesystem {
     /// True while it is being removed: no new mounts.
     #[serde(default)]
     pub removing: bool,
+    /// Most bytes of it that lie on flash; none: all that it may hold. The rest is in object stores only.
+    #[serde(default)]
+    pub ssd_bytes: Option<u64>,
+    /// Most data of one object, MiB.
+    #[serde(default = "object_mib")]
+    pub object_mib: u8,
+    /// The object stores that hold its cold data: one that is written at most, and one that is only read.
+    #[serde(default)]
+    pub stores: Vec<Attachment>,
+}
+
+fn object_mib() -> u8 {
+    OBJECT_MIB.2
+}
+
+/// An object store in the service of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The store.
+    #[serde(with = "plain::store")]
+    pub store: StoreId,
+    /// Whether new objects go there. Not while it is being detached, whatever this says.
+    pub mode: Mode,
+    /// True while what lies there is fetched back or brought elsewhere, so that it can be forgotten.
+    #[serde(default)]
+    pub detaching: bool,
+    /// Since when, seconds since 1970.
+    pub attached_s: u64,
+}
+
+/// What a file system does with an object store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// New objects go there.
+    #[default]
+    Writable,
+    /// What is there is read, and removed when it is not needed any more.
+    ReadOnly,
+}
+
+impl Mode {
+    /// The word for tables and messages.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Writable => "writable",
+            Self::ReadOnly => "read-only",
+        }
+    }
+}
+
+/// A place for objects that all hosts can reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectStore {
+    /// Its number.
+    #[serde(with = "plain::store")]
+    pub id: StoreId,
+    /// Its name, unique.
+    pub name: String,
+    /// Where it is and how it is used, its secrets included.
+    pub spec: StoreSpec,
 }
 
 /// A group of file systems with the same tiering rules.
@@ -351,6 +415,7 @@ record! {
     Partition "partition/" this => Partition::key_of(this.id);
     Filesystem "fs/" this => Filesystem::key_of(this.id);
     Group "group/" this => Group::key_of(&this.name);
+    ObjectStore "object-store/" this => ObjectStore::key_of(this.id);
     Settings "settings" _this => Settings::KEY.to_owned();
     Incarnation "incarnation" _this => Incarnation::KEY.to_owned();
     Fence "fence" _this => Fence::KEY.to_owned();
@@ -434,6 +499,35 @@ impl Filesystem {
     /// The key that reserves `name`.
     pub fn name_key(name: &str) -> String {
         format!("fs-name/{name}")
+    }
+
+    /// Bytes that it may hold in a cluster with room for `capacity_bytes`: what is in object stores needs none of that.
+    pub fn room_bytes(&self, capacity_bytes: u64) -> u64 {
+        let limit = self.total_bytes.unwrap_or(capacity_bytes);
+        if self.stores.is_empty() { limit.min(capacity_bytes) } else { limit }
+    }
+
+    /// The attachment of `store`, if there is one.
+    pub fn attachment(&self, store: StoreId) -> Option<&Attachment> {
+        self.stores.iter().find(|attachment| attachment.store == store)
+    }
+
+    /// The store that new objects go to, if there is one.
+    pub fn writable(&self) -> Option<StoreId> {
+        let takes = |attachment: &&Attachment| attachment.mode == Mode::Writable && !attachment.detaching;
+        self.stores.iter().find(takes).map(|attachment| attachment.store)
+    }
+}
+
+impl ObjectStore {
+    /// The key of object store `id`.
+    pub fn key_of(id: StoreId) -> String {
+        format!("object-store/{:010}", id.0)
+    }
+
+    /// The key that reserves `name`.
+    pub fn name_key(name: &str) -> String {
+        format!("object-store-name/{name}")
     }
 }
 

@@ -5,11 +5,11 @@ use braid_base::limits::VP_COUNT;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Check, Coordinator, Outcome, Txn};
-use crate::facts::Filesystem;
-use crate::groups;
+use crate::facts::{Filesystem, Mode, OBJECT_MIB};
 use crate::names::check_name;
 use crate::records::{self, Record, Stored};
 use crate::view::{FsChange, FsSpec};
+use crate::{groups, stores};
 
 /// Most file systems.
 pub const FILESYSTEMS_MAX: usize = 1024;
@@ -20,6 +20,12 @@ pub const TOTAL_BYTES_MIN: u64 = 1 << 20;
 pub fn add(coordinator: &dyn Coordinator, spec: &FsSpec, uuid: Guid, now_s: u64) -> Result<Filesystem> {
     check_name("file system", &spec.name)?;
     check_total(spec.total_bytes)?;
+    check_ssd(spec.ssd_bytes, spec.total_bytes)?;
+    let object_mib = spec.object_mib.unwrap_or(OBJECT_MIB.2);
+    if !(OBJECT_MIB.0..=OBJECT_MIB.1).contains(&object_mib) {
+        let message = format!("objects of {} to {} MiB expected, found {object_mib}", OBJECT_MIB.0, OBJECT_MIB.1);
+        return Err(Error::new(ErrorKind::Invalid, message));
+    }
     let group = spec.group.as_deref().unwrap_or(groups::DEFAULT);
     groups::check_exists(coordinator, group)?;
     let name_key = Filesystem::name_key(&spec.name);
@@ -31,9 +37,10 @@ pub fn add(coordinator: &dyn Coordinator, spec: &FsSpec, uuid: Guid, now_s: u64)
         let message = format!("at most {FILESYSTEMS_MAX} file systems, found {count}: remove one first");
         return Err(Error::new(ErrorKind::Refused, message));
     }
+    let store = spec.store.as_deref().map(|name| stores::find(coordinator, name)).transpose()?;
     let number = coordinator.counter("fs")?;
     let id = u32::try_from(number).map_err(|_| Error::new(ErrorKind::Refused, "all file system numbers were given"))?;
-    let fs = Filesystem {
+    let mut fs = Filesystem {
         id: FsId(id),
         uuid,
         name: spec.name.clone(),
@@ -43,11 +50,21 @@ pub fn add(coordinator: &dyn Coordinator, spec: &FsSpec, uuid: Guid, now_s: u64)
         root_vp: Vp((id % u32::from(VP_COUNT)) as u16),
         created_s: now_s,
         removing: false,
+        ssd_bytes: spec.ssd_bytes,
+        object_mib,
+        stores: Vec::new(),
     };
+    if let Some(store) = &store {
+        stores::attached::add(&mut fs, &store.value, Mode::Writable, now_s)?;
+    }
     let txn = Txn::new().when(&name_key, Check::Absent).put(&name_key, id.to_string());
-    let txn = txn.when(&fs.key(), Check::Absent).put(&fs.key(), records::encode(&fs)?);
+    let mut txn = txn.when(&fs.key(), Check::Absent).put(&fs.key(), records::encode(&fs)?);
+    if let Some(store) = &store {
+        txn = stores::attached::held(txn, store)?;
+    }
     match coordinator.txn(&txn)? {
         Outcome::Done(_) => Ok(fs),
+        Outcome::Conflict if coordinator.get(&name_key)?.is_none() => Err(changed(&spec.name)),
         Outcome::Conflict => Err(taken(&spec.name)),
     }
 }
@@ -68,7 +85,7 @@ pub fn list(coordinator: &dyn Coordinator) -> Result<Vec<Filesystem>> {
     Ok(records::list::<Filesystem>(coordinator)?.0.into_iter().map(|stored| stored.value).collect())
 }
 
-/// Changes name, group or limit. `used_bytes` is what the file system holds now: a lower limit is refused.
+/// Changes name, group or limits. `used_bytes` is what the file system holds now: a lower limit is refused.
 pub fn update(coordinator: &dyn Coordinator, name: &str, change: &FsChange, used_bytes: u64) -> Result<Filesystem> {
     let stored = find(coordinator, name)?;
     let mut fs = stored.value.clone();
@@ -86,6 +103,10 @@ pub fn update(coordinator: &dyn Coordinator, name: &str, change: &FsChange, used
             return Err(Error::new(ErrorKind::Refused, message));
         }
     }
+    if let Some(ssd_bytes) = change.ssd_bytes {
+        fs.ssd_bytes = Some(ssd_bytes).filter(|bytes| *bytes != 0);
+    }
+    check_ssd(fs.ssd_bytes, fs.total_bytes)?;
     let mut txn = Txn::new().when(&fs.key(), Check::Modified(stored.revision));
     if let Some(new_name) = change.new_name.as_ref().filter(|new_name| *new_name != name) {
         check_name("file system", new_name)?;
@@ -98,9 +119,7 @@ pub fn update(coordinator: &dyn Coordinator, name: &str, change: &FsChange, used
     }
     match coordinator.txn(&txn.put(&fs.key(), records::encode(&fs)?))? {
         Outcome::Done(_) => Ok(fs),
-        Outcome::Conflict => {
-            Err(Error::new(ErrorKind::Stale, format!("file system {name} changed meanwhile: look again")))
-        }
+        Outcome::Conflict => Err(changed(name)),
     }
 }
 
@@ -120,9 +139,7 @@ pub fn forget(coordinator: &dyn Coordinator, fs: &Filesystem) -> Result<()> {
     let txn = Txn::new().when(&fs.key(), Check::Modified(stored.revision)).delete(&fs.key());
     match coordinator.txn(&txn.delete(&Filesystem::name_key(&stored.value.name)))? {
         Outcome::Done(_) => Ok(()),
-        Outcome::Conflict => {
-            Err(Error::new(ErrorKind::Stale, format!("file system {} changed meanwhile: look again", fs.name)))
-        }
+        Outcome::Conflict => Err(changed(&fs.name)),
     }
 }
 
@@ -134,6 +151,24 @@ fn check_total(total_bytes: Option<u64>) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Flash is a part of the whole. A budget may be below what is there now: data is moved out then.
+fn check_ssd(ssd_bytes: Option<u64>, total_bytes: Option<u64>) -> Result<()> {
+    let message = match (ssd_bytes, total_bytes) {
+        (Some(ssd), _) if ssd < TOTAL_BYTES_MIN => {
+            format!("an SSD capacity of at least {TOTAL_BYTES_MIN} bytes expected, found {ssd}")
+        }
+        (Some(ssd), Some(total)) if ssd > total => {
+            format!("an SSD capacity of at most the total capacity, {total} bytes, expected, found {ssd}")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::Invalid, message))
+}
+
+fn changed(name: &str) -> Error {
+    Error::new(ErrorKind::Stale, format!("file system {name} or its object store changed meanwhile: look again"))
 }
 
 fn taken(name: &str) -> Error {

@@ -14,6 +14,10 @@ pub const DEFAULT: &str = "default";
 pub const GROUPS_MAX: usize = 8;
 const RETENTION_DEFAULT_S: u64 = 24 * 3600;
 const DEMOTE_DEFAULT_S: u64 = 15 * 60;
+/// Least time between a write and its copy in the object store, seconds.
+pub const DEMOTE_MIN_S: u64 = 10;
+/// Data stays on flash at least so many times as long as it waits for its copy.
+pub const RETENTION_PER_DEMOTE: u64 = 3;
 
 /// The group that every cluster starts with.
 pub(crate) fn default_spec() -> GroupSpec {
@@ -23,11 +27,11 @@ pub(crate) fn default_spec() -> GroupSpec {
 /// Adds a group.
 pub fn add(coordinator: &dyn Coordinator, spec: &GroupSpec) -> Result<Group> {
     check_name("group", &spec.name)?;
-    let group = Group {
-        name: spec.name.clone(),
-        target_ssd_retention_s: spec.target_ssd_retention_s.unwrap_or(RETENTION_DEFAULT_S),
-        start_demote_s: spec.start_demote_s.unwrap_or(DEMOTE_DEFAULT_S),
-    };
+    let target_ssd_retention_s = spec.target_ssd_retention_s.unwrap_or(RETENTION_DEFAULT_S);
+    let usual_s = DEMOTE_DEFAULT_S.min(target_ssd_retention_s / RETENTION_PER_DEMOTE);
+    let start_demote_s = spec.start_demote_s.unwrap_or(usual_s);
+    let group = Group { name: spec.name.clone(), target_ssd_retention_s, start_demote_s };
+    check_times(&group)?;
     let (groups, _) = records::list::<Group>(coordinator)?;
     if groups.len() >= GROUPS_MAX && groups.iter().all(|stored| stored.value.name != group.name) {
         let message = format!("at most {GROUPS_MAX} groups, found {}: remove one first", groups.len());
@@ -48,6 +52,9 @@ pub fn update(coordinator: &dyn Coordinator, spec: &GroupSpec) -> Result<Group> 
     let mut group = stored.value.clone();
     group.target_ssd_retention_s = spec.target_ssd_retention_s.unwrap_or(group.target_ssd_retention_s);
     group.start_demote_s = spec.start_demote_s.unwrap_or(group.start_demote_s);
+    if spec.target_ssd_retention_s.or(spec.start_demote_s).is_some() {
+        check_times(&group)?;
+    }
     let Some(new_name) = spec.new_name.as_ref().filter(|name| **name != spec.name) else {
         records::update(coordinator, stored.revision, &group)?;
         return Ok(group);
@@ -103,6 +110,20 @@ pub fn list(coordinator: &dyn Coordinator) -> Result<Vec<GroupView>> {
 /// `NotFound` with the names there are, if there is no group `name`.
 pub(crate) fn check_exists(coordinator: &dyn Coordinator, name: &str) -> Result<()> {
     records::must::<Group>(coordinator, &Group::key_of(name)).map(|_| ()).map_err(|error| missing(error, name))
+}
+
+fn check_times(group: &Group) -> Result<()> {
+    let (demote_s, retention_s) = (group.start_demote_s, group.target_ssd_retention_s);
+    let most_s = retention_s / RETENTION_PER_DEMOTE;
+    if (DEMOTE_MIN_S..=most_s).contains(&demote_s) {
+        return Ok(());
+    }
+    let message = format!(
+        "group {}: start-demote of at least {DEMOTE_MIN_S} s and at most a third of the SSD retention expected, found \
+         {demote_s} s with a retention of {retention_s} s",
+        group.name
+    );
+    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 fn members(coordinator: &dyn Coordinator, name: &str) -> Result<Vec<records::Stored<Filesystem>>> {

@@ -1,12 +1,12 @@
 //! # braid-cluster: who is in, who owns what, at which term
 //!
 //! Duty: the small set of facts that all hosts agree on (cluster, hosts, drives, partitions, file systems,
-//! groups, counters), the seam to the place that keeps them, and the decisions that follow from them alone:
+//! groups, object stores, counters), the seam to the place that keeps them, and the decisions that follow from them alone:
 //! setting a cluster up or continuing it, its state in one word, its net capacity.
 //!
 //! Door: [`Coordinator`] with its forms [`Embedded`] (one machine) and [`Etcd`] (many); [`facts`], and [`records`] for
 //! reading and swapping them; [`guard`] and [`recover`] for an etcd that went back; [`setup`], [`partitions`],
-//! [`filesystems`], [`groups`], [`health`], [`capacity`] for the decisions; [`view`] for what an administrator sees.
+//! [`filesystems`], [`groups`], [`stores`], [`attachments`], [`health`], [`capacity`] for the decisions; [`view`] for what an administrator sees.
 //!
 //! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
 //!
@@ -15,6 +15,7 @@
 //!
 //! Tests: `tests/suite` holds the conformance suite that every coordinator must pass, `tests/` the rest.
 
+pub mod attachments;
 pub mod backup;
 pub mod capacity;
 pub mod controller;
@@ -41,6 +42,7 @@ pub mod recover;
 pub mod settings;
 pub mod setup;
 pub mod snapshot;
+pub mod stores;
 pub mod view;
 
 pub use coordinator::Coordinator;

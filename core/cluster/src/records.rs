@@ -13,6 +13,7 @@
 //! | `controller` | the number of the host that is it, of a session |
 //! | `partition/<id>` | [`Partition`](crate::facts::Partition) |
 //! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
+//! | `object-store/<id>`, and `object-store-name/<name>` = id | [`ObjectStore`](crate::facts::ObjectStore) |
 //! | `group/<name>` | [`Group`](crate::facts::Group) |
 //! | `settings` | [`Settings`](crate::facts::Settings) |
 //! | `incarnation` | [`Incarnation`](crate::facts::Incarnation) |

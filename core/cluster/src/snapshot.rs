@@ -9,8 +9,8 @@ use braid_base::msg::host::Map;
 use crate::capacity;
 use crate::coordinator::{Coordinator, Item, Revision};
 use crate::facts::{
-    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Host, HostState, Incarnation, Live, Partition, Seats,
-    Settings, Store,
+    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Host, HostState, Incarnation, Live, ObjectStore,
+    Partition, Seats, Settings, Store,
 };
 use crate::records::{self, Record, Stored};
 
@@ -44,6 +44,8 @@ pub struct Snapshot {
     pub stores: Vec<Store>,
     /// Its file systems, ordered by number.
     pub filesystems: Vec<Filesystem>,
+    /// Its object stores, ordered by number.
+    pub object_stores: Vec<ObjectStore>,
     /// What was set for all of it.
     pub settings: Settings,
 }
@@ -90,6 +92,8 @@ impl Snapshot {
             self.stores.push(store?);
         } else if let Some(fs) = of::<Filesystem>(item) {
             self.filesystems.push(fs?);
+        } else if let Some(store) = of::<ObjectStore>(item) {
+            self.object_stores.push(store?);
         } else if let Some(settings) = of::<Settings>(item) {
             self.settings = settings?;
         } else if let Some(incarnation) = of::<Incarnation>(item) {

@@ -12,6 +12,10 @@ macro_rules! views {
     )* };
 }
 
+pub mod stores;
+
+use stores::AttachmentView;
+
 views! {
     /// The cluster at a glance.
     pub struct Status {
@@ -260,6 +264,15 @@ views! {
         pub state: String,
         /// When it was created.
         pub created_s: u64,
+        /// Most bytes of it that lie on flash; none: all that it may hold.
+        #[serde(default)]
+        pub ssd_bytes: Option<u64>,
+        /// Most data of one object, MiB.
+        #[serde(default)]
+        pub object_mib: u8,
+        /// The object stores that hold its cold data.
+        #[serde(default)]
+        pub stores: Vec<AttachmentView>,
     }
 
     /// A group of file systems.
@@ -322,6 +335,7 @@ views! {
     }
 
     /// A file system to add.
+    #[derive(Default)]
     #[serde(deny_unknown_fields)]
     pub struct FsSpec {
         /// Its name: 1 to 32 characters without `/` and `\`.
@@ -330,9 +344,16 @@ views! {
         pub group: Option<String>,
         /// Most bytes it may hold; no limit if none is given.
         pub total_bytes: Option<u64>,
+        /// Most bytes of it that lie on flash; all that it may hold if none is given.
+        pub ssd_bytes: Option<u64>,
+        /// Most data of one object, MiB: 4 to 64 (default 64).
+        pub object_mib: Option<u8>,
+        /// Name of the object store that takes its cold data, if one does from the beginning.
+        pub store: Option<String>,
     }
 
     /// What to change of a file system; what is none stays.
+    #[derive(Default)]
     #[serde(deny_unknown_fields)]
     pub struct FsChange {
         /// Its new name.
@@ -341,6 +362,8 @@ views! {
         pub group: Option<String>,
         /// Its new limit, bytes; 0 takes the limit away.
         pub total_bytes: Option<u64>,
+        /// Most bytes of it that lie on flash; 0: all that it may hold.
+        pub ssd_bytes: Option<u64>,
     }
 
     /// A group to add; also what to change of one (what is none stays, or takes its default in a new one).
@@ -352,7 +375,8 @@ views! {
         pub new_name: Option<String>,
         /// How long data should stay on flash after its last use, seconds (default 1 day).
         pub target_ssd_retention_s: Option<u64>,
-        /// How long after a write data is copied to the object store, seconds (default 15 minutes).
+        /// How long after a write data is copied to the object store, seconds (default 15 minutes, or a third of the former if that
+        /// is less).
         pub start_demote_s: Option<u64>,
     }
 

@@ -23,14 +23,14 @@ fn group(name: &str) -> GroupSpec {
 }
 
 fn spec(name: &str) -> FsSpec {
-    FsSpec { name: name.to_owned(), group: None, total_bytes: None }
+    FsSpec { name: name.to_owned(), ..FsSpec::default() }
 }
 
 fn add(coordinator: &dyn Coordinator, name: &str) -> braid_base::Result<Filesystem> {
     filesystems::add(coordinator, &spec(name), Guid([7; 16]), 5)
 }
 
-const SAME: FsChange = FsChange { new_name: None, group: None, total_bytes: None };
+const SAME: FsChange = FsChange { new_name: None, group: None, total_bytes: None, ssd_bytes: None };
 
 #[test]
 fn records_swap_only_what_was_read() {
@@ -128,12 +128,12 @@ fn groups_hold_file_systems() {
         .expect("add");
     assert_eq!(groups::remove(&coordinator, "hot").expect_err("in use").kind(), ErrorKind::Refused);
     assert_eq!(groups::remove(&coordinator, "default").expect_err("default").kind(), ErrorKind::Refused);
-    let rename = GroupSpec { new_name: Some("warm".to_owned()), target_ssd_retention_s: Some(9), ..group("hot") };
+    let rename = GroupSpec { new_name: Some("warm".to_owned()), target_ssd_retention_s: Some(900), ..group("hot") };
     groups::update(&coordinator, &rename).expect("rename");
     assert_eq!(filesystems::find(&coordinator, "a").expect("there").value.group, "warm");
     let listed = groups::list(&coordinator).expect("list");
     let warm = listed.iter().find(|group| group.name == "warm").expect("listed");
-    assert_eq!((warm.filesystems, warm.target_ssd_retention_s, warm.start_demote_s), (1, 9, 60));
+    assert_eq!((warm.filesystems, warm.target_ssd_retention_s, warm.start_demote_s), (1, 900, 60));
     let taken = GroupSpec { new_name: Some("default".to_owned()), ..group("warm") };
     assert_eq!(groups::update(&coordinator, &taken).expect_err("taken").kind(), ErrorKind::Stale);
     let fs = filesystems::start_remove(&coordinator, "a").expect("remove");
@@ -143,6 +143,26 @@ fn groups_hold_file_systems() {
         groups::add(&coordinator, &group(&format!("g{i}"))).expect("add");
     }
     assert_eq!(groups::add(&coordinator, &group("one-more")).expect_err("full").kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn a_cue_is_ten_seconds_at_least_and_a_third_of_the_retention_at_most() {
+    let coordinator = coordinator();
+    let times =
+        |retention, demote| GroupSpec { target_ssd_retention_s: retention, start_demote_s: demote, ..group("g") };
+    let added = groups::add(&coordinator, &times(Some(600), None)).expect("add");
+    assert_eq!(added.start_demote_s, 200, "the usual one would be too long");
+    groups::update(&coordinator, &times(Some(30), Some(10))).expect("the shortest");
+    for (retention, demote) in [(Some(29), None), (None, Some(9)), (None, Some(11)), (Some(900), Some(301))] {
+        let error = groups::update(&coordinator, &times(retention, demote)).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let (retention, demote) = (retention.unwrap_or(30), demote.unwrap_or(10));
+        let numbers = format!("found {demote} s with a retention of {retention} s");
+        assert!(error.message().contains(&numbers), "{error}");
+    }
+    groups::update(&coordinator, &times(Some(u64::MAX), None)).expect("for ever");
+    let short = GroupSpec { target_ssd_retention_s: Some(20), ..group("h") };
+    assert_eq!(groups::add(&coordinator, &short).expect_err("no cue fits").kind(), ErrorKind::Invalid);
 }
 
 fn drive(id: u32, state: &str) -> DriveView {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term, Vp};
+use braid_base::ids::{DomainId, DriveId, FsId, Guid, HostId, PartitionId, StoreId, Term, Vp};
+use braid_base::store::{Endpoint, Place, S3, S3Auth, Secret, StoreSpec};
 use braid_cluster::facts::{
-    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Group, Host, HostState, Incarnation, Live, Member, Offer,
-    Partition, Protection, Seats, Settings, Store,
+    Attachment, Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Group, Host, HostState, Incarnation, Live,
+    Member, Mode, ObjectStore, Offer, Partition, Protection, Seats, Settings, Store,
 };
 use braid_cluster::records::{Record, encode};
 use serde_json::Value;
@@ -66,7 +67,21 @@ fn records_are_as_drawn() {
         root_vp: Vp(4),
         created_s: 6,
         removing: false,
+        ssd_bytes: Some(7),
+        object_mib: 64,
+        stores: vec![Attachment { store: StoreId(5), mode: Mode::ReadOnly, detaching: false, attached_s: 8 }],
     };
+    let bucket = S3 {
+        endpoint: Endpoint { hostname: "s".to_owned(), ..Endpoint::default() },
+        bucket: "b".to_owned(),
+        prefix: "p".to_owned(),
+        region: "r".to_owned(),
+        auth: S3Auth::AWSSignature4,
+        access_key_id: "i".to_owned(),
+        secret_key: Secret("k".to_owned()),
+        storage_class: None,
+    };
+    let store = ObjectStore { id: StoreId(5), name: "cold".to_owned(), spec: StoreSpec::at(Place::S3(bucket)) };
     let (addresses, domain) = (vec!["10.0.0.1:14001".to_owned()], "rack".to_owned());
     let host = Host { id: HostId(1), name: "h".to_owned(), joined_s: 2, addresses, domain, state: HostState::Active };
     let candidate = Candidate {
@@ -86,6 +101,7 @@ fn records_are_as_drawn() {
         written(&drive),
         written(&partition),
         written(&fs),
+        written(&store),
         written(&group),
         written(&Settings { rebuild_bytes_per_s: Some(9), scrub_bytes_per_s: None, spares: 1 }),
         written(&Incarnation { number: 2, by: Guid([5; 16]) }),

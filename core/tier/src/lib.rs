@@ -3,7 +3,7 @@
 //! Duty: speaks to buckets (S3, Azure Blob, a directory) and knows the bytes of the objects that lie there.
 //!
 //! Door: [`Store`], which everything in a bucket goes through: [`open`] gives the one that a specification names, [`Link`]
-//! puts a host's limits, repeats, state and record of operations around it, [`verify()`] tries it before it is added;
+//! puts a host's limits, repeats, state and record of operations around it, [`Links`] holds those of a host, [`verify()`] tries it before it is added;
 //! [`blob`] for the bytes of an object and its key; [`salvage`] for what objects tell without their cluster.
 //!
 //! Never: decides what goes into a bucket or leaves it, knows a chunk, a pack or a name.
@@ -19,10 +19,12 @@
 
 pub mod blob;
 mod link;
+mod links;
 pub mod salvage;
 mod store;
 mod verify;
 
 pub use link::{Direction, Health, Kind, Link, Operation, RECENT_MAX, State};
+pub use links::Links;
 pub use store::{BoxFuture, LIST_MAX, Listed, Store, open};
 pub use verify::{Step, verify};

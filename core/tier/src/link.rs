@@ -84,7 +84,7 @@ impl Link {
             store,
             slots: Slots::new(spec.concurrency),
             patience: Duration::from_secs(u64::from(spec.errors_timeout_s.max(1))),
-            keepalive: keys::verify(cluster, host, "rw"),
+            keepalive: keys::verify(cluster, host, "keepalive"),
             paces: Mutex::new(Paces::new(spec.bandwidth)),
             board: Mutex::new(Board::new()),
             record: Arc::default(),

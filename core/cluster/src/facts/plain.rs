@@ -16,7 +16,7 @@ macro_rules! number {
         }
     )* };
 }
-number!(host HostId u32, drive DriveId u32, fs FsId u32, domain DomainId u16, partition PartitionId u16, vp Vp u16, term Term u64);
+number!(host HostId u32, drive DriveId u32, fs FsId u32, domain DomainId u16, partition PartitionId u16, store StoreId u32, vp Vp u16, term Term u64);
 
 /// A host that may be none.
 pub(super) mod host_maybe {

@@ -34,8 +34,8 @@ pub fn prefix_of_partition(cluster: Guid, partition: PartitionId) -> String {
 }
 
 /// A key under which a host tries out a store, for one of the things that it tries (`rw`: it writes, reads and removes
-/// it; `remove`: it removes it though there is none). The GUID's first eight digits come first and the others last, as in
-/// all keys that are not of one partition.
+/// it; `remove`: it removes it though there is none; `keepalive`: it reads it again and again). The GUID's first eight
+/// digits come first and the others last, as in all keys that are not of one partition.
 pub fn verify(cluster: Guid, host: HostId, what: &str) -> String {
     let text = cluster.to_string();
     let (prefix, suffix) = text.split_once('-').expect("a GUID is shown with dashes");

@@ -319,7 +319,7 @@ async fn the_keepalive_is_written_once_and_read_after() {
     for _ in 0..3 {
         link.check().await.unwrap();
     }
-    let key = "07070707/verify/3/rw/0707-0707-0707-070707070707";
+    let key = "07070707/verify/3/keepalive/0707-0707-0707-070707070707";
     assert_eq!(link.size(key).await.unwrap(), 63);
     let kinds: Vec<_> = link.operations().iter().rev().map(|o| o.kind).collect();
     assert_eq!(kinds, [Kind::Check, Kind::Upload, Kind::Check, Kind::Check, Kind::Check]);

@@ -1,0 +1,228 @@
+//! Object stores, as an administrator sees and sets them up. What a store wants to hear is never shown: `***` stands for it.
+
+use braid_base::store::{Protocol, S3Auth, Secret};
+use serde::{Deserialize, Serialize};
+
+use crate::facts::Mode;
+
+views! {
+    /// An object store.
+    pub struct ObjectStoreView {
+        /// Its number; 0 if it was only tried.
+        pub id: u32,
+        /// Its name.
+        pub name: String,
+        /// `s3`, `azure` or `dir`.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        pub kind: Kind,
+        /// Its server, `HOST` or `HOST:PORT`; empty: that of the account in the public cloud, or a directory.
+        pub address: String,
+        /// Bucket or container, with what all keys begin with behind a slash; of a directory its path.
+        pub bucket: String,
+        /// `HTTP`, `HTTPS` or `HTTPS_UNVERIFIED`; empty of a directory.
+        pub protocol: String,
+        /// The region that signatures name; of S3 only.
+        pub region: String,
+        /// `AWSSignature4`, `AWSSignature2` or `None`; of Azure `key` or `sas`; empty of a directory.
+        pub auth_method: String,
+        /// The account; of Azure only.
+        pub account: String,
+        /// The public half of the key; of S3 only.
+        pub access_key_id: String,
+        /// `***` if a secret is set, else empty.
+        pub secret_key: String,
+        /// Are there certificates of authorities to trust beside those of the system?
+        pub ca_cert: bool,
+        /// The storage class of new objects; none: the bucket's.
+        pub storage_class: Option<String>,
+        /// Most bytes per second between one process and the store; none: any number.
+        pub bytes_per_s: Option<u64>,
+        /// The same into the store.
+        pub upload_bytes_per_s: Option<u64>,
+        /// The same out of it.
+        pub download_bytes_per_s: Option<u64>,
+        /// Most puts that one process has under way.
+        pub max_concurrent_uploads: u8,
+        /// Most gets.
+        pub max_concurrent_downloads: u8,
+        /// Most deletes.
+        pub max_concurrent_removals: u8,
+        /// How long it may fail before reads that need it do, seconds.
+        pub errors_timeout_s: u32,
+        /// How far ahead of a sequential read is fetched, MiB.
+        pub prefetch_mib: u32,
+        /// Can objects be put there, as the host that was asked sees it?
+        pub upload: LinkView,
+        /// Can they be read?
+        pub download: LinkView,
+        /// Can they be removed?
+        pub remove: LinkView,
+        /// It takes no uploads because it is full.
+        pub full: bool,
+        /// The file systems that it serves.
+        pub filesystems: Vec<String>,
+    }
+
+    /// One direction of traffic with a store.
+    #[derive(Eq, Default)]
+    pub struct LinkView {
+        /// `up`, `down`, or `unknown` before anything was tried.
+        pub state: String,
+        /// Since when.
+        pub since_s: u64,
+        /// Why the last attempt that failed did so.
+        pub last_error: Option<String>,
+    }
+
+    /// What a store was or is to be set to; what is none stays, or is as usual in a new one.
+    #[derive(Eq, Default)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ObjectStoreSettings {
+        /// Its server, without port. Not of a directory.
+        pub hostname: Option<String>,
+        /// TCP port; 0: that of the protocol.
+        pub port: Option<u16>,
+        /// `HTTP` (default; of Azure only if a server is named), `HTTPS` or `HTTPS_UNVERIFIED`.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        pub protocol: Option<Protocol>,
+        /// Certificates of authorities to trust beside those of the system, PEM; empty: none.
+        pub ca_cert: Option<String>,
+        /// Bucket or container, with what all keys begin with behind a slash, if anything.
+        pub bucket: Option<String>,
+        /// The region that signatures name (default `us-east-1`). Of S3 only.
+        pub region: Option<String>,
+        /// `AWSSignature4` (default), `AWSSignature2` or `None`. Of S3 only.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        pub auth_method: Option<S3Auth>,
+        /// The public half of the key. Of S3 only.
+        pub access_key_id: Option<String>,
+        /// The secret half of the key; of Azure the account's key.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        pub secret_key: Option<Secret>,
+        /// A shared access signature instead of the account's key. Of Azure only.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        pub sas: Option<Secret>,
+        /// The storage class of new objects; empty: the bucket's. Of S3 only.
+        pub storage_class: Option<String>,
+        /// The account. Of Azure only.
+        pub account: Option<String>,
+        /// Absolute path, the same on all hosts. Of a directory only.
+        pub path: Option<String>,
+        /// Most bytes per second between one process and the store; 0: any number.
+        pub bytes_per_s: Option<u64>,
+        /// The same into the store.
+        pub upload_bytes_per_s: Option<u64>,
+        /// The same out of it.
+        pub download_bytes_per_s: Option<u64>,
+        /// Most puts that one process has under way, 1 to 64 (default 64).
+        pub max_concurrent_uploads: Option<u8>,
+        /// Most gets, likewise.
+        pub max_concurrent_downloads: Option<u8>,
+        /// Most deletes, likewise.
+        pub max_concurrent_removals: Option<u8>,
+        /// How long it may fail before reads that need it do, seconds: 60 to 900 (default 300).
+        pub errors_timeout_s: Option<u32>,
+        /// How far ahead of a sequential read is fetched, MiB: 0 to 600 (default 128).
+        pub prefetch_mib: Option<u32>,
+    }
+
+    /// An object store to add.
+    #[serde(deny_unknown_fields)]
+    pub struct ObjectStoreSpec {
+        /// Its name: 1 to 32 characters without `/` and `\`.
+        pub name: String,
+        /// `s3`, `azure` or `dir`.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        pub kind: Kind,
+        /// How it is reached and used.
+        pub settings: ObjectStoreSettings,
+        /// Try it, and leave it at that.
+        #[serde(default)]
+        pub dry_run: bool,
+        /// Do not try it.
+        #[serde(default)]
+        pub skip_verification: bool,
+    }
+
+    /// What to change of an object store.
+    #[derive(Default)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ObjectStoreChange {
+        /// What kind it must be, if that is said: `s3`, `azure` or `dir`.
+        #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
+        pub kind: Option<Kind>,
+        /// Its new name.
+        pub new_name: Option<String>,
+        /// What to set.
+        pub settings: ObjectStoreSettings,
+        /// Try it, and leave it at that.
+        pub dry_run: bool,
+        /// Do not try it.
+        pub skip_verification: bool,
+    }
+
+    /// An object store that was added, changed or only tried.
+    pub struct ObjectStoreDone {
+        /// The store.
+        pub store: ObjectStoreView,
+        /// What was tried, all of it with success; nothing if it was not to be, or how it is reached did not change.
+        pub steps: Vec<StepView>,
+        /// Is it so now? Not in a dry run.
+        pub recorded: bool,
+    }
+
+    /// Something that was tried.
+    pub struct StepView {
+        /// What.
+        pub what: String,
+        /// How long it took, milliseconds.
+        pub took_ms: u64,
+    }
+
+    /// An object store to attach to a file system.
+    #[serde(deny_unknown_fields)]
+    pub struct AttachSpec {
+        /// Name of the store.
+        pub store: String,
+        /// `writable` (default) or `read_only`.
+        #[serde(default)]
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        pub mode: Mode,
+    }
+
+    /// An object store that is attached to a file system.
+    pub struct AttachmentView {
+        /// Name of the store.
+        pub store: String,
+        /// `writable` or `read_only`.
+        #[cfg_attr(feature = "schema", schema(value_type = String))]
+        pub mode: Mode,
+        /// Is what lies there being fetched back or brought elsewhere?
+        pub detaching: bool,
+        /// Since when it is attached.
+        pub attached_s: u64,
+    }
+}
+
+/// The kinds of object stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A bucket that speaks S3.
+    S3,
+    /// A container of Azure Blob.
+    Azure,
+    /// A directory.
+    Dir,
+}
+
+impl Kind {
+    /// The word for tables, commands and JSON.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::S3 => "s3",
+            Self::Azure => "azure",
+            Self::Dir => "dir",
+        }
+    }
+}
