@@ -22,6 +22,7 @@ use crate::lent::Lent;
 use crate::promised::{PromiseMutation, Promises};
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
+use crate::stream::Streams;
 use crate::wire::BoxFuture;
 
 mod attrs;
@@ -33,6 +34,7 @@ mod locks;
 mod names;
 mod promised;
 mod ranges;
+mod recall;
 mod space;
 mod xattrs;
 
@@ -58,6 +60,7 @@ struct Inner {
     behind: Behind,
     ahead: Ahead,
     bodies: Bodies,
+    streams: Streams,
     idle: Idle,
     accessed: Accessed,
     promises: Promises,
@@ -173,6 +176,7 @@ impl Fs {
             behind: Behind::new(behind_max),
             ahead: Ahead::default(),
             bodies: Bodies::default(),
+            streams: Streams::default(),
             idle: Idle::default(),
             accessed: Accessed::default(),
             promises: Promises::default(),
@@ -357,7 +361,7 @@ impl StageSource for WireStage {
     fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
         let (session, fs, partition) = (Arc::clone(&self.session), self.fs, self.partition);
         Box::pin(async move {
-            match session.call_at(partition, fs, Cred::default(), Op::ReadObject { at, len }).await? {
+            match session.call_while_busy(partition, fs, Cred::default(), Op::ReadObject { at, len }).await? {
                 Reply::Data(bytes) => Ok(bytes),
                 other => Err(unexpected("read object", &other)),
             }

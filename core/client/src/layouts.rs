@@ -7,6 +7,9 @@
 //! garbage collection) are found through an old pointer as long as it answers, because packs are written once and pack
 //! ids are never reused.
 //!
+//! Where cold data leaves flash the partition says for how long a layout may be used: it has to hear of reads, and what
+//! is in an object may come back. One that was asked for without wanting that is of no use to who wants it.
+//!
 //! 1. ask: [`Layouts::asking`], then the partition, then [`Layouts::keep`];
 //! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. A change whose
 //!    outcome nobody knows (no answer, caller gone) puts the whole cache out of use for a while.
@@ -18,7 +21,7 @@ use braid_base::attr::Attr;
 use braid_base::ids::Ino;
 use braid_base::limits::CHUNK;
 use braid_base::msg::fs::Layout;
-use braid_base::record::Place;
+use braid_base::record::{Extent, Place};
 
 use crate::wire::Wire;
 
@@ -64,7 +67,17 @@ struct File {
 struct Chunk {
     stamp: u64,
     cost: usize,
+    /// To be used before then, milliseconds; none: for ever.
+    until_ms: Option<u64>,
+    /// What of it is in objects only does not come back because of it.
+    stays_out: bool,
     layout: Arc<Layout>,
+}
+
+impl Chunk {
+    fn serves(&self, now_ms: u64, recall: bool) -> bool {
+        self.until_ms.is_none_or(|until_ms| now_ms < until_ms) && !(recall && self.stays_out)
+    }
 }
 
 /// A layout is being asked for.
@@ -72,6 +85,8 @@ struct Chunk {
 pub(crate) struct Asking {
     ino: Ino,
     generation: Option<u64>,
+    at_ms: u64,
+    recall: bool,
 }
 
 /// A change is under way; dropped without a verdict, its outcome counts as unknown.
@@ -95,8 +110,9 @@ impl Layouts {
         Self { wire, held: Mutex::new(held) }
     }
 
-    /// The size of `ino` and the layouts of its chunks that hold `[off, off+len)`, if all are known.
-    pub(crate) fn find(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, Vec<Arc<Layout>>)> {
+    /// The size of `ino` and the layouts of its chunks that hold `[off, off+len)`, if all are known. `recall`: what is in
+    /// objects only is to come back.
+    pub(crate) fn find(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Option<(u64, Vec<Arc<Layout>>)> {
         let now = self.wire.now_ms();
         let held = self.held();
         let file = held.files.get(&ino).filter(|_| now >= held.doubt_until)?;
@@ -105,17 +121,18 @@ impl Layouts {
             return Some((file.size, Vec::new()));
         }
         let wanted = off / CHUNK..=(end - 1) / CHUNK;
-        let chunks = wanted.map(|chunk| Some(Arc::clone(&file.chunks.get(&chunk)?.layout)));
+        let known = |chunk| file.chunks.get(&chunk).filter(|chunk| chunk.serves(now, recall));
+        let chunks = wanted.map(|chunk| Some(Arc::clone(&known(chunk)?.layout)));
         Some((file.size, chunks.collect::<Option<_>>()?))
     }
 
-    /// To be called before a layout is asked for.
-    pub(crate) fn asking(&self, ino: Ino) -> Asking {
+    /// To be called before a layout is asked for; with `recall`, if that is.
+    pub(crate) fn asking(&self, ino: Ino, recall: bool) -> Asking {
         let now = self.wire.now_ms();
         let held = self.held();
         let slot = held.slots[slot_of(ino)];
         let quiet = slot.under_way == 0 && now >= held.doubt_until;
-        Asking { ino, generation: quiet.then_some(slot.generation) }
+        Asking { ino, generation: quiet.then_some(slot.generation), at_ms: now, recall }
     }
 
     /// Remembers the layout of chunk number `first` and those after it, unless something changed since `asking`.
@@ -126,7 +143,7 @@ impl Layouts {
             return;
         }
         for (number, layout) in (first..).zip(chunks) {
-            held.put(asking.ino, number, size, layout);
+            held.put(asking, number, size, layout);
         }
         while held.cost > CACHE_BYTES {
             let Some((ino, number, stamp)) = held.order.pop_front() else { break };
@@ -200,7 +217,8 @@ impl Drop for Change<'_> {
 }
 
 impl Held {
-    fn put(&mut self, ino: Ino, number: u64, size: u64, layout: &Arc<Layout>) {
+    fn put(&mut self, asking: Asking, number: u64, size: u64, layout: &Arc<Layout>) {
+        let ino = asking.ino;
         self.take(ino, number, None);
         self.stamp += 1;
         let (stamp, cost) = (self.stamp, cost_of(layout));
@@ -209,7 +227,10 @@ impl Held {
             self.drop_range(ino, 0, u64::MAX);
         }
         let file = self.files.entry(ino).or_insert_with(|| File { size, change: 0, chunks: BTreeMap::new() });
-        file.chunks.insert(number, Chunk { stamp, cost, layout: Arc::clone(layout) });
+        let until_ms = (layout.fresh_ms > 0).then(|| asking.at_ms.saturating_add(layout.fresh_ms.into()));
+        let is_out = |(_, extent): &(u64, Extent)| matches!(extent.place, Place::Object(_));
+        let stays_out = !asking.recall && layout.extents.iter().any(is_out);
+        file.chunks.insert(number, Chunk { stamp, cost, until_ms, stays_out, layout: Arc::clone(layout) });
         self.cost += cost;
         self.chunks += 1;
         self.order.push_back((ino, number, stamp));
@@ -275,4 +296,83 @@ pub(crate) fn by_chunk(layout: &Layout, first: u64, count: u64) -> Vec<Arc<Layou
             Arc::new(Layout { size: layout.size, extents, packs, inline, fresh_ms: layout.fresh_ms })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use braid_base::ids::{BlobId, DriveId, Ino, PartitionId};
+    use braid_base::limits::CHUNK;
+    use braid_base::msg::drive::{DriveOp, DriveResult};
+    use braid_base::msg::fs::{Layout, Request};
+    use braid_base::msg::lease::Answer;
+    use braid_base::record::{Extent, ObjectAt, Place};
+
+    use super::{Layouts, by_chunk};
+    use crate::wire::{BoxFuture, Wire};
+
+    const INO: Ino = Ino(7);
+
+    /// A clock, and nobody to ask.
+    #[derive(Default)]
+    struct Clock(AtomicU64);
+
+    impl Wire for Clock {
+        fn partition(&self, _: PartitionId, _: Request) -> BoxFuture<Answer> {
+            Box::pin(std::future::pending())
+        }
+
+        fn drive(&self, _: DriveId, _: DriveOp) -> BoxFuture<DriveResult> {
+            Box::pin(std::future::pending())
+        }
+
+        fn sleep_ms(&self, _: u64) -> BoxFuture<()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn partitions(&self) -> u16 {
+            1
+        }
+
+        fn now_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// The second chunk is in an object only.
+    fn layout(fresh_ms: u32) -> Layout {
+        let at = ObjectAt { blob: BlobId::new(PartitionId(0), 1), off: 0 };
+        let extent = Extent { off: 0, len: 4096, place: Place::Object(at) };
+        Layout { size: 2 * CHUNK, extents: vec![(CHUNK, extent)], fresh_ms, ..Layout::default() }
+    }
+
+    #[test]
+    fn a_layout_holds_as_long_as_the_partition_says() {
+        let clock = Arc::new(Clock::default());
+        let layouts = Layouts::new(Arc::clone(&clock) as Arc<dyn Wire>);
+        let asking = layouts.asking(INO, true);
+        layouts.keep(asking, 2 * CHUNK, 0, &by_chunk(&layout(0), 0, 1));
+        clock.0.store(10, Ordering::Relaxed);
+        let asking = layouts.asking(INO, true);
+        clock.0.store(500, Ordering::Relaxed);
+        layouts.keep(asking, 2 * CHUNK, 1, &by_chunk(&layout(1_000), 1, 1));
+        clock.0.store(1_009, Ordering::Relaxed);
+        assert!(layouts.find(INO, 0, 2 * CHUNK, true).is_some());
+        clock.0.store(1_010, Ordering::Relaxed);
+        assert!(layouts.find(INO, CHUNK, 1, true).is_none() && layouts.find(INO, CHUNK, 1, false).is_none());
+        assert!(layouts.find(INO, 0, 1, true).is_some(), "each chunk for itself");
+    }
+
+    #[test]
+    fn what_was_not_to_come_back_is_asked_for_again_by_who_wants_it() {
+        let layouts = Layouts::new(Arc::new(Clock::default()));
+        layouts.keep(layouts.asking(INO, false), 2 * CHUNK, 0, &by_chunk(&layout(60_000), 0, 2));
+        assert!(layouts.find(INO, 0, 2 * CHUNK, false).is_some());
+        assert!(layouts.find(INO, CHUNK, 1, true).is_none());
+        assert!(layouts.find(INO, 0, 1, true).is_some(), "nothing of that is in an object");
+        layouts.keep(layouts.asking(INO, true), 2 * CHUNK, 0, &by_chunk(&layout(60_000), 0, 2));
+        assert!(layouts.find(INO, CHUNK, 1, true).is_some() && layouts.find(INO, CHUNK, 1, false).is_some());
+    }
 }

@@ -5,7 +5,8 @@
 //! write-behind; bulk moves.
 //!
 //! Door: [`Fs`] (the calls), [`Session`] (one client id: numbers, retries, deadlines), [`leases`] (what may be answered
-//! from memory), [`Wire`] (what the host or the simulator supplies), [`reader`] and [`mover`].
+//! from memory), [`Wire`] (what the host or the simulator supplies), [`reader`], [`mover`] and what that needs of object
+//! stores ([`objects`]).
 //!
 //! Never: knows FUSE, S3 or HTTP; starts a thread, or a task but through [`fs::Background`]; reads a clock or chance but through [`Wire`]; needs
 //! a particular executor; waits for ever (lock waits excepted, which can be interrupted).
@@ -33,10 +34,12 @@ mod layouts;
 pub mod leases;
 mod lent;
 pub mod mover;
+pub mod objects;
 mod promised;
 pub mod qos;
 pub mod reader;
 pub mod session;
+mod stream;
 mod stripe;
 pub mod wire;
 

@@ -14,9 +14,10 @@
 //! 3. a block that cannot be computed any more does not keep the others from being made: it is left out, so that reads of
 //!    it go on to fail.
 //!
-//! A check of a pack: see [`scrub`].
+//! An object that is put into its store: see [`upload`]. A check of a pack: see [`scrub`].
 
 mod scrub;
+mod upload;
 
 use braid_base::ids::PackId;
 use braid_base::limits::BLOCK;
@@ -27,6 +28,7 @@ use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use crate::join::{ask_drive, join_bounded};
+use crate::objects::Objects;
 use crate::reader::{READ_WAITS_MS, Reader, StageSource, code_of};
 use crate::stripe;
 
@@ -48,11 +50,13 @@ const REBUILD_BLOCKS: u16 = 128;
 /// So many of them at a time.
 const REBUILDS_AT_ONCE: usize = 4;
 
-/// Carries out `job`; as [`move_bytes`] and [`rebuild`] say.
-pub async fn run(reader: &Reader, stage: &dyn StageSource, job: &Job) -> Result<()> {
+/// Carries out `job`; as [`move_bytes`], [`rebuild`] and [`Objects`] say.
+pub async fn run(reader: &Reader, stage: &dyn StageSource, objects: &dyn Objects, job: &Job) -> Result<()> {
     match job {
         Job::Move(job) => move_bytes(reader, stage, job).await,
         Job::Rebuild(job) => rebuild(reader, job).await,
+        Job::Upload(job) => upload::upload(reader, stage, objects, job).await,
+        Job::Remove(job) => objects.remove(job.key).await,
     }
 }
 

@@ -6,14 +6,17 @@
 //! 3. for each shard that failed, lied or is avoided, the same blocks are read from as many other shards as it
 //!    takes to have D of them, and the missing ones are computed; where too many of these have a damaged block among
 //!    those asked for, one row of blocks after the other;
-//! 4. if that many cannot be had, the answer is `Stale`: the layout may have moved on, shards may have been made anew
-//!    elsewhere. Whoever asks with a fresh layout takes it for `Io`.
+//! 4. if that many cannot be had, the bytes are taken from an object, if they are in one, too;
+//! 5. if they are not, the answer is `Stale`: the layout may have moved on, shards may have been made anew elsewhere.
+//!    Whoever asks with a fresh layout takes it for `Io`.
+//!
+//! What is in an object is asked of its partition, as much at a time as one request to a store brings.
 
 use std::sync::Arc;
 
 use braid_base::crc::crc32c;
 use braid_base::ids::{DriveId, Index, PackId};
-use braid_base::limits::BLOCK;
+use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::fs::Layout;
 use braid_base::record::{Extent, ObjectAt, Place, Placement, StripeAt};
@@ -31,7 +34,8 @@ pub trait StageSource: Send + Sync {
     /// `len` bytes from byte `poff` of the payload of entry `at`. `Stale` if it is no longer in the log.
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>>;
 
-    /// `len` bytes of an object of that partition, checked, of any length. `Stale` if there is no such object (any more).
+    /// `len` bytes of an object of that partition, checked; all in one of the MiB that its data is divided into. `Stale` if
+    /// there is no such object (any more).
     fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>>;
 }
 
@@ -45,6 +49,8 @@ pub struct Reader {
 
 /// Pieces of one read that are fetched at a time.
 const PIECES_AT_ONCE: usize = 32;
+/// The same of objects: a store is far away, and answers many at a time.
+pub(crate) const OBJECTS_AT_ONCE: usize = 64;
 /// How long a drive may be silent before it is asked again, milliseconds; after the last it is given up for this read.
 pub(crate) const READ_WAITS_MS: [u64; 2] = [1_000, 4_000];
 /// A shard whose drive is still silent so long after the others answered is computed from them, milliseconds.
@@ -92,7 +98,9 @@ impl Reader {
     ) -> Result<Bytes> {
         let pieces = pieces_of(layout, off, end);
         let jobs = pieces.iter().map(|piece| self.piece(layout, stage, piece)).collect();
-        let parts = join_bounded(PIECES_AT_ONCE, jobs).await;
+        let far = |piece: &Piece| matches!(piece.from, From::Place(Place::Object(_)));
+        let limit = if pieces.iter().any(far) { OBJECTS_AT_ONCE } else { PIECES_AT_ONCE };
+        let parts = join_bounded(limit, jobs).await;
         let parts: Vec<Bytes> = parts.into_iter().collect::<Result<_>>()?;
         let total = (end - off) as usize;
         if let ([only], [piece]) = (&parts[..], &pieces[..])
@@ -119,18 +127,47 @@ impl Reader {
     ) -> Result<Bytes> {
         let bytes = match place {
             Place::Stage { at, poff } => stage.read(at, poff, len).await?,
-            Place::Object(at) => stage.object(at, len).await?,
-            Place::Flash { stripe, delta, .. } => {
+            Place::Object(at) => self.read_object(stage, at, len).await?,
+            Place::Flash { stripe, delta, copy } => {
                 let Some(placement) = placement else {
                     return Err(Error::new(ErrorKind::Corrupt, format!("no placement given for {}", stripe.pack)));
                 };
-                self.read_stripe(stripe, placement, delta, len).await?
+                match (self.read_stripe(stripe, placement, delta, len).await, copy) {
+                    (Err(error), Some(copy)) if error.kind() == ErrorKind::Stale => {
+                        tracing::debug!(%error, "read from an object instead");
+                        // That the shards are gone says more than that the object is.
+                        self.read_object(stage, copy, len).await.map_err(|_| error)?
+                    }
+                    (found, _) => found?,
+                }
             }
         };
         if bytes.len() != len as usize {
             return Err(Error::new(ErrorKind::Io, format!("expected {len} bytes of {place:?}, found {}", bytes.len())));
         }
         Ok(bytes)
+    }
+
+    /// `len` bytes of an object, in requests that touch one MiB of its data each.
+    async fn read_object(&self, stage: &dyn StageSource, at: ObjectAt, len: u32) -> Result<Bytes> {
+        let parts = object_parts(at, len);
+        let asked = parts.iter().map(|(at, len)| async move {
+            let bytes = stage.object(*at, *len).await?;
+            if bytes.len() == *len as usize {
+                return Ok(bytes);
+            }
+            let text = format!("{}: expected {len} bytes from byte {} on, found {}", at.blob, at.off, bytes.len());
+            Err(Error::new(ErrorKind::Io, text))
+        });
+        let mut found = join_bounded(OBJECTS_AT_ONCE, asked.collect()).await;
+        if found.len() == 1 {
+            return found.swap_remove(0);
+        }
+        let mut out = BytesMut::with_capacity(len as usize);
+        for part in found {
+            out.extend_from_slice(&part?);
+        }
+        Ok(out.freeze())
     }
 
     async fn piece(&self, layout: &Layout, stage: &dyn StageSource, piece: &Piece) -> Result<Bytes> {
@@ -352,6 +389,20 @@ fn pieces_of(layout: &Layout, off: u64, end: u64) -> Vec<Piece> {
     pieces
 }
 
+/// Bytes of an object, cut at every MiB of its data.
+pub(crate) fn object_parts(at: ObjectAt, len: u32) -> Vec<(ObjectAt, u32)> {
+    let (mut parts, mut at, mut left) = (Vec::new(), at, len);
+    while left > 0 {
+        let count = left.min(CHUNK as u32 - at.off % CHUNK as u32);
+        parts.push((at, count));
+        left -= count;
+        if left > 0 {
+            at = at.advanced(count);
+        }
+    }
+    parts
+}
+
 /// `Corrupt` unless the extents of `layout` are sorted and disjoint and their numbers cannot overflow: what comes
 /// over a wire is checked once, here.
 pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
@@ -362,7 +413,9 @@ pub(crate) fn check_layout(layout: &Layout) -> Result<()> {
             Place::Flash { delta, .. } => delta,
             Place::Object(at) => at.off,
         };
-        if *at < free || at.checked_add(u64::from(extent.len)).is_none() || from.checked_add(extent.len).is_none() {
+        let copy = extent.place.object().map_or(0, |at| at.off);
+        let fits = |from: u32| from.checked_add(extent.len).is_some();
+        if *at < free || at.checked_add(u64::from(extent.len)).is_none() || !fits(from) || !fits(copy) {
             return Err(Error::new(ErrorKind::Corrupt, format!("layout: extent {extent:?} at {at} is impossible")));
         }
         free = end_of(*at, extent);

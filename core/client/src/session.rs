@@ -40,6 +40,8 @@ const BACKOFF_BUSY_MAX_MS: u64 = 64;
 const BACKOFF_GONE_MAX_MS: u64 = 500;
 /// How long heartbeats that reach nobody are repeated at once; from then on whoever sends them decides.
 const HELLO_AGAIN_MS: u64 = 1_000;
+/// How long a partition may say that it is busy before what needs a store fails, milliseconds: longer than it waits itself.
+const BUSY_MS_MAX: u64 = 1_200_000;
 /// Files whose open references are told at a time.
 const OPENS_AT_ONCE: usize = 64;
 
@@ -141,7 +143,7 @@ impl Session {
                 until(moved, self.wire.sleep_ms(BACKOFF_BUSY_MAX_MS)).await;
             }
         }
-        let call = Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session) };
+        let call = Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session), waits: true };
         Some(self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await.into())
     }
 
@@ -151,7 +153,7 @@ impl Session {
             return Err(Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition"));
         };
         let ticket = self.begin();
-        let call = Call { p: self.home(ino), fs, cred, session: Some(session) };
+        let call = Call { p: self.home(ino), fs, cred, session: Some(session), waits: true };
         self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await
     }
 
@@ -202,13 +204,33 @@ impl Session {
         self.repeat(&ticket, p, fs, cred, body).await
     }
 
+    /// As [`Self::call_at`], for what a partition has to wait for, too: as long as it says that it is busy there is no
+    /// deadline, but `Io` in the end. `body` changes nothing.
+    pub async fn call_while_busy(&self, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        let give_up = self.wire.now_ms() + BUSY_MS_MAX;
+        loop {
+            // A number of its own each time, so that none stays open for long.
+            let ticket = self.begin();
+            let call = Call { p, fs, cred, session: None, waits: false };
+            match self.repeat_for(self.patience.attempt_ms, &ticket, call, body.clone()).await {
+                Err(error) if error.kind() == ErrorKind::Busy && self.wire.now_ms() < give_up => {
+                    self.wire.sleep_ms(BACKOFF_BUSY_MAX_MS).await;
+                }
+                Err(error) if error.kind() == ErrorKind::Busy => {
+                    return Err(Error::new(ErrorKind::Io, error.message().to_owned()));
+                }
+                answer => return answer,
+            }
+        }
+    }
+
     /// Waits for a lock (`body` is a `Lock` with `wait`) until it is had or `interrupted` comes; there is no deadline
     /// while the partition answers.
     pub async fn lock(&self, fs: FsId, ino: Ino, body: Op, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
         let mut interrupted = pin!(interrupted);
         loop {
             let ticket = self.begin();
-            let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None };
+            let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None, waits: true };
             let asked = self.repeat_for(self.patience.lock_ms * 2, &ticket, call, body.clone());
             let mut asked = Box::pin(asked);
             let for_a_while = within(&*self.wire, self.patience.lock_ms, asked.as_mut());
@@ -246,12 +268,12 @@ impl Session {
     }
 
     async fn repeat(&self, ticket: &Ticket<'_>, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
-        let call = Call { p, fs, cred, session: None };
+        let call = Call { p, fs, cred, session: None, waits: true };
         self.repeat_for(self.patience.attempt_ms, ticket, call, body).await
     }
 
     async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
-        let Call { p, fs, cred, session: fixed } = call;
+        let Call { p, fs, cred, session: fixed, waits } = call;
         let mut doubt = Doubt { leases: None };
         let give_up = self.wire.now_ms() + self.patience.deadline_ms.max(attempt_ms);
         let mut pause = BACKOFF_FIRST_MS;
@@ -274,7 +296,7 @@ impl Session {
             let answer = within(&*self.wire, left.min(attempt_ms), asked.as_mut()).await.map(heard);
             let silent = answer.is_none();
             let error = match answer {
-                Some(Err(error)) if is_passing(&error, fixed) => error,
+                Some(Err(error)) if is_passing(&error, fixed) && (waits || error.kind() != ErrorKind::Busy) => error,
                 Some(answer) => {
                     doubt.settle(&answer);
                     return answer;
@@ -361,6 +383,8 @@ struct Call {
     cred: Cred,
     /// Under this session only; else under the one that there is at each attempt.
     session: Option<u64>,
+    /// A partition that is busy is asked again.
+    waits: bool,
 }
 
 /// A change on its way: if its outcome remains unknown, nothing that is remembered can be trusted.

@@ -7,15 +7,16 @@ use braid_base::attr::{Attr, FileType};
 use braid_base::ids::{Ino, PartitionId};
 use braid_base::limits::{CHUNK, DIRECT_MIN, FILE_MAX, WRITE_MAX};
 use braid_base::msg::fs::{Layout, Op, Reply};
+use braid_base::record::Place;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 
 use super::Fs;
 use crate::bodies::BODY_MAX;
 use crate::idle::{IDLE_MS, Reference};
-use crate::join::{both, join_in_bursts};
+use crate::join::{both, join_bounded, join_in_bursts};
 use crate::layouts::by_chunk;
-use crate::reader::check_layout;
+use crate::reader::{OBJECTS_AT_ONCE, StageSource, check_layout};
 use crate::session::unexpected;
 
 /// A file that is opened to read is read whole if it has no more bytes.
@@ -66,8 +67,8 @@ impl Fs {
         let small = |attr: &Attr| attr.kind == FileType::File && (1..=SMALL_BYTES).contains(&attr.size);
         match self.known(ino).filter(small) {
             // In the server's process two answers would wake two threads, and nothing is won.
-            Some(attr) if !self.0.session.shares_fate() && self.0.layouts.find(ino, 0, attr.size).is_none() => {
-                let asked = both(self.open(ino, false), self.ask_chunks(ino, 0, attr.size));
+            Some(attr) if !self.0.session.shares_fate() && self.0.layouts.find(ino, 0, attr.size, true).is_none() => {
+                let asked = both(self.open(ino, false), self.ask_chunks(ino, 0, attr.size, true));
                 // Whoever reads asks again if that failed.
                 asked.await.0
             }
@@ -132,19 +133,20 @@ impl Fs {
         }));
     }
 
-    /// Bytes `[off, off+len)`, cut at the size of the file and at [`READ_MAX`]. Errors: `Io` (bytes that cannot be
+    /// Bytes `[off, off+len)`, cut at the size of the file and at [`READ_MAX`]. What of them is in objects only comes back
+    /// to flash, and what is likely to be read next with it. Errors: `Io` (bytes that cannot be
     /// had or reconstructed), `NotFound`.
     pub async fn read(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
         let len = len.min(READ_MAX);
-        self.read_over(ino, off, len, self.read_below(ino, off, len)).await
+        self.read_over(ino, off, len, self.read_below(ino, off, len, true)).await
     }
 
-    /// What the cluster holds of it.
-    async fn read_below(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
-        match self.read_once(ino, off, len).await {
+    /// What the cluster holds of it; with `recall`, what is in objects only is brought back.
+    pub(super) async fn read_below(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Result<Bytes> {
+        match self.read_once(ino, off, len, recall).await {
             Err(error) if error.kind() == ErrorKind::Stale => {
                 self.0.layouts.forget(ino, off, len);
-                self.read_once(ino, off, len).await.map_err(|error| match error.kind() {
+                self.read_once(ino, off, len, recall).await.map_err(|error| match error.kind() {
                     ErrorKind::Stale => Error::new(ErrorKind::Io, error.message().to_owned()),
                     _ => error,
                 })
@@ -153,54 +155,65 @@ impl Fs {
         }
     }
 
-    async fn read_once(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
-        let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, off, len));
+    async fn read_once(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Result<Bytes> {
+        let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, off, len, recall));
         if off == 0 {
-            self.read_ahead(ino, known.as_ref());
+            self.read_ahead(ino, known.as_ref(), recall);
         }
         let (size, chunks) = match known {
             Some(known) => known,
-            None => self.ask_chunks(ino, off, len).await?,
+            None => self.ask_chunks(ino, off, len, recall).await?,
         };
         let end = off.saturating_add(len).min(size);
         if off >= end {
             return Ok(Bytes::new());
         }
-        let stage = self.stage(ino);
+        let (plain, ahead);
+        let stage: &dyn StageSource = if recall {
+            plain = self.stage(ino);
+            &plain
+        } else {
+            ahead = self.ahead_stage(ino);
+            &ahead
+        };
         if let [only] = &chunks[..] {
-            return self.0.reader.read_range(only, &stage, off, end).await;
+            return self.0.reader.read_range(only, stage, off, end).await;
         }
-        // Chunk after chunk: a read of several is a large one, and each keeps all drives busy by itself.
-        let mut out = BytesMut::with_capacity((end - off) as usize);
-        for (number, chunk) in (off / CHUNK..).zip(&chunks) {
+        // Chunk after chunk: a read of several is a large one, and each keeps all drives busy by itself; not a store.
+        let far = chunks.iter().flat_map(|chunk| &chunk.extents).any(|(_, e)| matches!(e.place, Place::Object(_)));
+        let reads = (off / CHUNK..).zip(&chunks).map(|(number, chunk)| {
             let (from, to) = ((number * CHUNK).max(off), ((number + 1) * CHUNK).min(end));
-            out.extend_from_slice(&self.0.reader.read_range(chunk, &stage, from, to).await?);
+            self.0.reader.read_range(chunk, stage, from, to)
+        });
+        let mut out = BytesMut::with_capacity((end - off) as usize);
+        for bytes in join_bounded(if far { OBJECTS_AT_ONCE } else { 1 }, reads.collect()).await {
+            out.extend_from_slice(&bytes?);
         }
         Ok(out.freeze())
     }
 
     /// The first bytes of a file are wanted, and so much is known of it: fetches small files that are likely to be read
     /// next ([`crate::bodies`]).
-    fn read_ahead(&self, ino: Ino, known: Option<&(u64, Vec<Arc<Layout>>)>) {
+    fn read_ahead(&self, ino: Ino, known: Option<&(u64, Vec<Arc<Layout>>)>, recall: bool) {
         let Some(background) = self.0.background.as_ref().filter(|_| !self.0.session.shares_fate()) else { return };
         let was_there = known.is_some_and(|(_, chunks)| chunks.iter().all(|chunk| !chunk.inline.is_empty()));
         let files = self.0.bodies.read(ino, was_there);
         if !files.is_empty() {
             let this = self.clone();
             background.spawn(Box::pin(async move {
-                join_in_bursts(files.into_iter().map(|ino| this.fetch_body(ino)).collect()).await;
+                join_in_bursts(files.into_iter().map(|ino| this.fetch_body(ino, recall)).collect()).await;
             }));
         }
     }
 
     /// Fetches a small file and keeps its bytes with its layout, as if they had come with that.
-    async fn fetch_body(&self, ino: Ino) {
+    async fn fetch_body(&self, ino: Ino, recall: bool) {
         // Before the look at the lease: what changes after that one is gone is seen by the other.
-        let asking = self.0.layouts.asking(ino);
+        let asking = self.0.layouts.asking(ino, recall);
         let Some(attr) = self.known(ino).filter(|attr| attr.size <= BODY_MAX) else { return };
-        let layout = match self.0.layouts.find(ino, 0, attr.size) {
+        let layout = match self.0.layouts.find(ino, 0, attr.size, recall) {
             Some((_, chunks)) => Ok((attr.size, chunks)),
-            None => self.ask_chunks(ino, 0, attr.size).await,
+            None => self.ask_chunks(ino, 0, attr.size, recall).await,
         };
         // Whoever reads it asks again, and hears what is wrong.
         let Ok((size, chunks)) = layout else { return };
@@ -214,14 +227,21 @@ impl Fs {
     }
 
     /// Asks for the layout of all chunks that `[off, off+len)` touches, and remembers it.
-    async fn ask_chunks(&self, ino: Ino, off: u64, len: u64) -> Result<(u64, Vec<Arc<Layout>>)> {
+    pub(super) async fn ask_chunks(
+        &self,
+        ino: Ino,
+        off: u64,
+        len: u64,
+        recall: bool,
+    ) -> Result<(u64, Vec<Arc<Layout>>)> {
         if off >= FILE_MAX || len == 0 {
             return Ok((off, Vec::new()));
         }
         let (first, last) = (off / CHUNK, (off.saturating_add(len) - 1) / CHUNK);
         // Under one lease from the question on: an answer that was given without may be older than the next lease.
-        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino));
-        let layout = self.layout(ino, first * CHUNK, (last - first + 1) * CHUNK).await?;
+        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino, recall));
+        let body = Op::Layout { ino, off: first * CHUNK, len: (last - first + 1) * CHUNK, recall };
+        let layout = self.ask_layout(body).await?;
         let end = off.saturating_add(len).min(layout.size);
         if off >= end {
             return Ok((layout.size, Vec::new()));
@@ -233,9 +253,10 @@ impl Fs {
         Ok((layout.size, chunks))
     }
 
-    /// Where the bytes `[off, off+len)` are, fresh from the partition. At most `LAYOUT_BYTES_MAX` at a time.
+    /// Where the bytes `[off, off+len)` are, fresh from the partition; nothing comes back because of it. At most
+    /// `LAYOUT_BYTES_MAX` at a time.
     pub async fn layout(&self, ino: Ino, off: u64, len: u64) -> Result<Layout> {
-        self.ask_layout(Op::Layout { ino, off, len, recall: true }).await
+        self.ask_layout(Op::Layout { ino, off, len, recall: false }).await
     }
 
     pub(super) async fn ask_layout(&self, body: Op) -> Result<Layout> {

@@ -5,10 +5,12 @@ use std::future::{pending, poll_fn, ready};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-use braid_base::ids::{Ino, OpId, PartitionId, Vp};
+use braid_base::ids::{BlobId, Ino, OpId, PartitionId, Vp};
+use braid_base::limits::CHUNK;
 use braid_base::msg::fs::{FsResult, LockKind, Op, Reply, Request};
 use braid_base::{Error, ErrorKind};
 use braid_client::BoxFuture;
+use bytes::Bytes;
 
 use super::files::Stage;
 use super::locks::Held;
@@ -33,6 +35,12 @@ pub struct State {
     pub partitions: u16,
     pub nodes: HashMap<Ino, Node>,
     pub stage: Stage,
+    /// Data of objects.
+    pub objects: HashMap<BlobId, Bytes>,
+    /// How long layouts may be used.
+    pub fresh_ms: u32,
+    /// Layouts that were asked for, and whether what is in objects was to come back.
+    pub recalls: Vec<bool>,
     pub locks: Vec<(Ino, Held)>,
     pub cancelled: HashSet<OpId>,
     pub lock_wakers: Vec<Waker>,
@@ -50,6 +58,9 @@ impl Server {
             partitions,
             nodes: HashMap::new(),
             stage: Stage::default(),
+            objects: HashMap::new(),
+            fresh_ms: 0,
+            recalls: Vec::new(),
             locks: Vec::new(),
             cancelled: HashSet::new(),
             lock_wakers: Vec::new(),
@@ -143,7 +154,16 @@ impl State {
         let client = req.op.client;
         self.time += 1;
         Ok(match req.body.clone() {
-            Op::Layout { ino, off, len, .. } => Reply::Layout(self.layout(ino, off, len)?),
+            Op::Layout { ino, off, len, recall } => {
+                self.recalls.push(recall);
+                Reply::Layout(self.layout(ino, off, len)?)
+            }
+            Op::ReadObject { at, len } => {
+                let (from, to) = (u64::from(at.off), u64::from(at.off) + u64::from(len));
+                assert!(len > 0 && from / CHUNK == (to - 1) / CHUNK, "{at:?}+{len} is not one request of a store");
+                let data = self.objects.get(&at.blob).ok_or(ErrorKind::Stale)?;
+                Reply::Data(data.slice(from as usize..to as usize))
+            }
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
             Op::Write { ino, parts, append, kill_suid_sgid, at } => {

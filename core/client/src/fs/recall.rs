@@ -1,0 +1,100 @@
+//! Reading what is in objects without bringing it back to flash.
+
+use std::sync::Arc;
+
+use braid_base::Result;
+use braid_base::ids::{Index, Ino};
+use braid_base::limits::CHUNK;
+use braid_base::record::{ObjectAt, Place};
+use bytes::Bytes;
+
+use super::data::READ_MAX;
+use super::{Fs, WireStage};
+use crate::reader::{StageSource, object_parts};
+use crate::stream::Fetching;
+use crate::wire::BoxFuture;
+
+impl Fs {
+    /// As [`Fs::read`], but what is in objects only stays there: it is read from its store each time, and nobody counts it
+    /// as read. Whoever reads from front to back is read ahead of.
+    pub async fn read_direct(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
+        let len = len.min(READ_MAX);
+        if let (Some(background), Some((from, to))) = (&self.0.background, self.0.streams.read(ino, off, len)) {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                if let Err(error) = this.fetch_ahead(ino, from, to).await {
+                    // Whoever reads it asks again, and hears what is wrong.
+                    tracing::debug!(%ino, %error, "not read ahead");
+                }
+            }));
+        }
+        self.read_over(ino, off, len, self.read_below(ino, off, len, false)).await
+    }
+
+    /// Begins to fetch what of `[from, to)` is in objects only.
+    async fn fetch_ahead(&self, ino: Ino, from: u64, to: u64) -> Result<()> {
+        let Some(background) = &self.0.background else { return Ok(()) };
+        let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, from, to - from, false));
+        let (size, chunks) = match known {
+            Some(known) => known,
+            None => self.ask_chunks(ino, from, to - from, false).await?,
+        };
+        let end = to.min(size);
+        // What follows each other in an object comes together, whichever chunks it is of.
+        let mut runs: Vec<(ObjectAt, u32)> = Vec::new();
+        for (at, extent) in chunks.iter().flat_map(|chunk| &chunk.extents) {
+            let (first, last) = ((*at).max(from), (at + u64::from(extent.len)).min(end));
+            let Place::Object(place) = extent.place else { continue };
+            if first >= last {
+                continue;
+            }
+            let (place, len) = (place.advanced((first - at) as u32), (last - first) as u32);
+            match runs.last_mut() {
+                Some((start, run)) if start.blob == place.blob && start.off.checked_add(*run) == Some(place.off) => {
+                    *run += len;
+                }
+                _ => runs.push((place, len)),
+            }
+        }
+        for (at, len) in runs.into_iter().flat_map(|(at, len)| object_parts(at, len)) {
+            if let Some(fetching) = self.0.streams.begin(at, len) {
+                background.spawn(fetch(self.stage(ino), at, len, fetching));
+            }
+        }
+        Ok(())
+    }
+
+    /// What a reader of `ino` that brings nothing back asks.
+    pub(super) fn ahead_stage(&self, ino: Ino) -> AheadStage {
+        AheadStage { fs: self.clone(), stage: Arc::new(self.stage(ino)) }
+    }
+}
+
+fn fetch(stage: WireStage, at: ObjectAt, len: u32, fetching: Fetching) -> BoxFuture<()> {
+    debug_assert!(u64::from(len) <= CHUNK, "one request of a store");
+    Box::pin(async move { fetching.done(stage.object(at, len).await) })
+}
+
+/// A partition, and what was fetched from its objects ahead of need.
+pub(super) struct AheadStage {
+    fs: Fs,
+    stage: Arc<WireStage>,
+}
+
+impl StageSource for AheadStage {
+    fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
+        self.stage.read(at, poff, len)
+    }
+
+    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
+        let Some(fetched) = self.fs.0.streams.take(at, len) else { return self.stage.object(at, len) };
+        let stage = Arc::clone(&self.stage);
+        Box::pin(async move {
+            match fetched.bytes(at, len).await {
+                Ok(bytes) => Ok(bytes),
+                // It may have gone well since.
+                Err(_) => stage.object(at, len).await,
+            }
+        })
+    }
+}
