@@ -48,11 +48,6 @@ impl Default for Fetches {
 }
 
 impl Fetches {
-    /// Chunks that wait.
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// `chunk` is to come back; it goes by the state of its base then.
     pub fn want(&mut self, chunk: ChunkId) {
         if self.queue.len() < QUEUE_MAX && self.queued.insert(chunk) {

@@ -75,11 +75,6 @@ impl Sweep {
         }
     }
 
-    /// Bytes that wait to be put into objects.
-    pub fn ripe_bytes(&self) -> u64 {
-        self.ripe_bytes
-    }
-
     fn add(&mut self, since_s: u32, chunk: ChunkId, bytes: u64) {
         if self.ripe.len() < RIPE_MAX {
             let before = self.ripe.insert((since_s, chunk), bytes).unwrap_or(0);
