@@ -72,9 +72,9 @@ impl Node {
         lost: Vec<(Drive, String)>,
         way: Way,
     ) -> Self {
+        let (seen, stores) = (OnceLock::new(), Arc::new(Stores::new(cluster.guid, me, host.links())));
         let (host, filesystems, steward) = (Mutex::new(Some(Arc::new(host))), Filesystems::default(), Mutex::default());
         let (started_ms, clients) = (braid_io::clock::mono_ms(), OnceLock::new());
-        let (seen, stores) = (OnceLock::new(), Arc::new(Stores::new(cluster.guid, me)));
         Self { dir, coordinator, host, cluster, lost, way, filesystems, stores, steward, seen, started_ms, clients }
     }
 
@@ -87,10 +87,11 @@ impl Node {
             let _ = self.seen.set(Arc::clone(&seen));
         }
         self.stores.set(&now.object_stores);
+        let weak = Arc::downgrade(&host);
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
         *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
-        self.stores.keep(self.store_facts());
+        self.stores.keep(weak, Arc::clone(&self.coordinator), self.store_facts());
         Ok(())
     }
 
@@ -102,8 +103,8 @@ impl Node {
             Way::Network(network) => Some(network.host),
         };
         move || match &seen {
-            Some(seen) => Ok(Facts::of(&seen.lock().unwrap_or_else(PoisonError::into_inner).0, me)),
-            None => Ok(Facts { stores: records_of_stores::list(coordinator.as_ref())?, keeps: true }),
+            Some(seen) => Ok(Facts::of(Arc::clone(&seen.lock().unwrap_or_else(PoisonError::into_inner).0), me)),
+            None => Ok(Facts::of(Arc::new(Snapshot::read(coordinator.as_ref())?), None)),
         }
     }
 

@@ -1,19 +1,21 @@
 //! The object stores of the cluster, as this host is linked to them.
 //!
-//! Each second the links are made to follow the records; one host (the lowest that lives) asks each store whether it is
-//! there; and what has changed since is told in the log.
+//! Each second the links and the partitions here are made to follow the records; one host (the lowest that lives) asks
+//! each store whether it is there, and forgets those that are left and empty; what has changed since is told in the log.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use braid_base::Result;
-use braid_base::ids::{Guid, HostId, StoreId};
+use braid_base::ids::{FsId, Guid, HostId, StoreId, Term};
 use braid_base::store::StoreSpec;
+use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Filesystem, ObjectStore};
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::stores;
 use braid_cluster::view::stores::{LinkView, ObjectStoreView, StepView};
+use braid_cluster::{attachments, stores};
+use braid_host::run::Host;
 use braid_tier::{Direction, Health, Link, Links, State};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -23,21 +25,24 @@ const KEEPALIVE: Duration = Duration::from_secs(1);
 /// How long a look that somebody waits for may take.
 const LOOK_MAX: Duration = Duration::from_secs(3);
 
+/// A store that is being detached is forgotten when it held nothing in so many looks.
+const EMPTY_LOOKS: u32 = 10;
+
 /// What is said of a store that was full.
 const ROOM: &str = "uploads to a full store";
 
 /// What the records say.
 pub struct Facts {
-    /// The stores.
-    pub stores: Vec<ObjectStore>,
-    /// Is it this host that asks them whether they are there?
+    /// All of it.
+    pub now: Arc<Snapshot>,
+    /// Is it this host that looks after the stores for all?
     pub keeps: bool,
 }
 
 impl Facts {
     /// Those of `now`, for host `me`; none: it is alone.
-    pub fn of(now: &Snapshot, me: Option<HostId>) -> Self {
-        Self { stores: now.object_stores.clone(), keeps: keeps(now, me) }
+    pub fn of(now: Arc<Snapshot>, me: Option<HostId>) -> Self {
+        Self { keeps: keeps(&now, me), now }
     }
 }
 
@@ -57,9 +62,8 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// None yet, for `host` in `cluster`.
-    pub fn new(cluster: Guid, host: HostId) -> Self {
-        let links = Arc::new(Links::new(cluster, host));
+    /// None yet, for `host` in `cluster`, whose partitions go through `links`.
+    pub fn new(cluster: Guid, host: HostId, links: Arc<Links>) -> Self {
         Self { cluster, host, links, trying: tokio::sync::Mutex::default(), keeper: Mutex::default() }
     }
 
@@ -72,9 +76,15 @@ impl Stores {
         }
     }
 
-    /// Looks after the links until [`Self::stop`]. Called in the runtime, once.
-    pub fn keep(self: &Arc<Self>, facts: impl Fn() -> Result<Facts> + Send + 'static) {
-        let task = tokio::spawn(Arc::clone(self).keeping(facts));
+    /// Looks after the links, and what the partitions of `host` do with them, until [`Self::stop`]. Called in the runtime,
+    /// once.
+    pub fn keep(
+        self: &Arc<Self>,
+        host: Weak<Host>,
+        coordinator: Arc<dyn Coordinator>,
+        facts: impl Fn() -> Result<Facts> + Send + 'static,
+    ) {
+        let task = tokio::spawn(Arc::clone(self).keeping(host, coordinator, facts));
         *lock(&self.keeper) = Some(task.abort_handle());
     }
 
@@ -122,7 +132,13 @@ impl Stores {
         view
     }
 
-    async fn keeping(self: Arc<Self>, facts: impl Fn() -> Result<Facts>) {
+    async fn keeping(
+        self: Arc<Self>,
+        host: Weak<Host>,
+        coordinator: Arc<dyn Coordinator>,
+        facts: impl Fn() -> Result<Facts>,
+    ) {
+        let mut left = Left::default();
         let (mut ticks, mut told) = (interval(KEEPALIVE), Told::default());
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut checks = JoinSet::new();
@@ -138,7 +154,13 @@ impl Stores {
             }
             // While the coordinator is silent things are as they were.
             let Ok(facts) = tokio::task::block_in_place(&facts) else { continue };
-            self.set(&facts.stores);
+            self.set(&facts.now.object_stores);
+            if let Some(host) = host.upgrade() {
+                host.follow_tiers(&facts.now);
+                if facts.keeps {
+                    left.forget(&host, coordinator.as_ref(), &facts.now).await;
+                }
+            }
             for (id, link) in self.links.all() {
                 if facts.keeps && asked.insert(id) {
                     checks.spawn(async move {
@@ -147,7 +169,39 @@ impl Stores {
                     });
                 }
             }
-            told.tell(&facts.stores, &self.links);
+            told.tell(&facts.now.object_stores, &self.links);
+        }
+    }
+}
+
+/// Stores that are being detached, by file system, and in how many looks one after another they held nothing of it.
+#[derive(Default)]
+struct Left(BTreeMap<(FsId, StoreId), u32>);
+
+impl Left {
+    /// Ends the detaching of stores that hold nothing any more. A partition may be just about to put something there, as
+    /// long as it has not heard: so it has to stay that way for a while.
+    async fn forget(&mut self, host: &Host, coordinator: &dyn Coordinator, now: &Snapshot) {
+        let attached = now.filesystems.iter().flat_map(|fs| fs.stores.iter().map(move |attached| (fs, attached)));
+        let left: Vec<_> = attached.filter(|(_, attached)| attached.detaching).collect();
+        self.0.retain(|at, _| left.iter().any(|(fs, attached)| (fs.id, attached.store) == *at));
+        if left.is_empty() {
+            return;
+        }
+        let reports = host.partitions().await;
+        let all = reports.len() == now.partitions.len() && reports.iter().all(|seat| seat.term != Term(0));
+        for (fs, attached) in left {
+            let at = (fs.id, attached.store);
+            let empty = all && !reports.iter().any(|seat| seat.data.stored.contains_key(&at));
+            let looks = self.0.entry(at).or_default();
+            *looks = if empty { *looks + 1 } else { 0 };
+            if *looks < EMPTY_LOOKS {
+                continue;
+            }
+            match tokio::task::block_in_place(|| attachments::forget(coordinator, fs, attached.store)) {
+                Ok(()) => tracing::info!("file system {}: {} is detached", fs.name, attached.store),
+                Err(error) => tracing::warn!("file system {}: {} stays attached: {error}", fs.name, attached.store),
+            }
         }
     }
 }
@@ -169,22 +223,26 @@ impl Told {
         let mut fails = BTreeSet::new();
         for store in stores {
             let Some(link) = links.get(store.id) else { continue };
+            let mut told = |what, state, why: Option<String>| {
+                let before = self.0.contains(&(store.id, what));
+                match state {
+                    State::Down if fails.insert((store.id, what)) && !before => {
+                        let why = why.unwrap_or_else(|| "it does not answer".to_owned());
+                        tracing::warn!("object store {}: {what} fail: {why}", store.name);
+                    }
+                    State::Up if before => tracing::info!("object store {}: {what} go well again", store.name),
+                    // A link that was made anew has tried nothing yet.
+                    State::Up | State::Down | State::Unknown => {}
+                }
+            };
             let directions =
                 [("uploads", Direction::Upload), ("downloads", Direction::Download), ("removals", Direction::Remove)];
             for (what, direction) in directions {
                 let health = link.health(direction);
-                if health.state == State::Down && fails.insert((store.id, what)) && !self.0.contains(&(store.id, what))
-                {
-                    let why = health.last_error.unwrap_or_else(|| "it does not answer".to_owned());
-                    tracing::warn!("object store {}: {what} fail: {why}", store.name);
-                }
+                told(what, health.state, health.last_error);
             }
-            if link.is_full() && fails.insert((store.id, ROOM)) && !self.0.contains(&(store.id, ROOM)) {
-                tracing::warn!("object store {} is full: uploads wait until it has room again", store.name);
-            }
-            for (_, what) in self.0.difference(&fails).filter(|(id, _)| *id == store.id) {
-                tracing::info!("object store {}: {what} go well again", store.name);
-            }
+            let state = if link.is_full() { State::Down } else { State::Up };
+            told(ROOM, state, Some("they wait until it has room again".to_owned()));
         }
         self.0 = fails;
     }
@@ -236,7 +294,10 @@ mod tests {
     #[test]
     fn a_store_is_tried_and_looked_at() {
         let home = tempfile::tempdir().expect("dir");
-        let (stores, near) = (Stores::new(Guid([1; 16]), HostId(1)), store(&home.path().join("objects")));
+        let (stores, near) = (
+            Stores::new(Guid([1; 16]), HostId(1), Arc::new(Links::new(Guid([1; 16]), HostId(1)))),
+            store(&home.path().join("objects")),
+        );
         let shown = |stores: &Stores| {
             let view = stores.view(&near, &[]);
             [view.upload.state, view.download.state, view.remove.state].join(" ")
@@ -255,14 +316,17 @@ mod tests {
             assert_eq!(shown(&stores), "up up unknown");
             std::fs::remove_dir_all(home.path().join("objects")).expect("removed");
             stores.look().await;
-            assert!(shown(&stores).starts_with("down"), "{}", shown(&stores));
+            assert_eq!(shown(&stores), "up down unknown");
         });
     }
 
     #[test]
     fn the_keeper_follows_the_records_and_asks() {
         let home = tempfile::tempdir().expect("dir");
-        let (stores, near) = (Arc::new(Stores::new(Guid([1; 16]), HostId(1))), store(home.path()));
+        let (stores, near) = (
+            Arc::new(Stores::new(Guid([1; 16]), HostId(1), Arc::new(Links::new(Guid([1; 16]), HostId(1))))),
+            store(home.path()),
+        );
         run(async {
             let there = near.clone();
             stores.keep(move || Ok(Facts { stores: vec![there.clone()], keeps: true }));

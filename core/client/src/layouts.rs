@@ -297,3 +297,82 @@ pub(crate) fn by_chunk(layout: &Layout, first: u64, count: u64) -> Vec<Arc<Layou
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use braid_base::ids::{BlobId, DriveId, Ino, PartitionId};
+    use braid_base::limits::CHUNK;
+    use braid_base::msg::drive::{DriveOp, DriveResult};
+    use braid_base::msg::fs::{Layout, Request};
+    use braid_base::msg::lease::Answer;
+    use braid_base::record::{Extent, ObjectAt, Place};
+
+    use super::{Layouts, by_chunk};
+    use crate::wire::{BoxFuture, Wire};
+
+    const INO: Ino = Ino(7);
+
+    /// A clock, and nobody to ask.
+    #[derive(Default)]
+    struct Clock(AtomicU64);
+
+    impl Wire for Clock {
+        fn partition(&self, _: PartitionId, _: Request) -> BoxFuture<Answer> {
+            Box::pin(std::future::pending())
+        }
+
+        fn drive(&self, _: DriveId, _: DriveOp) -> BoxFuture<DriveResult> {
+            Box::pin(std::future::pending())
+        }
+
+        fn sleep_ms(&self, _: u64) -> BoxFuture<()> {
+            Box::pin(std::future::pending())
+        }
+
+        fn partitions(&self) -> u16 {
+            1
+        }
+
+        fn now_ms(&self) -> u64 {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    /// The second chunk is in an object only.
+    fn layout(fresh_ms: u32) -> Layout {
+        let at = ObjectAt { blob: BlobId::new(PartitionId(0), 1), off: 0 };
+        let extent = Extent { off: 0, len: 4096, place: Place::Object(at) };
+        Layout { size: 2 * CHUNK, extents: vec![(CHUNK, extent)], fresh_ms, ..Layout::default() }
+    }
+
+    #[test]
+    fn a_layout_holds_as_long_as_the_partition_says() {
+        let clock = Arc::new(Clock::default());
+        let layouts = Layouts::new(Arc::clone(&clock) as Arc<dyn Wire>);
+        let asking = layouts.asking(INO, true);
+        layouts.keep(asking, 2 * CHUNK, 0, &by_chunk(&layout(0), 0, 1));
+        clock.0.store(10, Ordering::Relaxed);
+        let asking = layouts.asking(INO, true);
+        clock.0.store(500, Ordering::Relaxed);
+        layouts.keep(asking, 2 * CHUNK, 1, &by_chunk(&layout(1_000), 1, 1));
+        clock.0.store(1_009, Ordering::Relaxed);
+        assert!(layouts.find(INO, 0, 2 * CHUNK, true).is_some());
+        clock.0.store(1_010, Ordering::Relaxed);
+        assert!(layouts.find(INO, CHUNK, 1, true).is_none() && layouts.find(INO, CHUNK, 1, false).is_none());
+        assert!(layouts.find(INO, 0, 1, true).is_some(), "each chunk for itself");
+    }
+
+    #[test]
+    fn what_was_not_to_come_back_is_asked_for_again_by_who_wants_it() {
+        let layouts = Layouts::new(Arc::new(Clock::default()));
+        layouts.keep(layouts.asking(INO, false), 2 * CHUNK, 0, &by_chunk(&layout(60_000), 0, 2));
+        assert!(layouts.find(INO, 0, 2 * CHUNK, false).is_some());
+        assert!(layouts.find(INO, CHUNK, 1, true).is_none());
+        assert!(layouts.find(INO, 0, 1, true).is_some(), "nothing of that is in an object");
+        layouts.keep(layouts.asking(INO, true), 2 * CHUNK, 0, &by_chunk(&layout(60_000), 0, 2));
+        assert!(layouts.find(INO, CHUNK, 1, true).is_some() && layouts.find(INO, CHUNK, 1, false).is_some());
+    }
+}

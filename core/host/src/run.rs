@@ -4,6 +4,7 @@
 
 mod clients;
 mod housekeeping;
+mod objects;
 mod outside;
 mod recall;
 mod seat_actor;
@@ -11,6 +12,7 @@ mod segments;
 mod setup;
 mod shared_seat;
 mod steward;
+mod tiers;
 mod vital;
 mod watch;
 mod wire;

@@ -27,7 +27,7 @@ use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::lease::Answer;
 use braid_base::record::Place;
 use braid_base::{Error, ErrorKind, Result};
-use braid_meta::{Config, DriveSet, Effect, Event, Now, Partition, Token};
+use braid_meta::{Config, DriveSet, Effect, Event, Now, Partition, TierPolicy, Token};
 use braid_replica::config::{Config as Members, Member};
 use braid_replica::log::meta_file::ReplicaMeta;
 use braid_replica::log::{LogIdent, LogReader};
@@ -102,6 +102,8 @@ pub struct Seat {
     /// It is the primary of this term and serves as soon as the view holds all that is committed.
     opening: Option<Term>,
     replica: Replica,
+    /// What the partition is to do about object stores, whenever it is served here.
+    tiers: BTreeMap<FsId, TierPolicy>,
     /// The replica's clock runs ahead of the shell's by what the election waited, milliseconds.
     ahead_ms: u64,
     meta: ReplicaMeta,
@@ -203,6 +205,7 @@ impl Seat {
             config: config.partition,
             serving: None,
             opening: alone.then_some(replica.term()),
+            tiers: BTreeMap::new(),
             replica,
             ahead_ms,
             meta,
@@ -414,6 +417,14 @@ impl Seat {
         }
     }
 
+    /// What the file systems with an object store are to do from now on; the others have none.
+    pub fn set_tiers(&mut self, policies: BTreeMap<FsId, TierPolicy>) {
+        self.tiers.clone_from(&policies);
+        if let Some(partition) = &mut self.serving {
+            partition.state_mut().set_tiers(policies);
+        }
+    }
+
     /// The replica, for status.
     pub fn replica(&self) -> &Replica {
         &self.replica
@@ -437,6 +448,7 @@ impl Seat {
                 Effect::Peer(to, message) => SeatEffect::Peer(to, message),
                 Effect::Drive(id, drive, op) => SeatEffect::Drive(id, drive, op),
                 Effect::Job(job) => SeatEffect::Job(job),
+                Effect::ReadObject(token, key, off, len) => SeatEffect::ReadObject(token, key, off, len),
                 Effect::Scrub(job) => SeatEffect::Scrub(job),
             };
             self.unsaid.push(said);

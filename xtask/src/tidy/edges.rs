@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("cluster", &["base", "io"]),
     ("client", &["base", "io", "erasure"]),
     ("wire", &["base", "io", "replica", "client"]),
-    ("host", &["base", "io", "erasure", "drive", "replica", "meta", "cluster", "client", "wire"]),
+    ("host", &["base", "io", "erasure", "drive", "replica", "meta", "tier", "cluster", "client", "wire"]),
     ("fuse", &["base", "client"]),
     ("s3", &["base", "client"]),
     ("nfs", &["base", "client"]),

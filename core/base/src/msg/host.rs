@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, Term};
+use crate::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
 
 /// Where everything is, as of one moment. A hint: who is asked in vain says so, and a newer map tells why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,6 +145,21 @@ pub struct SeatData {
     pub close: u64,
     /// What is done to keep data whole.
     pub healing: Healing,
+    /// Bytes of file data on flash, by file system, with what was overwritten or cut and is not collected yet.
+    pub flash_by_fs: BTreeMap<FsId, u64>,
+    /// What lies in object stores, by file system and store.
+    pub stored: BTreeMap<(FsId, StoreId), Stored>,
+}
+
+/// What the objects of a file system hold in a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stored {
+    /// Objects, with those that are on their way there and away.
+    pub objects: u64,
+    /// Bytes of data in those that are whole.
+    pub bytes: u64,
+    /// Bytes of it that are in use.
+    pub live: u64,
 }
 
 /// What a partition does to keep data whole, and what it cannot. Sums are those since it is served where it is.

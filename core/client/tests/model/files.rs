@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use braid_base::attr::{Attr, Time};
-use braid_base::ids::{DriveId, Epoch, Index, Ino, PackId, PartitionId};
+use braid_base::ids::{BlobId, DriveId, Epoch, Index, Ino, PackId, PartitionId};
 use braid_base::limits::{BLOCK, CHUNK, LAYOUT_BYTES_MAX};
 use braid_base::msg::fs::{FallocMode, FsResult, Laid, Layout, Reply};
 use braid_base::msg::job::{MoveJob, Part, Source, StripePlan};
-use braid_base::record::{Extent, Place, Placement, StripeAt};
+use braid_base::record::{Extent, ObjectAt, Place, Placement, StripeAt};
 use braid_base::{ErrorKind, Result};
 use bytes::Bytes;
 
@@ -192,7 +192,7 @@ impl State {
                 inline.push((*at, self.stage.read(index, poff, e.len)?));
             }
         }
-        Ok(Layout { size, extents, packs: self.stage.packs.clone(), inline, fresh_ms: 0 })
+        Ok(Layout { size, extents, packs: self.stage.packs.clone(), inline, fresh_ms: self.fresh_ms })
     }
 
     /// A job that moves all of `ino` into stripes of a new pack, and the extents to set once it is done.
@@ -233,6 +233,17 @@ impl State {
         }
         self.stage.packs.push((pack, place.clone()));
         (MoveJob { id: 1, stripes }, moved)
+    }
+
+    /// The content of `ino` is also in object `blob` from byte `off` of it on; and only there unless it stays on flash.
+    pub fn name_object(&mut self, ino: Ino, blob: BlobId, off: u32, stays: bool) {
+        for (at, extent) in &mut self.node(ino).expect("the file is there").extents {
+            let object = ObjectAt { blob, off: off + *at as u32 };
+            extent.place = match extent.place {
+                Place::Flash { stripe, delta, .. } if stays => Place::Flash { stripe, delta, copy: Some(object) },
+                _ => Place::Object(object),
+            };
+        }
     }
 
     /// Commits a destage: the content is the same, only elsewhere.

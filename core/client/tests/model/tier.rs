@@ -16,8 +16,6 @@ pub struct Tier {
     pub has_store: bool,
     /// What was asked so far.
     pub asked: Vec<(Ino, u64, u64, TierWant)>,
-    /// Layouts asked for by readers that bring back what is in objects.
-    pub recalls: usize,
 }
 
 /// Chunks that one answer about the residency looks at: few, so that there are several answers.
@@ -64,7 +62,8 @@ impl State {
         Ok(Reply::Done)
     }
 
-    pub fn read_object(&mut self, at: ObjectAt, len: u32) -> Result<Bytes> {
+    /// Bytes of an object that `want` made.
+    pub fn read_released(&mut self, at: ObjectAt, len: u32) -> Result<Bytes> {
         self.stage.read(Index(at.blob.serial()), at.off, len)
     }
 }

@@ -109,6 +109,35 @@ impl Rounds {
         }
     }
 
+    /// What a partition takes of flash. Of file systems whose cold data leaves it, it is what is there.
+    fn occupied(&self, report: &SeatReport) -> u64 {
+        let tiers = self.switch.tiers();
+        let of = |(fs, used): (&FsId, &u64)| match tiers.moves_out(*fs) {
+            true => (*used).min(report.data.flash_by_fs.get(fs).copied().unwrap_or(0)),
+            false => *used,
+        };
+        report.data.used_by_fs.iter().map(of).sum()
+    }
+
+    /// Tells partitions how much flash each file system with a bound of it may fill there.
+    fn share_flash(&self, seats: &[SeatDoor], reports: &[SeatReport]) {
+        // What waits in the log will be there soon, and may be of any.
+        let held =
+            |report: &SeatReport, fs| report.data.flash_by_fs.get(&fs).copied().unwrap_or(0) + report.data.staged_bytes;
+        let bounded = self.switch.tiers().bounded();
+        let all: BTreeMap<FsId, u64> =
+            bounded.iter().map(|fs| (*fs, self.known.values().map(|report| held(report, *fs)).sum())).collect();
+        for (seat, report) in seats.iter().zip(reports).filter(|(_, report)| report.term != Term(0)) {
+            let share = |(fs, all): (&FsId, &u64)| {
+                self.switch.tiers().share(seat.id(), *fs, (held(report, *fs), *all), self.partitions)
+            };
+            // Each of them is to be shared, whatever came of the one before.
+            if all.iter().map(share).fold(false, |any, changed| any | changed) {
+                self.switch.tell_tiers(seat.id());
+            }
+        }
+    }
+
     /// Each partition may hold what the others leave: all share one pool of drives, and the capacity of each file
     /// system. Those of other hosts say what they hold; one that is silent holds what it held.
     fn share_capacity(&mut self, seats: &[SeatDoor], reports: &[SeatReport]) {
@@ -123,12 +152,14 @@ impl Rounds {
         if self.known.len() < usize::from(self.partitions) {
             return;
         }
-        let used: u64 = self.known.values().map(|report| report.data.used_bytes).sum();
+        self.share_flash(seats, reports);
+        let occupied: BTreeMap<PartitionId, u64> = self.known.iter().map(|(p, of)| (*p, self.occupied(of))).collect();
+        let used: u64 = occupied.values().sum();
         let total = self.switch.capacity.load(Ordering::Relaxed);
         let limits = self.switch.limits.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mine = || seats.iter().zip(reports).filter(|(_, report)| serving(report));
         for (seat, report) in mine() {
-            let others = used - report.data.used_bytes;
+            let others = used - occupied.get(&report.partition).copied().unwrap_or(0);
             let (mine, limits) = (total.saturating_sub(others), limits.clone());
             let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
                 seat.set_capacity(mine);

@@ -1,13 +1,13 @@
 //! The thread of one [`Seat`], with the ring for its log: it takes what comes by mailbox, what the log brings and what
 //! time brings. Requests may be taken elsewhere, see [`super::shared_seat`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use braid_base::ids::{HostId, Index, PartitionId, Term};
+use braid_base::ids::{FsId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::host::{Lost, SeatData, SeatReport};
@@ -16,7 +16,7 @@ use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_io::reactor::{Actor, IoDone, IoOp, Mailbox, Token as IoToken, Turn};
-use braid_meta::DataStatus;
+use braid_meta::{DataStatus, TierPolicy};
 use braid_replica::Kv;
 use braid_replica::config::Config as Members;
 use braid_replica::log::Segment;
@@ -114,6 +114,7 @@ pub(super) fn lost(seats: &[SeatDoor]) -> Result<Vec<Lost>> {
 /// What a seat's thread starts with.
 pub(super) struct SeatStart {
     pub(super) config: SeatConfig,
+    pub(super) tiers: BTreeMap<FsId, TierPolicy>,
     pub(super) kv: Arc<dyn Kv>,
     pub(super) dir: PathBuf,
     pub(super) coordinator: Arc<dyn Coordinator>,
@@ -174,7 +175,8 @@ impl SeatActor {
         let dir = start.dir;
         let mut store = Files { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
         let mut said = Vec::new();
-        let seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut said)?;
+        let mut seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut said)?;
+        seat.set_tiers(start.tiers);
         let shared = SharedSeat::new(id, dir.clone(), seat, start.switch);
         turn.set_timer(TICK_MS);
         let tick_ms = turn.now().mono_ms + TICK_MS;
@@ -236,6 +238,8 @@ impl SeatActor {
                     forced: data.forced,
                     close: data.close,
                     healing: data.healing,
+                    flash_by_fs: data.flash_by_fs,
+                    stored: data.stored,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),

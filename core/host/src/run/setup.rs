@@ -22,12 +22,14 @@ use braid_cluster::snapshot::Snapshot;
 use braid_drive::{Drive, DriveActor, Running};
 use braid_io::clock;
 use braid_io::reactor::{self, Backend};
-use braid_meta::Config;
+use braid_meta::{Config, TierPolicy};
 use braid_replica::{Kv, RocksKv, RocksOptions};
+use braid_tier::Links;
 use tokio::task::JoinSet;
 
 use super::clients::{Clients, Gate};
 use super::housekeeping::{Housekeeper, Limits};
+use super::objects::HostObjects;
 use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatStart};
 use super::shared_seat::SeatDoor;
@@ -115,11 +117,24 @@ impl Host {
         company: Option<Company>,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
+        let links = Arc::new(Links::new(config.cluster, config.host));
+        Self::start_with_links(config, coordinator, company, runtime, links)
+    }
+
+    /// As [`Self::start`], with links to object stores that others hold, too.
+    pub fn start_with_links(
+        config: HostConfig,
+        coordinator: &Arc<dyn Coordinator>,
+        company: Option<Company>,
+        runtime: tokio::runtime::Handle,
+        links: Arc<Links>,
+    ) -> Result<Self> {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
         let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
+        let objects = HostObjects::new(config.cluster, links, runtime.clone());
         let switch = Arc::new(Switch {
             host: config.host,
             seats: RwLock::default(),
@@ -136,6 +151,8 @@ impl Host {
             company,
             capacity: Arc::new(AtomicU64::new(config.capacity_bytes)),
             limits: Limits::default(),
+            tiers: Mutex::default(),
+            objects,
         });
         // Partitions start with all drives that run.
         let usable = switch.all_drive_ids();
@@ -176,6 +193,7 @@ impl Host {
         // They may have changed before it could be told.
         let set = self.switch.drive_set().clone();
         let _ = door.send(SeatMsg::With(Box::new(move |seat| seat.set_drives(set))));
+        self.switch.tell_tiers(p);
         Ok(())
     }
 
@@ -298,6 +316,30 @@ impl Host {
                 seat.set_limit(fs, bytes);
             })));
         }
+    }
+
+    /// The links to the object stores of the cluster, which whoever knows these keeps up to date.
+    pub fn links(&self) -> Arc<Links> {
+        Arc::clone(self.switch.objects.links())
+    }
+
+    /// What the file systems with an object store are to do from now on; the others have none. Flash is meant for the
+    /// whole cluster; partitions share it as housekeeping tells them.
+    pub fn set_tiers(&self, policies: BTreeMap<FsId, TierPolicy>) {
+        if self.switch.tiers().set(policies) {
+            self.switch.all_seats().iter().for_each(|seat| self.switch.tell_tiers(seat.id()));
+        }
+    }
+
+    /// Goes by what the records say of object stores and the file systems that have them.
+    pub fn follow_tiers(&self, now: &Snapshot) {
+        self.set_filesystems(now.filesystems.iter().map(|fs| (fs.id, fs.uuid)).collect());
+        self.set_tiers(super::tiers::policies(now));
+    }
+
+    /// The identities of all file systems, as their objects name them.
+    pub fn set_filesystems(&self, known: BTreeMap<FsId, Guid>) {
+        self.switch.objects.set_filesystems(known);
     }
 
     /// What fails together with what, and which drives leave, from now on.
@@ -530,7 +572,8 @@ fn start_seat(
         log_soft_bytes: (LOG_SOFT_BYTES / u64::from(config.partitions)).max(LOG_SOFT_BYTES_MIN),
     };
     let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(&switch.coordinator), Arc::clone(switch));
-    let start = SeatStart { config: seat, kv, dir, coordinator, switch };
+    let tiers = switch.tiers().of(id);
+    let start = SeatStart { config: seat, tiers, kv, dir, coordinator, switch };
     let (tx, door) = mpsc::channel();
     let (mailbox, thread) = reactor::spawn_with(&format!("partition-{}", id.0), Backend::Auto, move |turn| {
         let actor = SeatActor::open(start, turn)?;

@@ -330,6 +330,11 @@ impl<'a> Held<'a> {
                 SeatEffect::Peer(to, message) => switch.peer(id, to, message),
                 SeatEffect::Drive(number, drive, op) => switch.drive_for_seat(id, number, drive, op),
                 SeatEffect::Job(job) => switch.run_job(id, job),
+                SeatEffect::ReadObject(token, key, off, len) => {
+                    if let Some(waits) = self.core.waiting.remove(&token) {
+                        switch.read_object(self.core.seat.term(), key, (off, len), waits);
+                    }
+                }
                 SeatEffect::Scrub(job) => switch.run_scrub(id, job),
                 SeatEffect::LogWrite { .. }
                 | SeatEffect::LogRead { .. }

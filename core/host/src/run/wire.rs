@@ -13,9 +13,10 @@ use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId,
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
 use braid_base::msg::host::{HostOp, HostReply, Lost, SeatReport};
-use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
+use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
+use braid_base::record::ObjectAt;
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::fs::Background;
 use braid_client::mover;
@@ -34,9 +35,14 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::housekeeping::Limits;
+use super::objects::{Carrier, HostObjects};
 use super::outside;
 use super::seat_actor::SeatMsg;
 use super::shared_seat::{SeatDoor, Waits};
+use super::tiers::Tiers;
+
+/// Pause after a partition said that it is busy.
+const BUSY: Duration = Duration::from_millis(64);
 
 /// Who can be reached.
 pub(super) struct Switch {
@@ -66,6 +72,10 @@ pub(super) struct Switch {
     pub(super) capacity: Arc<AtomicU64>,
     /// What file systems may hold of it, as far as they have a bound of their own.
     pub(super) limits: Limits,
+    /// What file systems with an object store are to do.
+    pub(super) tiers: Mutex<Tiers>,
+    /// What lies in object stores.
+    pub(super) objects: Arc<HostObjects>,
 }
 
 /// What a drive was found as when it started.
@@ -347,7 +357,12 @@ impl Switch {
         let mover = Arc::clone(self);
         let moved = self.runtime.spawn(async move {
             match mover.reader.get() {
-                Some(reader) => mover::run(reader, &SeatStage { switch: Arc::clone(&mover), seat: p }, &job).await,
+                Some(reader) => {
+                    let objects = &mover.objects;
+                    let _room = if let Job::Upload(_) = &job { Some(objects.room().await?) } else { None };
+                    let stage = SeatStage { switch: Arc::clone(&mover), seat: p };
+                    mover::run(reader, &stage, &Carrier(Arc::clone(objects)), &job).await
+                }
                 None => Err(Error::new(ErrorKind::Stopped, "the host is still starting")),
             }
         });
@@ -363,6 +378,26 @@ impl Switch {
 }
 
 impl Switch {
+    /// Answers `waits` with bytes of an object: so many from there on. The seat, which serves in `term`, does not wait.
+    pub(super) fn read_object(&self, term: Term, key: ObjectKey, (off, len): (u32, u32), waits: Waits) {
+        let objects = Arc::clone(&self.objects);
+        self.runtime.spawn(async move {
+            let read = objects.read(key, off, len).await;
+            waits(Answer::plain(term, read.map(Reply::Data)));
+        });
+    }
+
+    /// The policies of the cluster.
+    pub(super) fn tiers(&self) -> MutexGuard<'_, Tiers> {
+        self.tiers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the replica of `p` what it is to do about object stores.
+    pub(super) fn tell_tiers(&self, p: PartitionId) {
+        let policies = self.tiers().of(p);
+        let _ = self.tell(p, SeatMsg::With(Box::new(move |seat| seat.set_tiers(policies))));
+    }
+
     /// Checks a pack on the runtime; the seat hears what was found.
     pub(super) fn run_scrub(self: &Arc<Self>, p: PartitionId, job: ScrubJob) {
         let (this, id) = (Arc::clone(self), job.id);
@@ -404,7 +439,7 @@ fn has_stopped(p: PartitionId) -> Error {
     Error::new(ErrorKind::Stopped, format!("partition {p} has stopped"))
 }
 
-/// Staged bytes of one seat, for the mover.
+/// Staged bytes, and bytes of objects, of one seat, for the mover.
 struct SeatStage {
     switch: Arc<Switch>,
     seat: PartitionId,
@@ -412,23 +447,34 @@ struct SeatStage {
 
 impl StageSource for SeatStage {
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
-        let body = Op::ReadStage { at, poff, len };
-        let request = Request {
-            op: OpId::default(),
-            session: 0,
-            done_upto: 0,
-            fs: FsId::default(),
-            cred: Default::default(),
-            early: true,
-            body,
-        };
-        let answer = ask(&self.switch, self.seat, request);
+        let answer = ask(&self.switch, self.seat, of_the_mover(Op::ReadStage { at, poff, len }));
+        Box::pin(async move { data_of(answer.await) })
+    }
+
+    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
+        let (switch, seat) = (Arc::clone(&self.switch), self.seat);
         Box::pin(async move {
-            match answer.await.result? {
-                Reply::Data(bytes) => Ok(bytes),
-                other => Err(Error::new(ErrorKind::Io, format!("staged bytes were asked for, {other:?} came"))),
+            loop {
+                match data_of(ask(&switch, seat, of_the_mover(Op::ReadObject { at, len })).await) {
+                    // The link to the store says when it is over.
+                    Err(error) if error.kind() == ErrorKind::Busy => tokio::time::sleep(BUSY).await,
+                    answer => return answer,
+                }
             }
         })
+    }
+}
+
+/// A question of a mover, which is nobody's client.
+fn of_the_mover(body: Op) -> Request {
+    let (op, fs, cred) = (OpId::default(), FsId::default(), Default::default());
+    Request { op, session: 0, done_upto: 0, fs, cred, early: true, body }
+}
+
+fn data_of(answer: Answer) -> Result<Bytes> {
+    match answer.result? {
+        Reply::Data(bytes) => Ok(bytes),
+        other => Err(Error::new(ErrorKind::Io, format!("bytes were asked for, {other:?} came"))),
     }
 }
 

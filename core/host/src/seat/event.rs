@@ -3,7 +3,7 @@
 use braid_base::ids::{DriveId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::{Job, ScrubJob, Scrubbed};
+use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
@@ -60,6 +60,8 @@ pub enum SeatEffect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out bulk work (its staged bytes are read by `ReadStage` requests to this seat).
     Job(Job),
+    /// Answer a request with so many bytes (the last) of an object, from that byte of its data on.
+    ReadObject(Token, ObjectKey, u32, u32),
     /// Check a pack; the answer comes as [`SeatEvent::Scrubbed`].
     Scrub(ScrubJob),
     /// Write to a log segment, durably (creates the segment when the offset is 0).

@@ -239,7 +239,9 @@ impl Seat {
         let config = Config { term, ..self.config.clone() };
         self.kv.keep_rows(true);
         self.told = self.applied.index;
-        self.serving = Some(Partition::open(config, self.kv.clone(), self.applied.index)?);
+        let mut partition = Partition::open(config, self.kv.clone(), self.applied.index)?;
+        partition.state_mut().set_tiers(self.tiers.clone());
+        self.serving = Some(partition);
         out.push(SeatEffect::Serves);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DriveId, FsId, Index};
-use braid_base::msg::host::Healing;
+use braid_base::ids::{DriveId, FsId, Index, StoreId};
+use braid_base::msg::host::{Healing, Stored};
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -24,6 +24,10 @@ pub struct DataStatus {
     pub used_bytes: u64,
     /// The same by file system.
     pub used_by_fs: BTreeMap<FsId, u64>,
+    /// Bytes in packs by file system.
+    pub flash_by_fs: BTreeMap<FsId, u64>,
+    /// What lies in object stores, by file system and store.
+    pub stored: BTreeMap<(FsId, StoreId), Stored>,
     /// Bytes of file data on flash, with those that were overwritten or cut and not merged yet.
     pub live_bytes: u64,
     /// Packs that are being created.
@@ -56,6 +60,11 @@ pub struct DataStatus {
     pub healing: Healing,
 }
 
+fn stored(s: &State) -> BTreeMap<(FsId, StoreId), Stored> {
+    let of = |sum: tier::Stored| Stored { objects: sum.objects, bytes: sum.bytes, live: sum.live };
+    s.data.tier.blobs.stored().into_iter().map(|(at, sum)| (at, of(sum))).collect()
+}
+
 impl State {
     /// The data side in numbers.
     pub fn data_status(&self) -> DataStatus {
@@ -64,6 +73,8 @@ impl State {
             staged_bytes: data.stage.bytes(),
             used_bytes: data.space.used(),
             used_by_fs: data.space.by_fs().clone(),
+            flash_by_fs: data.space.by_fs().keys().map(|fs| (*fs, data.space.flash(*fs))).collect(),
+            stored: stored(self),
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),

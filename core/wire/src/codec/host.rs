@@ -1,6 +1,6 @@
 //! Anybody <-> host.
 
-use braid_base::msg::host::{Attached, Healing, HostOp, HostReply, Lost, Map, SeatData, SeatReport, Who};
+use braid_base::msg::host::{Attached, Healing, HostOp, HostReply, Lost, Map, SeatData, SeatReport, Stored, Who};
 
 use super::{wire_enum, wire_struct};
 
@@ -8,7 +8,8 @@ wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing });
+wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing, flash_by_fs, stored });
+wire_struct!(Stored { objects, bytes, live });
 wire_struct!(Healing {
     scrub_runs,
     scrub_done,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::attr::{Attr, FileType, SetAttr, SetTime, Time};
-use braid_base::ids::{ClientId, DriveId, Epoch, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, Term};
+use braid_base::ids::{
+    BlobId, Chunk, ClientId, DriveId, Epoch, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, StoreId, Term,
+};
 use braid_base::record::{Extent, ObjectAt, PackClass, Place, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -48,7 +50,7 @@ macro_rules! ids {
         }
     )* };
 }
-ids!(ClientId, DriveId, Epoch, FsId, HostId, Index, Ino, PackId, PartitionId, Term);
+ids!(BlobId, Chunk, ClientId, DriveId, Epoch, FsId, HostId, Index, Ino, PackId, PartitionId, StoreId, Term);
 
 impl Field for u8 {
     fn put(&self, out: &mut Out) {

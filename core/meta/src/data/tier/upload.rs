@@ -146,7 +146,8 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     }
     // The rest of it goes into the next one.
     looked -= usize::from(cut);
-    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), at);
+    let held = sent.iter().flat_map(|sent: &Sent| &sent.pieces).map(|(piece, _)| piece.len).sum();
+    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
     uploads.running.insert(uploads.next, Upload { blob: key.blob, chunks: sent });

@@ -1,0 +1,266 @@
+//! What a host does at object stores: it puts objects there and removes them for the partitions that it serves, and reads
+//! parts of them for whoever asks these.
+//!
+//! A read gets the piece of the object that it lies in, with its descriptor, in one request, and checks the blocks that
+//! were asked for. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
+//! while, because who reads one part of it often reads the next, and the partition brings it back to flash.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_base::ids::{FsId, Guid, Ino};
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::job::{BlockRun, ObjectKey};
+use braid_base::{Error, ErrorKind, Result};
+use braid_client::objects::Objects;
+use braid_client::wire::BoxFuture;
+use braid_tier::blob::{self, Block, DATA_MAX, Descriptor, Header, PIECE, Span, keys};
+use braid_tier::{Link, Links, Store};
+use bytes::Bytes;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::wire::wall_ms;
+
+mod pieces;
+
+use pieces::{Comes, Piece, Pieces};
+
+/// Objects in memory on their way to stores, at most.
+const OBJECTS_MAX: usize = 4;
+/// How long an answer waits for a store, milliseconds: less than who asks waits for the answer. Then he is told that it goes
+/// on, and asks again.
+const ANSWER_MS: u64 = 8_000;
+/// How often a store that is not known yet is looked for, and for how long, milliseconds.
+const LOOK_MS: (u64, u64) = (100, 4_000);
+
+const _: () = assert!(PIECE == CHUNK);
+
+/// The objects of a host.
+pub(super) struct HostObjects {
+    cluster: Guid,
+    links: Arc<Links>,
+    runtime: tokio::runtime::Handle,
+    room: Semaphore,
+    pieces: Mutex<Pieces>,
+    /// The identities of the file systems, for the headers of their objects.
+    filesystems: Mutex<BTreeMap<FsId, Guid>>,
+}
+
+impl HostObjects {
+    pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
+        let (pieces, filesystems) = Default::default();
+        Arc::new(Self { cluster, links, runtime, room: Semaphore::new(OBJECTS_MAX), pieces, filesystems })
+    }
+
+    /// The links to the stores.
+    pub(super) fn links(&self) -> &Arc<Links> {
+        &self.links
+    }
+
+    /// From now on these are the file systems.
+    pub(super) fn set_filesystems(&self, known: BTreeMap<FsId, Guid>) {
+        *self.filesystems.lock().unwrap_or_else(PoisonError::into_inner) = known;
+    }
+
+    /// Room in memory for an object, once there is some.
+    pub(super) async fn room(&self) -> Result<SemaphorePermit<'_>> {
+        self.room.acquire().await.map_err(|_| Error::new(ErrorKind::Stopped, "the host stops"))
+    }
+
+    /// Bytes `[off, off+len)` of an object's data, checked.
+    ///
+    /// Errors: `Stale`: the store has no such object. `Corrupt`: the bytes are not what was put there. `Busy`: the store
+    /// has not answered yet, and is asked on. `Io`: it does not answer, or refuses.
+    pub(super) async fn read(self: &Arc<Self>, key: ObjectKey, off: u32, len: u32) -> Result<Bytes> {
+        let (off, end) = (u64::from(off), u64::from(off) + u64::from(len));
+        if len == 0 || end > DATA_MAX {
+            let text = format!("{}: bytes {off}..{end} of an object, which has {DATA_MAX} at most", key.blob);
+            return Err(Error::new(ErrorKind::Invalid, text));
+        }
+        let until = Instant::now() + Duration::from_millis(ANSWER_MS);
+        let cut = |piece: u64| (piece * PIECE).max(off)..((piece + 1) * PIECE).min(end);
+        let ranges: Vec<Range<u64>> = (off / PIECE..end.div_ceil(PIECE)).map(cut).collect();
+        // All are asked for before any is waited for.
+        let coming: Vec<Comes> = ranges.iter().map(|wanted| self.piece(key, wanted)).collect();
+        let mut parts = Vec::with_capacity(ranges.len());
+        for (wanted, comes) in ranges.into_iter().zip(coming) {
+            parts.push(self.part(key, wanted, comes, until).await?);
+        }
+        if parts.len() == 1 {
+            return Ok(parts.swap_remove(0));
+        }
+        Ok(parts.concat().into())
+    }
+
+    /// Bytes `wanted`, which lie in one piece.
+    async fn part(
+        self: &Arc<Self>,
+        key: ObjectKey,
+        wanted: Range<u64>,
+        mut comes: Comes,
+        until: Instant,
+    ) -> Result<Bytes> {
+        let mut damage: Option<Error> = None;
+        loop {
+            let Ok(came) = timeout_at(until, comes.wait()).await else {
+                let text = format!("object store {} has not answered for {} s", key.store, ANSWER_MS / 1_000);
+                return Err(Error::new(ErrorKind::Busy, text));
+            };
+            let piece = came?;
+            if piece.end >= wanted.end {
+                let span = Span::new(piece.start..piece.end);
+                match span.extract(&piece.got, wanted.clone(), None) {
+                    Ok(mut parts) => return Ok(parts.swap_remove(0)),
+                    Err(error) => {
+                        let error = Error::new(
+                            ErrorKind::Corrupt,
+                            format!("object {} in store {}: {error}", self.name(key), key.store),
+                        );
+                        self.pieces().forget(key, &piece);
+                        if damage.is_some() {
+                            return Err(error);
+                        }
+                        // It may have been damaged on its way: once more.
+                        damage = Some(error);
+                    }
+                }
+            }
+            comes = self.piece(key, &wanted);
+        }
+    }
+
+    /// The piece that holds `wanted` comes; it is asked for unless it is here or on its way.
+    fn piece(self: &Arc<Self>, key: ObjectKey, wanted: &Range<u64>) -> Comes {
+        let (comes, new) = self.pieces().find(key, wanted);
+        let Some((range, sender)) = new else { return comes };
+        let (this, wanted_end) = (Arc::clone(self), wanted.end);
+        self.runtime.spawn(async move {
+            let got = this.get(key, range, wanted_end).await;
+            let failed = got.is_err();
+            this.pieces().came(&sender, got);
+            if failed {
+                // Those who ask again a little later are told, too.
+                sleep(pieces::FAILED).await;
+                this.pieces().forget_failed(&sender);
+            }
+        });
+        comes
+    }
+
+    /// Gets the piece of which the data is `range`, or if the object ends before that, of which it is up to `wanted_end`.
+    async fn get(&self, key: ObjectKey, range: Range<u64>, wanted_end: u64) -> Result<Piece> {
+        let (link, name) = (self.link(key).await?, self.name(key));
+        let end = wanted_end.next_multiple_of(BLOCK as u64);
+        let mut range = range;
+        let got = match link.download(&name, Some(Span::new(range.clone()).object()), None).await {
+            Err(error) if error.kind() == ErrorKind::Range && end < range.end => {
+                range.end = end;
+                link.download(&name, Some(Span::new(range.clone()).object()), None).await
+            }
+            got => got,
+        };
+        let got = got.map_err(|error| worded(key, &error))?;
+        let blocks = got.get(..BLOCK).map_or(0, |descriptor| Descriptor::decode(descriptor).entries().len() as u64);
+        if blocks * (BLOCK as u64) < PIECE {
+            self.pieces().learn(key, range.start + blocks * BLOCK as u64);
+        }
+        Ok(Piece { start: range.start, end: range.end, got })
+    }
+
+    /// The link to the store of an object. Just after a start, or after a store was attached, it may take a moment.
+    async fn link(&self, key: ObjectKey) -> Result<Arc<Link>> {
+        let until = Instant::now() + Duration::from_millis(LOOK_MS.1);
+        loop {
+            match self.links.try_get(key.store) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(worded(key, &error)),
+                Err(error) if Instant::now() >= until => {
+                    return Err(Error::new(ErrorKind::TimedOut, format!("{error}: is it attached still?")));
+                }
+                Err(_) => sleep(Duration::from_millis(LOOK_MS.0)).await,
+                Ok(link) => return Ok(link),
+            }
+        }
+    }
+
+    fn name(&self, key: ObjectKey) -> String {
+        keys::data(self.cluster, key.blob, key.term)
+    }
+
+    fn pieces(&self) -> MutexGuard<'_, Pieces> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn put_now(&self, key: ObjectKey, fs: FsId, runs: Vec<BlockRun>, data: Vec<Bytes>) -> Result<()> {
+        let (link, name) = (self.link(key).await?, self.name(key));
+        let known = self.filesystems.lock().unwrap_or_else(PoisonError::into_inner).get(&fs).copied();
+        let fs_uuid =
+            known.ok_or_else(|| Error::new(ErrorKind::Busy, format!("{fs} is not known to this host yet")))?;
+        let data_len: u64 = data.iter().map(|part| part.len() as u64).sum();
+        let (cluster, created_s) = (self.cluster, wall_ms() / 1_000);
+        let header = Header { cluster, fs_uuid, fs, blob: key.blob, term: key.term, data_len, created_s };
+        let inode = mostly(&runs).map(|ino| ino.0);
+        // Checksums of 64 MiB: not where others wait for a turn.
+        let build = move || {
+            let blocks: Vec<Block> = runs.iter().flat_map(blocks_of).collect();
+            blob::build(&header, &blocks, &data)
+        };
+        let built = tokio::task::spawn_blocking(build).await;
+        let parts =
+            built.map_err(|error| Error::new(ErrorKind::Stopped, format!("the object was not made: {error}")))?;
+        let sent: u64 = parts.iter().map(|part| part.len() as u64).sum();
+        link.upload(&name, parts, inode).await.map_err(|error| error.within(format!("object {name}")))?;
+        let found = link.size(&name).await.map_err(|error| error.within(format!("object {name} after it was sent")))?;
+        if found != sent {
+            let text = format!("object {name}: {sent} bytes were sent, store {} has {found} of them", key.store);
+            return Err(Error::new(ErrorKind::Corrupt, text));
+        }
+        self.pieces().learn(key, data_len);
+        Ok(())
+    }
+}
+
+/// Its blocks one after another.
+fn blocks_of(run: &BlockRun) -> impl Iterator<Item = Block> + use<> {
+    let run = *run;
+    (0..u64::from(run.blocks)).map(move |n| Block { ino: run.ino, block: run.block + n })
+}
+
+/// The file that most blocks are of.
+fn mostly(runs: &[BlockRun]) -> Option<Ino> {
+    let mut counts: BTreeMap<Ino, u64> = BTreeMap::new();
+    for run in runs {
+        *counts.entry(run.ino).or_default() += u64::from(run.blocks);
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map(|(ino, _)| ino)
+}
+
+/// What a store said, for whoever reads a file.
+fn worded(key: ObjectKey, error: &Error) -> Error {
+    let kind = match error.kind() {
+        // The partition says that it is there: it may have been removed for good reason since, or by somebody.
+        ErrorKind::NotFound => ErrorKind::Stale,
+        ErrorKind::Range | ErrorKind::Corrupt => ErrorKind::Corrupt,
+        ErrorKind::Stopped => ErrorKind::Stopped,
+        // Repeating it was the link's.
+        _ => ErrorKind::Io,
+    };
+    Error::new(kind, format!("object store {}, {}: {error}", key.store, key.blob))
+}
+
+/// Carries out what a mover needs.
+pub(super) struct Carrier(pub(super) Arc<HostObjects>);
+
+impl Objects for Carrier {
+    fn put(&self, key: ObjectKey, fs: FsId, runs: Vec<BlockRun>, data: Vec<Bytes>) -> BoxFuture<Result<()>> {
+        let this = Arc::clone(&self.0);
+        Box::pin(async move { this.put_now(key, fs, runs, data).await })
+    }
+
+    fn remove(&self, key: ObjectKey) -> BoxFuture<Result<()>> {
+        let this = Arc::clone(&self.0);
+        Box::pin(async move { this.link(key).await?.remove(&this.name(key)).await })
+    }
+}
