@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use braid_base::limits::CHUNK;
-use braid_cluster::view::stores::Mode;
+use braid_cluster::facts::Mode;
 use braid_cluster::view::{FilesystemView, GroupView};
 use braid_io::clock;
 use clap::Args;

@@ -262,7 +262,7 @@ impl Calls {
 
     pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
         if tier::is_virtual(name) {
-            return self.set_virtual(ino, name, value).await;
+            return tier::set(&self.fs, &self.getattr(ino).await?, name, value).await;
         }
         self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
         self.tell(|| vec![Notice::Attr(ino)]).await;
@@ -271,7 +271,7 @@ impl Calls {
 
     pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if tier::is_virtual(name) {
-            return self.virtual_value(ino, name).await;
+            return tier::value(&self.fs, &self.getattr(ino).await?, name).await;
         }
         self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
     }

@@ -13,8 +13,8 @@ use braid_base::attr::{Attr, FileType};
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{Residency, TierWant};
 use braid_base::{Error, ErrorKind};
+use braid_client::Fs;
 
-use crate::calls::{Answer, Calls};
 use crate::errno::of_inode;
 use crate::table::Hints;
 use crate::wire::errno::Errno;
@@ -37,55 +37,52 @@ pub(crate) fn is_virtual(name: &[u8]) -> bool {
     name.starts_with(SPACE)
 }
 
-impl Calls {
-    /// The value of a virtual attribute.
-    pub(crate) async fn virtual_value(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
-        let question = question(name).ok_or(Errno::ENODATA)?;
-        let attr = self.getattr(ino).await?;
-        let is_file = attr.kind == FileType::File;
-        Ok(match question {
-            Question::Location => {
-                let found = if is_file { self.fs.residency(ino).await } else { Ok(Residency::default()) };
-                location(&attr, &found.map_err(|e| of_inode(&e))?).into_bytes()
-            }
-            Question::Recall(off, len) => {
-                let far = if is_file { self.is_far(ino, off, len).await } else { Ok(false) };
-                if far.map_err(|e| of_inode(&e))? { b"yes".to_vec() } else { b"no".to_vec() }
-            }
-        })
-    }
+/// The value of virtual attribute `name` of the inode that looks like `attr`.
+pub(crate) async fn value(fs: &Fs, attr: &Attr, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let question = question(name).ok_or(Errno::ENODATA)?;
+    let is_file = attr.kind == FileType::File;
+    Ok(match question {
+        Question::Location => {
+            let found = if is_file { fs.residency(attr.ino).await } else { Ok(Residency::default()) };
+            location(attr, &found.map_err(|e| of_inode(&e))?).into_bytes()
+        }
+        Question::Recall(off, len) => {
+            let far = if is_file { is_far(fs, attr.ino, off, len).await } else { Ok(false) };
+            if far.map_err(|e| of_inode(&e))? { b"yes".to_vec() } else { b"no".to_vec() }
+        }
+    })
+}
 
-    async fn is_far(&self, ino: Ino, off: u64, len: u64) -> Result<bool, Error> {
-        if (off, len) == (0, u64::MAX) {
-            // Sums are cheaper than layouts.
-            return self.fs.residency(ino).await.map(|found| found.object > found.read_cache);
-        }
-        self.fs.far_bytes(ino, off, len).await.map(|far| far > 0)
+async fn is_far(fs: &Fs, ino: Ino, off: u64, len: u64) -> Result<bool, Error> {
+    if (off, len) == (0, u64::MAX) {
+        // Sums are cheaper than layouts.
+        return fs.residency(ino).await.map(|found| found.object > found.read_cache);
     }
+    fs.far_bytes(ino, off, len).await.map(|far| far > 0)
+}
 
-    /// Sets a virtual attribute: asks for bytes to move.
-    pub(crate) async fn set_virtual(&self, ino: Ino, name: &[u8], value: &[u8]) -> Answer<()> {
-        if name != b"braid.tier" {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let (want, off, len) = errand(value).ok_or(Errno::EINVAL)?;
-        match self.getattr(ino).await?.kind {
-            FileType::File => {}
-            FileType::Directory => return Err(Errno::EISDIR),
-            _ => return Err(Errno::EINVAL),
-        }
-        self.fs.tier(ino, off, len, want).await.map_err(|error| match error.kind() {
-            // The file was there a moment ago: what is missing is an object store.
-            ErrorKind::NotFound => Errno::EOPNOTSUPP,
-            _ => of_inode(&error),
-        })
+/// Sets virtual attribute `name`: asks for bytes to move.
+pub(crate) async fn set(fs: &Fs, attr: &Attr, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    if name != b"braid.tier" {
+        return Err(Errno::EOPNOTSUPP);
     }
+    let (want, off, len) = errand(value).ok_or(Errno::EINVAL)?;
+    match attr.kind {
+        FileType::File => {}
+        FileType::Directory => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
+    }
+    fs.tier(attr.ino, off, len, want).await.map_err(|error| match error.kind() {
+        // The file was there a moment ago: what is missing is an object store.
+        ErrorKind::NotFound => Errno::EOPNOTSUPP,
+        _ => of_inode(&error),
+    })
+}
 
-    /// Asks that all of `ino` leaves flash; if that fails, its age makes it leave.
-    pub(crate) async fn send_away(&self, ino: Ino) {
-        if let Err(error) = self.fs.tier(ino, 0, u64::MAX, TierWant::Object).await {
-            tracing::debug!(%ino, %error, "what was written does not leave flash at once");
-        }
+/// Asks that all of `ino` leaves flash; if that fails, its age makes it leave.
+pub(crate) async fn send_away(fs: &Fs, ino: Ino) {
+    if let Err(error) = fs.tier(ino, 0, u64::MAX, TierWant::Object).await {
+        tracing::debug!(%ino, %error, "what was written does not leave flash at once");
     }
 }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{Door, answer, open_flags};
 use crate::calls::Calls;
-use crate::task;
 use crate::wire::abi;
 use crate::wire::encode::Body;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Header, Node};
+use crate::{task, tier};
 
 /// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
 /// a switch to another thread.
@@ -77,7 +77,7 @@ impl Door {
         });
         if self.calls.departs(ino) {
             let calls = Arc::clone(&self.calls);
-            self.runtime.spawn(async move { calls.send_away(ino).await });
+            self.runtime.spawn(async move { tier::send_away(&calls.fs, ino).await });
         }
     }
 
