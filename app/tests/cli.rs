@@ -325,3 +325,34 @@ fn a_log_without_room_ends_nothing() {
     let last: Value = serde_json::from_str(text.lines().last().unwrap_or_default()).expect("JSON");
     assert_eq!(last["failed"]["code"].as_i64(), output.status.code().map(i64::from), "{text}");
 }
+
+#[test]
+fn places_of_files_need_no_cluster_but_a_mount() {
+    let home = tempfile::tempdir().expect("dir");
+    let tree = home.path().join("tree");
+    fs::create_dir(&tree).expect("mkdir");
+    fs::write(tree.join("file"), "x").expect("write");
+    for words in [
+        &["location", "tree/file"][..],
+        &["explain", "tree/file"],
+        &["fetch", "tree"],
+        &["release", "-v", "tree/file"],
+    ] {
+        let output = braid(home.path(), &[&["fs", "tier"], words].concat());
+        fails(&output, 1, &["tree", "not on a file system of Braid"]);
+    }
+    let several = braid(home.path(), &["fs", "tier", "location", "tree", "none"]);
+    let text = err(&several);
+    assert_eq!((several.status.code(), text.lines().count()), (Some(1), 3), "{text}");
+    assert!(text.contains("none: No such file") && text.contains("2 of 2 paths: their place is not known"), "{text}");
+    fs::write(home.path().join("plan"), "tree/file 0 1\n\nnone\n").expect("write");
+    let planned = braid(home.path(), &["fs", "tier", "fetch", "--plan", "plan", "--json"]);
+    assert_eq!(planned.status.code(), Some(1));
+    let ended: Value = serde_json::from_slice(&planned.stdout).expect("JSON");
+    assert_eq!((&ended["files"], &ended["failed"][1]["path"]), (&Value::from(0), &Value::from("tree/file")));
+    fails(&braid(home.path(), &["fs", "tier", "fetch", "--plan", "none"]), 2, &["--plan none", "No such file"]);
+    for words in [&["fetch"][..], &["fetch", "a", "--plan", "b"], &["fetch", "a", "--ahead", "1G"], &["release"]] {
+        let output = braid(home.path(), &[&["fs", "tier"], words].concat());
+        assert_eq!(output.status.code(), Some(2), "{words:?}: {}", err(&output));
+    }
+}
