@@ -184,7 +184,8 @@ passes() {
   cmp "$work/file" "$work/$name.out"
   proxy "$name" counts
   [[ $(proxy "$name" counts | awk '{ sum += $3 } END { print sum }') -gt 0 ]] || die "no request met the fault"
-  proxy "$name" "$@"
+  # To wait for the end of a stall once is enough.
+  [[ $* == *stall* ]] || proxy "$name" "$@"
   bucket "$name" "$name" verify || die "verify: $(cat "$work/$name.err")"
 }
 # lasts NAME STORE WORDS FAULT...: 'cat' fails, says WORDS, and what it gave is right; 'verify' does not say that all is well.
@@ -216,7 +217,7 @@ for store in s3 azure; do
   try "$store-503-on" lasts "$store-503-on" "$store" 'slow|busy|503' GET 503
   try "$store-403-on" lasts "$store-403-on" "$store" '403' GET 403
   try "$store-507-on" lasts "$store-507-on" "$store" '507' GET 507
-  try "$store-404-on" lasts "$store-404-on" "$store" 'no such object|404|gone|none any more' GET 404
+  try "$store-404-on" lasts "$store-404-on" "$store" 'listing shows, the store says that there is none' GET 404
   try "$store-short-on" lasts "$store-short-on" "$store" 'expected|length|understood' GET short
   try "$store-wrong-on" lasts "$store-wrong-on" "$store" 'expected.*found' GET wrong
   try "$store-reset-on" lasts "$store-reset-on" "$store" 'broke|reset|connection' GET reset
