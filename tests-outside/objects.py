@@ -4,6 +4,7 @@
     objects.py STORE create             makes the bucket or container (those of others must not be there)
     objects.py STORE put KEY FILE       objects.py STORE get KEY FILE
     objects.py STORE delete KEY         objects.py STORE list      keys and sizes
+    objects.py STORE copy FOLDER        puts all files below FOLDER, under their paths
     objects.py STORE sample FOLDER      puts the objects of a small cluster; FOLDER gets the file that they hold, as 'file'
 
 STORE is s3:URL/BUCKET:ID:SECRETFILE, azure:URL/CONTAINER:ACCOUNT:SECRETFILE or dir:PATH. The objects are made from the
@@ -241,6 +242,10 @@ def main(words):
         case ["list"]:
             for key, size in to.list():
                 print(key, size)
+        case ["copy", folder]:
+            source = Dir(folder)
+            for key, _ in source.list():
+                to.put(key, source.get(key))
         case ["sample", folder]:
             sample(to, folder)
         case _:

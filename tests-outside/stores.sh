@@ -49,10 +49,7 @@ proxy() { python3 "$STORES_HERE/proxy.py" tell "$(store_dir "$1")" "${@:2}"; }
 proxy_count() { proxy "$1" counts | awk -v kind="$2" '$1 == kind { print $2 }'; }
 
 # store_down NAME: kills its server, which keeps its data; store_again NAME starts it anew, where it was.
-store_down() {
-  end_now "${STORE_PID[$1]}"
-  wait "${STORE_PID[$1]}" 2>/dev/null || true
-}
+store_down() { end_now "${STORE_PID[$1]}"; }
 store_again() {
   local name=$1 dir port tries
   dir=$(store_dir "$name") port=${STORE_PORT[$name]:-0}
@@ -142,4 +139,6 @@ store_run() { # NAME COMMAND...
   "${@:2}" >>"$(store_dir "$1")/log" 2>&1 </dev/null &
   STORE_PID[$1]=$!
   echo "$!" >>"$SCRATCH/stores"
+  # The shell has nothing to say of its end.
+  disown "$!"
 }

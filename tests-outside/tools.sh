@@ -77,16 +77,20 @@ fetch_azurite() {
   chmod +x "$work/done/azurite"
 }
 
+# Of fetches that were killed.
+find "$tools" -maxdepth 1 -name 'work.*' -mmin +120 -exec rm -rf {} + 2>/dev/null || true
 # The Node of this machine may be gone.
 [[ -x $tools/azurite-$azurite/node ]] || rm -rf "$tools/azurite-$azurite"
 # One compiles, the other waits for the network.
 once versitygw "$versitygw" fetch_versitygw &
 first=$!
-once azurite "$azurite" fetch_azurite
-wait "$first"
-need pjdfstest 0.2.2
-need fsx 0.3.2
+code=0
+once azurite "$azurite" fetch_azurite || code=$?
+wait "$first" || code=$?
+((code == 0)) || exit "$code"
 # Under names without a version.
 mkdir -p "$tools/bin"
 ln -sfn "$tools/versitygw-$versitygw/versitygw" "$tools/bin/versitygw"
 ln -sfn "$tools/azurite-$azurite/azurite" "$tools/bin/azurite"
+need pjdfstest 0.2.2
+need fsx 0.3.2

@@ -197,7 +197,9 @@ impl Salvage {
         }
         // A store that has lost an object must not look like a cluster that removed one: older bytes would be taken for
         // the file's.
-        let listed = repeated(|| self.store.list(key, None)).await?;
+        // All terms of it: a listing may leave out what is named as the prefix is.
+        let prefix = key.rfind('/').map_or("", |slash| &key[..=slash]);
+        let listed = repeated(|| self.store.list(prefix, None)).await?;
         if listed.iter().all(|listed| listed.key != key) {
             return got;
         }
