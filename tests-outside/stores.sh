@@ -44,7 +44,7 @@ proxy_up() {
   store_again "$1"
 }
 # proxy NAME COMMAND...: sets a fault, or reads what was counted (proxy.py).
-proxy() { python3 "$STORES_HERE/proxy.py" tell "$(store_dir "$1")" "${@:2}"; }
+proxy() { "$STORES_PYTHON" "$STORES_HERE/proxy.py" tell "$(store_dir "$1")" "${@:2}"; }
 # proxy_count NAME KIND: how many requests of a kind came since the last 'proxy NAME zero'.
 proxy_count() { proxy "$1" counts | awk -v kind="$2" '$1 == kind { print $2 }'; }
 
@@ -64,7 +64,7 @@ store_again() {
       store_run "$name" "$BRAID_TOOLS/bin/azurite" --blobPort "$port" --location "$dir/data" --silent --disableTelemetry \
         --disableProductStyleUrl
       ;;
-    *) store_run "$name" python3 "$STORES_HERE/proxy.py" --port "$port" "${STORE_BEHIND[$name]}" "$dir" ;;
+    *) store_run "$name" "$STORES_PYTHON" "$STORES_HERE/proxy.py" --port "$port" "${STORE_BEHIND[$name]}" "$dir" ;;
   esac
   for ((tries = 0; tries < 600; tries++)); do
     port=$(ss -Hltnp | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=${STORE_PID[$name]},.*/\1/p")
@@ -103,7 +103,7 @@ objects() {
     azure) set -- "azure:$url/$STORE_ACCOUNT/$STORE_BUCKET${PREFIX:+/$PREFIX}:$STORE_ACCOUNT:$dir/secret" "${@:2}" ;;
     dir) set -- "dir:$dir/data${PREFIX:+/$PREFIX}" "${@:2}" ;;
   esac
-  python3 "$STORES_HERE/objects.py" "$@"
+  "$STORES_PYTHON" "$STORES_HERE/objects.py" "$@"
 }
 
 # certificate FOLDER NAME...: a certificate for names (DNS:name or IP:address) and its key, into FOLDER/cert.pem and
@@ -127,6 +127,8 @@ certificate() {
 # --- inside -------------------------------------------------------------------------------------
 
 STORES_HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# The program itself, not a script that looks for it each time.
+STORES_PYTHON=$(python3 -c 'import sys; print(sys.executable)')
 
 store_new() { # NAME KIND SECRET
   mkdir -p "$(store_dir "$1")/data"

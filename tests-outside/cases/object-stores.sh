@@ -49,7 +49,7 @@ told() { # NAME CODE WORDS LEAST MOST
 }
 # As much of the file as was given is right, or zeros of which 'lost' tells: how many bytes these are.
 lost_bytes() { # GIVEN
-  python3 - "$work/file" "$1" <<'PY'
+  "$STORES_PYTHON" - "$work/file" "$1" <<'PY'
 import sys
 right, given = (open(path, "rb").read() for path in sys.argv[1:])
 lost = 0
@@ -107,7 +107,7 @@ with() {
 }
 other_secret() {
   store_dir() { echo "$work/other"; }
-  sed 's/^./A/' <<<"$STORE_AZURE_KEY" >"$work/other/secret"
+  echo "A${STORE_AZURE_KEY:1}" >"$work/other/secret"
 }
 other_id() { STORE_S3_ID=nobody; }
 other_case() { STORE_BUCKET=Cold; }
