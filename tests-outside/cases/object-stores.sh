@@ -81,6 +81,57 @@ cmp "$work/azure.list" "$work/s3.list"
 cmp "$work/azure.list" "$work/dir.list"
 key=$(head -n 1 "$work/s3.list" | cut -d ' ' -f 1)
 
+# --- faults of the way ----------------------------------------------------------------------------
+# passes NAME STORE FAULT...: once, or a few times: 'cat' and 'verify' give what they should.
+passes() {
+  local name=$1 store=$2
+  shift 2
+  proxy_up "$name" "$store"
+  proxy "$name" "$@"
+  bucket "$name" "$name" cat 77 || die "cat: $(cat "$work/$name.err")"
+  cmp "$work/file" "$work/$name.out"
+  proxy "$name" counts
+  [[ $(proxy "$name" counts | awk '{ sum += $3 } END { print sum }') -gt 0 ]] || die "no request met the fault"
+  # To wait for the end of a stall once is enough.
+  [[ $* == *stall* ]] || proxy "$name" "$@"
+  bucket "$name" "$name" verify || die "verify: $(cat "$work/$name.err")"
+}
+# lasts NAME STORE WORDS FAULT...: 'cat' fails, says WORDS, and what it gave is right; 'verify' does not say that all is well.
+lasts() {
+  local name=$1 store=$2 words=$3 code=0
+  shift 3
+  proxy_up "$name" "$store"
+  proxy "$name" "$@"
+  bucket "$name" "$name" verify || code=$?
+  echo "verify: ($code) $(cat "$work/$name.out" "$work/$name.err" | head -c 600)"
+  ((code >= 1 && code <= 4)) || die "verify: exit code $code"
+  grep -qiE -- "$words" "$work/$name.out" "$work/$name.err" || die "verify does not say '$words'"
+  code=0
+  bucket "$name" "$name" cat 77 || code=$?
+  echo "cat: ($code) $(head -c 600 "$work/$name.err")"
+  lost_bytes "$work/$name.out" || die "$?"
+  ((code >= 1 && code <= 4)) || die "cat: exit code $code"
+  grep -qiE -- "$words" "$work/$name.err" || die "cat does not say '$words'"
+  proxy "$name" counts
+}
+# First what takes longest.
+for store in s3 azure; do try "$store-stall" passes "$store-stall" "$store" GET stall times 1; done
+for store in s3 azure; do
+  try "$store-429" passes "$store-429" "$store" ALL 429 times 2
+  try "$store-500" passes "$store-500" "$store" ALL 500 times 2
+  try "$store-503" passes "$store-503" "$store" ALL 503 times 2
+  try "$store-reset" passes "$store-reset" "$store" ALL reset times 2
+  try "$store-cut" passes "$store-cut" "$store" ALL cut times 2
+  try "$store-delay" passes "$store-delay" "$store" ALL delay 1 times 5
+  try "$store-503-on" lasts "$store-503-on" "$store" 'slow|busy|503' GET 503
+  try "$store-403-on" lasts "$store-403-on" "$store" '403' GET 403
+  try "$store-507-on" lasts "$store-507-on" "$store" '507' GET 507
+  try "$store-404-on" lasts "$store-404-on" "$store" 'listing shows, the store says that there is none' GET 404
+  try "$store-short-on" lasts "$store-short-on" "$store" 'sent [0-9]+ of the [0-9]+ bytes' GET short
+  try "$store-wrong-on" lasts "$store-wrong-on" "$store" 'expected.*found' GET wrong
+  try "$store-reset-on" lasts "$store-reset-on" "$store" 'broke|reset|connection' GET reset
+done
+
 # --- read whole -----------------------------------------------------------------------------------
 whole() { # NAME STORE [WORD...]
   local name=$1 store=$2
@@ -176,54 +227,5 @@ for store in s3 azure dir; do
   try "$store-half" damaged "$store-half" "$store" half $((1 << 20)) $((594 * 4096))
 done
 
-# --- faults of the way ----------------------------------------------------------------------------
-# passes NAME STORE FAULT...: once, or a few times: 'cat' and 'verify' give what they should.
-passes() {
-  local name=$1 store=$2
-  shift 2
-  proxy_up "$name" "$store"
-  proxy "$name" "$@"
-  bucket "$name" "$name" cat 77 || die "cat: $(cat "$work/$name.err")"
-  cmp "$work/file" "$work/$name.out"
-  proxy "$name" counts
-  [[ $(proxy "$name" counts | awk '{ sum += $3 } END { print sum }') -gt 0 ]] || die "no request met the fault"
-  # To wait for the end of a stall once is enough.
-  [[ $* == *stall* ]] || proxy "$name" "$@"
-  bucket "$name" "$name" verify || die "verify: $(cat "$work/$name.err")"
-}
-# lasts NAME STORE WORDS FAULT...: 'cat' fails, says WORDS, and what it gave is right; 'verify' does not say that all is well.
-lasts() {
-  local name=$1 store=$2 words=$3 code=0
-  shift 3
-  proxy_up "$name" "$store"
-  proxy "$name" "$@"
-  bucket "$name" "$name" verify || code=$?
-  echo "verify: ($code) $(cat "$work/$name.out" "$work/$name.err" | head -c 600)"
-  ((code >= 1 && code <= 4)) || die "verify: exit code $code"
-  grep -qiE -- "$words" "$work/$name.out" "$work/$name.err" || die "verify does not say '$words'"
-  code=0
-  bucket "$name" "$name" cat 77 || code=$?
-  echo "cat: ($code) $(head -c 600 "$work/$name.err")"
-  lost_bytes "$work/$name.out" || die "$?"
-  ((code >= 1 && code <= 4)) || die "cat: exit code $code"
-  grep -qiE -- "$words" "$work/$name.err" || die "cat does not say '$words'"
-  proxy "$name" counts
-}
-for store in s3 azure; do
-  try "$store-429" passes "$store-429" "$store" ALL 429 times 2
-  try "$store-500" passes "$store-500" "$store" ALL 500 times 2
-  try "$store-503" passes "$store-503" "$store" ALL 503 times 2
-  try "$store-reset" passes "$store-reset" "$store" ALL reset times 2
-  try "$store-cut" passes "$store-cut" "$store" ALL cut times 2
-  try "$store-delay" passes "$store-delay" "$store" ALL delay 1 times 5
-  try "$store-stall" passes "$store-stall" "$store" GET stall times 1
-  try "$store-503-on" lasts "$store-503-on" "$store" 'slow|busy|503' GET 503
-  try "$store-403-on" lasts "$store-403-on" "$store" '403' GET 403
-  try "$store-507-on" lasts "$store-507-on" "$store" '507' GET 507
-  try "$store-404-on" lasts "$store-404-on" "$store" 'listing shows, the store says that there is none' GET 404
-  try "$store-short-on" lasts "$store-short-on" "$store" 'sent [0-9]+ of the [0-9]+ bytes' GET short
-  try "$store-wrong-on" lasts "$store-wrong-on" "$store" 'expected.*found' GET wrong
-  try "$store-reset-on" lasts "$store-reset-on" "$store" 'broke|reset|connection' GET reset
-done
 settle
 echo "${#tries[@]} things tried on versitygw, Azurite and a directory: read whole, repeated, or told in a sentence"
