@@ -130,7 +130,7 @@ pub enum FsVerb {
         #[command(subcommand)]
         verb: Option<GroupVerb>,
     },
-    /// List the object stores that take cold data; add, change and remove them; attach them to file systems
+    /// List the object stores that take cold data, set them up and attach them; show and say where files are
     Tier {
         #[command(subcommand)]
         kind: Option<TierKind>,
@@ -154,6 +154,14 @@ pub enum TierKind {
         #[command(subcommand)]
         verb: Option<StoreVerb<cmd::fs_tier_dir::Add, cmd::fs_tier_dir::Update>>,
     },
+    /// Show where files are: on flash, in objects, or both
+    Location(cmd::fs_tier_location::Location),
+    /// Bring files back to flash
+    Fetch(cmd::fs_tier_fetch::Fetch),
+    /// Give up the place of files on flash: what they hold is in objects only then
+    Release(cmd::fs_tier_release::Release),
+    /// Say where a file is and why, what a read of it costs, and when it moves next
+    Explain(cmd::fs_tier_explain::Explain),
 }
 
 /// What is done to object stores, of whatever kind; adding and changing depend on it.
@@ -275,6 +283,10 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(TierKind::Dir { verb }) => {
                 store(whole, Kind::Dir, verb, (cmd::fs_tier_dir::add, cmd::fs_tier_dir::update))
             }
+            Some(TierKind::Location(command)) => cmd::fs_tier_location::run(whole, &command),
+            Some(TierKind::Fetch(command)) => cmd::fs_tier_fetch::run(whole, &command),
+            Some(TierKind::Release(command)) => cmd::fs_tier_release::run(whole, &command),
+            Some(TierKind::Explain(command)) => cmd::fs_tier_explain::run(whole, &command),
         },
         Command::Bucket { verb: BucketVerb::Ls(command) } => cmd::bucket_ls::run(whole, &command),
         Command::Bucket { verb: BucketVerb::Cat(command) } => cmd::bucket_cat::run(whole, &command),
