@@ -21,10 +21,13 @@ use model::files::placement;
 use model::history::dice;
 use model::{World, root};
 
+/// An object and what it was said to be.
+type Put = (ObjectKey, Vec<BlockRun>, Vec<Bytes>);
+
 /// What was asked of a store.
 #[derive(Default)]
 struct Store {
-    put: Mutex<Vec<(ObjectKey, Vec<BlockRun>, Vec<Bytes>)>>,
+    put: Mutex<Vec<Put>>,
     removed: Mutex<Vec<ObjectKey>>,
 }
 
