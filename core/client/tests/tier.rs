@@ -41,11 +41,11 @@ fn all_pages_of_the_residency_are_added_up_and_what_is_held_back_counts() {
     assert_eq!(asked.iter().filter(|name| *name == "Residency").count(), 4, "ten chunks, three at a time: {asked:?}");
     // A chunk that is in an object, too, is counted on both sides.
     let stripe = StripeAt { pack: PackId::new(PartitionId(0), 1), sb: 0, ul: 64 };
-    let copy = Some(ObjectAt { blob: BlobId::new(PartitionId(0), 9), off: 0 });
+    let object = ObjectAt { blob: BlobId::new(PartitionId(0), 9), off: 0 };
     for (at, extent) in &mut world.server.state().node(ino).expect("node").extents {
         match *at / CHUNK {
-            0 => extent.place = Place::Flash { stripe, delta: 0, copy },
-            1 => extent.place = Place::Object(copy.expect("an object")),
+            0 => extent.place = Place::Flash { stripe, delta: 0, copy: Some(object) },
+            1 => extent.place = Place::Object(object),
             _ => {}
         }
     }
