@@ -224,7 +224,12 @@ fn data_goes_to_a_store_and_comes_back() {
     for (ino, content) in &files {
         assert!(world.read(*ino, content.len(), false) == *content, "{ino} differs");
     }
-    wait_for("what was read is on flash", || world.residency(files[0].0).read_cache >= files[0].1.len() as u64);
+    // Whoever reads on asks again.
+    wait_for("what was read is on flash", || {
+        let (ino, content) = &files[0];
+        assert!(world.read(*ino, content.len(), false) == *content, "{ino} differs on its way back");
+        world.residency(*ino).read_cache >= content.len() as u64
+    });
     for (ino, content) in &files {
         assert!(world.read(*ino, content.len(), false) == *content, "{ino} differs when it is back");
     }
