@@ -4,10 +4,12 @@ use std::ffi::OsString;
 use std::io::{Write, stderr};
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use braid_cluster::view::stores::Kind;
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::cmd;
 use crate::exit::{self, Outcome};
+use crate::hide;
 use crate::whole::Whole;
 
 /// The tree of commands.
@@ -128,6 +130,58 @@ pub enum FsVerb {
         #[command(subcommand)]
         verb: Option<GroupVerb>,
     },
+    /// List the object stores that take cold data, set them up and attach them; show and say where files are
+    Tier {
+        #[command(subcommand)]
+        kind: Option<TierKind>,
+    },
+}
+
+#[derive(Subcommand)]
+pub enum TierKind {
+    /// Buckets that speak S3
+    S3 {
+        #[command(subcommand)]
+        verb: Option<StoreVerb<cmd::fs_tier_s3::Add, cmd::fs_tier_s3::Update>>,
+    },
+    /// Containers of Azure Blob
+    Azure {
+        #[command(subcommand)]
+        verb: Option<StoreVerb<cmd::fs_tier_azure::Add, cmd::fs_tier_azure::Update>>,
+    },
+    /// Directories
+    Dir {
+        #[command(subcommand)]
+        verb: Option<StoreVerb<cmd::fs_tier_dir::Add, cmd::fs_tier_dir::Update>>,
+    },
+    /// Show where files are: on flash, in objects, or both
+    Location(cmd::fs_tier_location::Location),
+    /// Bring files back to flash
+    Fetch(cmd::fs_tier_fetch::Fetch),
+    /// Give up the place of files on flash: what they hold is in objects only then
+    Release(cmd::fs_tier_release::Release),
+    /// Say where a file is and why, what a read of it costs, and when it moves next
+    Explain(cmd::fs_tier_explain::Explain),
+}
+
+/// What is done to object stores, of whatever kind; adding and changing depend on it.
+#[derive(Subcommand)]
+pub enum StoreVerb<A: Args, U: Args> {
+    /// Add a store, after trying it: an object of one byte is written, read and removed
+    #[command(visible_alias = "create", after_help = cmd::fs_tier_words::SECRETS)]
+    Add(Box<A>),
+    /// Change a store; what is not named stays. It is tried first if it will be reached in another way
+    #[command(after_help = cmd::fs_tier_words::SECRETS)]
+    Update(Box<U>),
+    /// Forget a store that no file system uses
+    #[command(visible_alias = "delete")]
+    Remove(cmd::fs_tier_remove::Remove),
+    /// Give a file system a store for its cold data
+    #[command(visible_alias = "assign")]
+    Attach(cmd::fs_tier_attach::Attach),
+    /// Take a store away from a file system: what lies there is brought elsewhere first
+    #[command(visible_alias = "unassign")]
+    Detach(cmd::fs_tier_detach::Detach),
 }
 
 #[derive(Subcommand)]
@@ -154,7 +208,8 @@ pub enum BucketVerb {
 
 /// Reads the command line, runs it, ends with its code.
 pub fn run() -> ExitCode {
-    let cli = match Cli::try_parse_from(abbreviated(std::env::args_os())) {
+    let words = abbreviated(std::env::args_os());
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) => {
             // Help goes to stdout, mistakes to stderr; a reader that went away needs neither.
@@ -162,7 +217,7 @@ pub fn run() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(exit::USAGE));
         }
     };
-    match dispatch(cli) {
+    match hide::take(&words).and_then(|()| dispatch(cli)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
@@ -217,6 +272,22 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(GroupVerb::Update(command)) => cmd::fs_group_update::run(whole, &command),
             Some(GroupVerb::Remove(command)) => cmd::fs_group_remove::run(whole, &command),
         },
+        Command::Fs { verb: Some(FsVerb::Tier { kind }) } => match kind {
+            None => cmd::fs_tier::run(whole, None),
+            Some(TierKind::S3 { verb }) => {
+                store(whole, Kind::S3, verb, (cmd::fs_tier_s3::add, cmd::fs_tier_s3::update))
+            }
+            Some(TierKind::Azure { verb }) => {
+                store(whole, Kind::Azure, verb, (cmd::fs_tier_azure::add, cmd::fs_tier_azure::update))
+            }
+            Some(TierKind::Dir { verb }) => {
+                store(whole, Kind::Dir, verb, (cmd::fs_tier_dir::add, cmd::fs_tier_dir::update))
+            }
+            Some(TierKind::Location(command)) => cmd::fs_tier_location::run(whole, &command),
+            Some(TierKind::Fetch(command)) => cmd::fs_tier_fetch::run(whole, &command),
+            Some(TierKind::Release(command)) => cmd::fs_tier_release::run(whole, &command),
+            Some(TierKind::Explain(command)) => cmd::fs_tier_explain::run(whole, &command),
+        },
         Command::Bucket { verb: BucketVerb::Ls(command) } => cmd::bucket_ls::run(whole, &command),
         Command::Bucket { verb: BucketVerb::Cat(command) } => cmd::bucket_cat::run(whole, &command),
         Command::Bucket { verb: BucketVerb::Verify(command) } => cmd::bucket_verify::run(whole, &command),
@@ -224,5 +295,25 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Umount(command) => cmd::umount::run(whole, &command),
         Command::Completion(command) => cmd::completion::run(&command, Cli::command()),
         Command::Man(command) => cmd::man::run(&command, Cli::command()),
+    }
+}
+
+/// What carries out a command.
+type Run<T> = fn(&Whole, &T) -> Outcome;
+
+/// What is done to object stores of one kind.
+fn store<A: Args, U: Args>(
+    whole: &Whole,
+    kind: Kind,
+    verb: Option<StoreVerb<A, U>>,
+    (add, update): (Run<A>, Run<U>),
+) -> Outcome {
+    match verb {
+        None => cmd::fs_tier::run(whole, Some(kind)),
+        Some(StoreVerb::Add(command)) => add(whole, &command),
+        Some(StoreVerb::Update(command)) => update(whole, &command),
+        Some(StoreVerb::Remove(command)) => cmd::fs_tier_remove::run(whole, &command),
+        Some(StoreVerb::Attach(command)) => cmd::fs_tier_attach::run(whole, &command),
+        Some(StoreVerb::Detach(command)) => cmd::fs_tier_detach::run(whole, &command),
     }
 }

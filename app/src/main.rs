@@ -3,7 +3,8 @@
 //! Duty: the command line, and the list of parts that `braid up` puts together.
 //! Door: the commands; `braid --help` lists them with their exit codes.
 //! Never: contains logic of the cluster: what a command means is decided behind REST, in [`node`] and below.
-//! Flow: [`cli`] reads the words, [`cmd`] holds one file per command, most of them one REST call by [`client`].
+//! Flow: [`cli`] reads the words, [`hide`] takes secrets out of them, [`cmd`] holds one file per command, most of them
+//! one REST call by [`client`].
 //! Tests: `tests/` runs the binary against a made-up cluster; `sim` and the gate run the real one.
 
 mod attach;
@@ -11,18 +12,24 @@ mod cli;
 mod client;
 mod cmd;
 mod detach;
+mod errands;
 mod exit;
+mod hide;
 mod measure;
 mod mount_helper;
 mod mount_options;
 mod mountpoint;
 mod node;
 mod out;
+mod plan;
 mod progress;
 mod reach;
+mod residence;
 mod serve;
 mod systemd;
+mod tree;
 mod whole;
+mod words;
 
 /// The requests of a busy server are made on one thread and freed on another, which the allocator of the C library
 /// does slowly (decisions/0016).

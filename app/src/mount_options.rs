@@ -24,6 +24,8 @@ pub struct MountOptions {
     pub cache: CacheMode,
     /// `sync_on_close` or `nosync_on_close`.
     pub sync_on_close: bool,
+    /// `obs_direct`: nothing comes back to flash for reads, and what is written leaves it first.
+    pub obs_direct: bool,
     /// `dirsync`: names are durable when the call returns. (In the process of the cluster no mount has it.)
     pub dirsync: bool,
     /// `readahead_kb=`.
@@ -50,6 +52,7 @@ impl Default for MountOptions {
             atime: true,
             cache: CacheMode::Write,
             sync_on_close: false,
+            obs_direct: false,
             dirsync: false,
             readahead_kb: None,
             io_uring: false,
@@ -99,6 +102,7 @@ impl MountOptions {
             "forcedirect" => self.cache = CacheMode::Direct,
             "sync_on_close" => self.sync_on_close = true,
             "nosync_on_close" => self.sync_on_close = false,
+            "obs_direct" => self.obs_direct = true,
             "dirsync" => self.dirsync = true,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
@@ -136,6 +140,7 @@ impl MountOptions {
             negative_age: Duration::from_millis(self.negative_ms.into()),
             cache: self.cache,
             sync_on_close: self.sync_on_close,
+            obs_direct: self.obs_direct,
             io_uring: self.io_uring,
             limits: Limits {
                 bytes_per_s: self.throughput_mbps.map(|mb| u64::from(mb) * 1_000_000),
@@ -188,9 +193,10 @@ mod tests {
     #[test]
     fn each_word_has_its_effect() {
         let all = "ro,nosuid,nodev,noexec,noatime,forcedirect,sync_on_close,readahead_kb=64,dentry_max_age_positive=5,\
-                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9,io_uring";
+                   dentry_max_age_negative=7,qos_max_throughput_mbps=3,qos_max_ops=9,io_uring,obs_direct";
         let options = parsed(all).of("f", Some("a/f".into()));
-        assert!(options.read_only && !options.atime && options.sync_on_close && options.io_uring);
+        assert!(options.read_only && !options.atime && options.sync_on_close);
+        assert!(options.io_uring && options.obs_direct);
         assert!(parsed("dirsync").dirsync && !parsed(all).dirsync);
         assert!(options.ignore.suid && options.ignore.dev && options.ignore.exec);
         assert_eq!((options.cache, options.readahead_kib), (CacheMode::Direct, 64));

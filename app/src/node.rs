@@ -13,6 +13,7 @@ mod filesystems;
 mod host_changes;
 mod problems;
 pub mod recall;
+mod stores;
 mod views;
 
 use std::path::{Path, PathBuf};
@@ -70,7 +71,7 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     let capacity_bytes = now.net_bytes(raw_of);
     let config = host_config(&options, &plan, capacity_bytes);
     let host = Host::start(config, &coordinator, None, tokio::runtime::Handle::current())?;
-    let node = Node::new(options.dir, coordinator, host, plan.cluster, plan.lost, Way::Here);
+    let node = Node::new(options.dir, coordinator, (host, plan.host.id), plan.cluster, plan.lost, Way::Here);
     // Its replicas do not come and go: nobody says that one is forsaken.
     node.follow(now, mpsc::channel().1)?;
     Ok(Arc::new(node))

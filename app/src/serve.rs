@@ -313,7 +313,7 @@ async fn open(order: &Order, control: &dyn Control, access: &Access, say: &Say) 
         tracing::warn!("other commands have to be told --dir {}: {error}", dir.display());
     }
     if matches!(order.what, What::Up(_)) && control.filesystems().await?.is_empty() {
-        let spec = FsSpec { name: order.filesystem.clone(), group: None, total_bytes: None };
+        let spec = FsSpec { name: order.filesystem.clone(), ..FsSpec::default() };
         control.fs_add(spec).await?;
     }
     if let Some(path) = &order.mount {

@@ -167,6 +167,81 @@ fn file_systems() {
 }
 
 #[test]
+fn object_stores() {
+    let running = Running::start();
+    let tier = |words: &[&str]| running.braid(&[&["fs", "tier"], words].concat());
+    let json = |words: &[&str]| running.json(&[&["fs", "tier"], words].concat());
+    let s3 =
+        ["--hostname", "http://h:9000", "--bucket", "Bucket/a", "--access-key-id", "i", "--secret-key", "very secret"];
+    let tried = out(&tier(&[&["s3", "add", "cold", "--dry-run"], &s3[..]].concat()));
+    assert!(tried.contains("PUT of one byte: ok, 3 ms") && tried.contains("dry run"), "{tried}");
+    assert_eq!(json(&[]), serde_json::json!([]));
+    let added = out(&tier(&[&["s3", "add", "cold"], &s3[..]].concat()));
+    assert!(added.contains("object store cold is added"), "{added}");
+    let path = running.home.path().join("objects");
+    let dir = path.to_str().expect("text");
+    assert!(tier(&["dir", "add", "near", "--path", "objects", "--prefetch-mib", "7"]).status.success());
+    assert_eq!(json(&["dir"])[0]["bucket"], dir, "said in full");
+    let listed = json(&["s3"]);
+    let (address, secret) = (&listed[0]["address"], &listed[0]["secret_key"]);
+    assert_eq!(
+        (address, secret, listed.as_array().map(Vec::len)),
+        (&Value::from("h:9000"), &Value::from("***"), Some(1))
+    );
+    let changed = json(&["s3", "update", "cold", "--errors-timeout", "2m"]);
+    assert_eq!(
+        (&changed["store"]["errors_timeout_s"], &changed["store"]["region"]),
+        (&Value::from(120), &Value::from("us-east-1"))
+    );
+    fails(&tier(&["s3", "update", "cold"]), 2, &["what to change"]);
+    fails(&tier(&["dir", "update", "cold", "--prefetch-mib", "1"]), 2, &["braid fs tier s3 update"]);
+    fails(&tier(&["s3", "update", "cold", "--errors-timeout", "2h"]), 2, &["60 to 900 s expected, found 7200 s"]);
+    fails(&tier(&["azure", "add", "x", "--account", "a", "--container", "c"]), 2, &["a key or a shared access"]);
+
+    let fs =
+        running.json(&["fs", "add", "one", "--total-capacity", "4GiB", "--ssd-capacity", "1GiB", "--obs-name", "near"]);
+    assert_eq!((&fs["ssd_bytes"], &fs["stores"][0]["store"]), (&Value::from(1_u64 << 30), &Value::from("near")));
+    fails(&running.braid(&["fs", "update", "one", "--ssd-capacity", "5GiB"]), 2, &["4294967296", "5368709120"]);
+    let table = out(&tier(&["s3", "attach", "one", "cold"]));
+    assert!(table.contains("near (read-only), cold") && table.contains("1.00 GiB"), "{table}");
+    let table = out(&tier(&[]));
+    assert!(table.starts_with("NAME") && table.contains("Bucket/a") && !table.contains("secret"), "{table}");
+    fails(&tier(&["dir", "remove", "near"]), 4, &["file system one uses it"]);
+    fails(&tier(&["dir", "detach", "one", "near"]), 2, &["--force"]);
+    assert_eq!(json(&["dir", "detach", "one", "near", "--force"])["stores"][0]["detaching"], true);
+    fails(&tier(&["dir", "detach", "one", "nothing", "--force"]), 1, &["no object store nothing"]);
+}
+
+/// Whoever lists processes sees the words that a process was started with as long as it runs.
+#[test]
+fn a_secret_does_not_stay_in_the_list_of_processes() {
+    let running = Running::start();
+    let words = ["fs", "tier", "s3", "add", "x", "--hostname", "h", "--bucket", "b", "--access-key-id", "i"];
+    // It waits for certificates in a pipe that nobody writes to.
+    let pipe = running.home.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
+    let file = pipe.to_str().expect("text");
+    let mut started =
+        command(running.home.path(), &[&words[..], &["--secret-key", "very secret", "--ca-cert", file]].concat())
+            .spawn()
+            .expect("the binary runs");
+    let seen = |name: &str| fs::read(format!("/proc/{}/{name}", started.id())).unwrap_or_default();
+    let shown = |name: &str| String::from_utf8_lossy(&seen(name)).into_owned();
+    for _ in 0..1000 {
+        if shown("cmdline").contains("--secret-key-file=/proc/self/fd/") {
+            break;
+        }
+        thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+    let (words, environment) = (shown("cmdline"), shown("environ"));
+    assert!(words.contains("--secret-key-file=/proc/self/fd/") && !words.contains("very secret"), "{words}");
+    assert!(!environment.contains("very secret"));
+    fs::write(&pipe, "").expect("nothing");
+    assert!(started.wait().expect("ended").success(), "the secret arrived");
+    assert_eq!(running.json(&["fs", "tier"])[0]["secret_key"], "***");
+}
+
+#[test]
 fn groups() {
     let running = Running::start();
     let added = running.json(&["fs", "group", "add", "hot", "--target-ssd-retention", "1d5h"]);

@@ -51,6 +51,8 @@ pub struct SimConfig {
     pub leases: bool,
     /// Clients work on shared names and files, and what they were answered is judged in the end.
     pub desk: bool,
+    /// The file system has an object store.
+    pub tiered: bool,
     /// Bytes that a client with leases holds back.
     pub behind_bytes: usize,
     /// Clients make and remove files without a word where they may, and tell the cluster after so long; 0: they do not.
@@ -176,6 +178,7 @@ impl SimConfig {
             fills: false,
             leases: false,
             desk: false,
+            tiered: false,
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: 64 << 20,
@@ -256,6 +259,7 @@ impl SimConfig {
             fills: false,
             leases: false,
             desk: false,
+            tiered: false,
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
@@ -305,6 +309,12 @@ impl SimConfig {
         let leave_every_us = *pick(rng, &[700_000, 2_000_000]);
         let faults = FaultPlan { crash_every_us, leave_every_us, down_max_us: 1_000_000, ..config.faults.clone() };
         Self { faults, ..config }
+    }
+
+    /// The same as [`Self::from_seed`] and [`Self::replicated`] in turn, with an object store.
+    pub fn tiered(seed: u64) -> Self {
+        let config = if seed.is_multiple_of(2) { Self::from_seed(seed) } else { Self::replicated(seed) };
+        Self { tiered: true, ..config }
     }
 
     /// The hosts on which partition `p` has a replica.

@@ -10,6 +10,7 @@ mod host;
 mod leaving;
 mod log;
 mod net;
+mod objects;
 mod replicas;
 mod rest;
 mod setup;
@@ -38,6 +39,8 @@ pub const CLUSTER: braid_base::ids::Guid = braid_base::ids::Guid([7; 16]);
 /// What travelled and what was written, for those who count the steps of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
+    /// Objects that arrived in the store.
+    pub objects: usize,
     /// Requests of clients and movers to partitions.
     pub requests: u64,
     /// Messages between partitions.
@@ -88,6 +91,8 @@ pub struct World {
     pub(crate) seats: BTreeMap<PartitionId, Vec<HostId>>,
     /// Hosts that do not reach others.
     pub(crate) cuts: Vec<(u32, u32)>,
+    /// The object store.
+    pub(crate) bucket: objects::Bucket,
     /// The drives that partitions are told to use.
     pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
@@ -136,6 +141,10 @@ impl World {
         let end = self.now_us() + limit_us;
         loop {
             self.settle();
+            for what in self.bucket.wrong() {
+                self.board.violation(what);
+            }
+            self.counts.objects = self.bucket.puts();
             if self.board.violated().is_some() {
                 return false;
             }

@@ -20,12 +20,13 @@ fn number(name: &str) -> Option<u64> {
 type World = fn(u64) -> SimConfig;
 
 /// The worlds to run in, by the name that BRAID_WORLD gives them.
-const WORLDS: [(&str, World); 5] = [
+const WORLDS: [(&str, World); 6] = [
     ("plain", SimConfig::from_seed),
     ("replicated", SimConfig::replicated),
     ("isolated", SimConfig::isolated),
     ("wiped", SimConfig::wiped),
     ("leaving", SimConfig::leaving),
+    ("tiered", SimConfig::tiered),
 ];
 
 /// The run of `seed` in `world`; with BRAID_LIKE its chances, under the conditions of that other seed.
@@ -177,6 +178,13 @@ fn many_seeds_with_members_that_leave() {
     let undone = many(SimConfig::leaving, SEEDS / 2).missing(Deed::OF_LEAVING);
     let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
     assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
+}
+
+#[test]
+fn many_seeds_with_an_object_store() {
+    many(SimConfig::tiered, SEEDS / 2);
+    let objects: usize = (0..4).map(|seed| must_hold(SimConfig::tiered(seed)).counts.objects).sum();
+    assert!(objects > 0, "nothing ever went into the store");
 }
 
 /// Runs `count` seeds of a world (BRAID_SEEDS: so many), from BRAID_FIRST on.

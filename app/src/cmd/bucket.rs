@@ -1,7 +1,6 @@
 //! `braid bucket`: where the objects lie, for all its commands.
 
 use std::env;
-use std::io::{Read, stdin};
 use std::path::{Path, PathBuf};
 
 use braid_base::store::{Azure, AzureAuth, Endpoint, Place, Protocol, S3, S3Auth, Secret, StoreSpec};
@@ -11,14 +10,15 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use crate::exit::Failure;
+use crate::words::{Server, auth_method, protocol, server, text_of};
 
 /// What stands below the help of each command.
 pub const HELP: &str = "\
 Objects say which 4 KiB of which inode they hold. Names, sizes, times and what was removed since are known to the
 cluster only: files are found by inode number (as `ls -i` showed it), and end with a whole block.
 
-The key is taken from --secret-key-file, else --secret-key, which other users of this machine may see, else the
-variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (s3), AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN (azure).
+The key is taken from --secret-key-file, else --secret-key, which other users of this machine may see for a moment, and
+is kept by your shell, else the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (s3), AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN (azure).
 Nothing is changed in the bucket.";
 
 #[derive(Args, Debug)]
@@ -131,15 +131,9 @@ impl Bucket {
             let protocol = self.protocol.unwrap_or(Protocol::Https);
             return Ok(Endpoint { hostname: usual.to_owned(), port: self.port, protocol, ca_cert });
         };
-        let (said, named) = match named.split_once("://") {
-            Some(("http", rest)) => (Some(Protocol::Http), rest),
-            Some(("https", rest)) => (Some(Protocol::Https), rest),
-            Some((other, _)) => return Err(Failure::usage(format!("http:// or https:// expected, found {other}://"))),
-            None => (None, named.as_str()),
-        };
-        let (hostname, port) = split_port(named.trim_end_matches('/'))?;
-        let protocol = self.protocol.or(said).unwrap_or_default();
-        Ok(Endpoint { hostname: hostname.to_owned(), port: self.port.or(port), protocol, ca_cert })
+        let Server { hostname, port, protocol } = server(named)?;
+        let protocol = self.protocol.or(protocol).unwrap_or_default();
+        Ok(Endpoint { hostname, port: self.port.or(port), protocol, ca_cert })
     }
 
     /// The secret that was given with the command, if any.
@@ -151,50 +145,11 @@ impl Bucket {
     }
 }
 
-/// Host and port of `HOST`, `HOST:PORT`, `[V6]:PORT`.
-fn split_port(text: &str) -> std::result::Result<(&str, Option<u16>), Failure> {
-    let bare_v6 = text.matches(':').count() > 1 && !text.starts_with('[');
-    let split = text.rsplit_once(':').filter(|(_, port)| !bare_v6 && !port.ends_with(']'));
-    let Some((host, port)) = split else { return Ok((text, None)) };
-    let port = port.parse().map_err(|_| Failure::usage(format!("a port of 1 to 65535 expected, found {port:?}")))?;
-    Ok((host, Some(port)))
-}
-
 fn directory(path: &str) -> std::result::Result<Place, Failure> {
     if Path::new(path).is_dir() {
         return Ok(Place::Dir { path: path.to_owned() });
     }
     Err(Failure::usage(format!("a directory with objects expected, found none at {path}")))
-}
-
-/// What a file, or stdin, says.
-fn text_of(file: &Path) -> Result<String> {
-    let mut text = String::new();
-    let read = if file == Path::new("-") {
-        stdin().read_to_string(&mut text).map(drop)
-    } else {
-        std::fs::read_to_string(file).map(|read| text = read)
-    };
-    read.map_err(|error| Error::os(file.display(), &error))?;
-    Ok(text)
-}
-
-fn protocol(text: &str) -> std::result::Result<Protocol, String> {
-    match text.to_ascii_uppercase().as_str() {
-        "HTTP" => Ok(Protocol::Http),
-        "HTTPS" => Ok(Protocol::Https),
-        "HTTPS_UNVERIFIED" => Ok(Protocol::HttpsUnverified),
-        _ => Err(format!("HTTP, HTTPS or HTTPS_UNVERIFIED expected, found {text:?}")),
-    }
-}
-
-fn auth_method(text: &str) -> std::result::Result<S3Auth, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "none" => Ok(S3Auth::None),
-        "awssignature2" => Ok(S3Auth::AWSSignature2),
-        "awssignature4" => Ok(S3Auth::AWSSignature4),
-        _ => Err(format!("AWSSignature4, AWSSignature2 or None expected, found {text:?}")),
-    }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub struct Add {
     /// How long data should stay on flash after its last use [default: 1d]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_s)]
     target_ssd_retention: Option<u64>,
-    /// How long after a write data is copied to the object store [default: 15m]
+    /// How long after a write data is copied to the object store [default: 15m, at most a third of the former]
     #[arg(long, value_name = "DURATION", value_parser = parse_duration_s)]
     start_demote: Option<u64>,
 }

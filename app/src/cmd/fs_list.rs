@@ -1,6 +1,8 @@
 //! `braid fs`: the file systems.
 
+use braid_cluster::facts::Mode;
 use braid_cluster::view::FilesystemView;
+use braid_cluster::view::stores::AttachmentView;
 
 use crate::client::Client;
 use crate::exit::Outcome;
@@ -23,11 +25,24 @@ pub fn table(filesystems: Vec<FilesystemView>) -> Outcome {
             size(fs.used_bytes).into(),
             size(fs.total_bytes.saturating_sub(fs.used_bytes)).into(),
             size(fs.total_bytes).into(),
+            fs.ssd_bytes.map_or("all".to_owned(), size).into(),
             if fs.limited { "yes" } else { "no" }.into(),
             fs.inodes.to_string().into(),
+            stores(&fs.stores).into(),
             toned(&fs.state, tone_of(&fs.state)),
         ]
     };
-    let titles = ["ID", "NAME", "GROUP", "USED>", "FREE>", "TOTAL>", "LIMITED", "FILES>", "STATUS"];
+    let titles = ["ID", "NAME", "GROUP", "USED>", "FREE>", "TOTAL>", "SSD>", "LIMITED", "FILES>", "STORES", "STATUS"];
     out::table(&titles, filesystems.into_iter().map(row).collect())
+}
+
+/// The stores, each with what is special about it.
+fn stores(attached: &[AttachmentView]) -> String {
+    let word = |store: &AttachmentView| match (store.detaching, store.mode) {
+        (true, _) => format!("{} (detaching)", store.store),
+        (false, Mode::ReadOnly) => format!("{} (read-only)", store.store),
+        (false, Mode::Writable) => store.store.clone(),
+    };
+    let words: Vec<String> = attached.iter().map(word).collect();
+    if words.is_empty() { "-".to_owned() } else { words.join(", ") }
 }

@@ -23,13 +23,20 @@ pub struct Update {
     /// Most bytes it may hold; 0 takes the limit away
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     total_capacity: Option<u64>,
+    /// Most bytes of it that lie on flash; 0: all that it may hold
+    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
+    ssd_capacity: Option<u64>,
 }
 
 pub fn run(whole: &Whole, update: &Update) -> Outcome {
-    let change =
-        FsChange { new_name: update.new_name.clone(), group: update.group.clone(), total_bytes: update.total_capacity };
-    if change == (FsChange { new_name: None, group: None, total_bytes: None }) {
-        return Err(Failure::usage("what to change? say --new-name, --group or --total-capacity"));
+    let change = FsChange {
+        new_name: update.new_name.clone(),
+        group: update.group.clone(),
+        total_bytes: update.total_capacity,
+        ssd_bytes: update.ssd_capacity,
+    };
+    if change == FsChange::default() {
+        return Err(Failure::usage("what to change? say --new-name, --group, --total-capacity or --ssd-capacity"));
     }
     let client = Client::find(whole.dir.as_deref())?;
     let path = format!("/filesystems/{}", escape(&update.name));

@@ -56,6 +56,8 @@ Options (-o):
   readcache                     writes are durable when they return
   forcedirect                   nothing is cached
   sync_on_close                 close returns when everything is durable
+  obs_direct                    what is in an object store only is read from there and does not come back to flash;
+                                what is written leaves flash first
   dirsync                       names are durable when the call that made or removed them returns
   readahead_kb=N                the kernel reads ahead so much
   io_uring, noio_uring          take the kernel's requests over io_uring, or over /dev/fuse (default); the host must

@@ -278,7 +278,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
     let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
     let way = Way::Network(Network { host: record.id, name, guard, reach: as_client, addresses, tls });
-    let node = Node::new(options.dir, coordinator, host, cluster, plan.lost, way);
+    let node = Node::new(options.dir, coordinator, (host, record.id), cluster, plan.lost, way);
     node.follow(now, hears)?;
     Ok(Arc::new(node))
 }

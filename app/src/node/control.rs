@@ -1,11 +1,15 @@
 //! A running cluster, as the administrator's door sees it.
 
+mod object_stores;
+mod samples;
+mod summary;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use braid_admin::control::{Sample, SampleKind};
+use braid_admin::control::Sample;
 use braid_admin::{Answer, Control};
 use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
 use braid_base::msg::drive::DriveStat;
@@ -15,16 +19,18 @@ use braid_client::fs::Space;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
 use braid_cluster::view::{
-    Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, State, Status,
+    ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
+    HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
 };
-use braid_cluster::{filesystems as records_of, groups, health, settings};
+use braid_cluster::{filesystems as records_of, groups, settings, stores as records_of_stores};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
-use super::{drive_changes, drives, host_changes, problems, recall, views};
+use super::stores::{Facts, Stores};
+use super::{drive_changes, drives, host_changes, recall, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -47,6 +53,7 @@ pub struct Node {
     lost: Vec<(Drive, String)>,
     way: Way,
     filesystems: Filesystems,
+    stores: Arc<Stores>,
     /// Of a host among others, and what it saw last.
     steward: Mutex<Option<Steward>>,
     seen: OnceLock<Seen>,
@@ -56,19 +63,19 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node of parts that run.
+    /// A node of parts that run, on host `me`.
     pub fn new(
         dir: PathBuf,
         coordinator: Arc<dyn Coordinator>,
-        host: Host,
+        (host, me): (Host, HostId),
         cluster: Cluster,
         lost: Vec<(Drive, String)>,
         way: Way,
     ) -> Self {
+        let (seen, stores) = (OnceLock::new(), Arc::new(Stores::new(cluster.guid, me, host.links())));
         let (host, filesystems, steward) = (Mutex::new(Some(Arc::new(host))), Filesystems::default(), Mutex::default());
         let (started_ms, clients) = (braid_io::clock::mono_ms(), OnceLock::new());
-        let seen = OnceLock::new();
-        Self { dir, coordinator, host, cluster, lost, way, filesystems, steward, seen, started_ms, clients }
+        Self { dir, coordinator, host, cluster, lost, way, filesystems, stores, steward, seen, started_ms, clients }
     }
 
     /// Begins to go by what the coordinator says, which said `now` last.
@@ -79,10 +86,26 @@ impl Node {
         if matches!(self.way, Way::Network(_)) {
             let _ = self.seen.set(Arc::clone(&seen));
         }
+        self.stores.set(&now.object_stores);
+        let weak = Arc::downgrade(&host);
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
         *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
+        self.stores.keep(weak, Arc::clone(&self.coordinator), self.store_facts());
         Ok(())
+    }
+
+    /// What tells the keeper of the object stores which there are.
+    fn store_facts(&self) -> impl Fn() -> Result<Facts> + Send + 'static {
+        let (coordinator, seen) = (Arc::clone(&self.coordinator), self.seen.get().cloned());
+        let me = match &self.way {
+            Way::Here => None,
+            Way::Network(network) => Some(network.host),
+        };
+        move || match &seen {
+            Some(seen) => Ok(Facts::of(Arc::clone(&seen.lock().unwrap_or_else(PoisonError::into_inner).0), me)),
+            None => Ok(Facts::of(Arc::new(Snapshot::read(coordinator.as_ref())?), None)),
+        }
     }
 
     /// How connections to this node are secured, if they are.
@@ -109,7 +132,7 @@ impl Node {
                     let record = filesystems::usable(coordinator.as_ref(), filesystem)?;
                     let host = host.upgrade().ok_or_else(|| Error::new(ErrorKind::Stopped, "the host is stopping"))?;
                     let client = ClientId(coordinator.counter("client")?);
-                    let total_bytes = record.total_bytes.map_or(host.capacity(), |limit| limit.min(host.capacity()));
+                    let total_bytes = record.room_bytes(host.capacity());
                     Ok(Attached { cluster, client, fs: record.id, root: Ino::new(record.root_vp, 1), total_bytes })
                 };
                 let hosts = if self.cluster.authority.is_empty() {
@@ -174,8 +197,9 @@ impl Node {
         Filesystems::leave(&open).await;
         // Partitions hear a little later of what was just changed.
         let capacity = self.host()?.capacity();
-        let total_bytes = record.total_bytes.map_or(capacity, |limit| limit.min(capacity));
-        Ok(views::filesystem(record, Space { total_bytes, ..space? }))
+        let total_bytes = record.room_bytes(capacity);
+        let stores = if record.stores.is_empty() { Vec::new() } else { self.asked(records_of_stores::list)? };
+        Ok(views::filesystem(record, Space { total_bytes, ..space? }, &stores))
     }
 
     /// What the coordinator said last, and why it says nothing, if so. Does not wait for one that is away.
@@ -201,92 +225,6 @@ impl Node {
         Ok(recorded.partitions.iter().map(|record| views::partition(&record.value, report(record.value.id))).collect())
     }
 
-    async fn summary(&self) -> Result<Status> {
-        let host = self.host()?;
-        let (replicas, ahead) = tokio::join!(host.reports(), host.clocks());
-        let reports = Host::served(&replicas);
-        let (drives, partitions) = (self.drive_views(&reports).await?, self.partition_views(&reports)?);
-        let cluster = &self.cluster;
-        let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
-        let (recorded, silent) = self.recorded()?;
-        let hosts = views::hosts(&recorded, &partitions, ahead);
-        let worse =
-            problems::hosts(&hosts, &mut problems) | problems::replicas(&hosts, &replicas, &reports, &mut problems);
-        if worse {
-            state = state.max(State::Degraded);
-        }
-        let left: u64 = drives.iter().filter_map(|drive| drive.leaving_shards).sum();
-        if left > 0 {
-            state = state.max(State::Degraded);
-            problems.push(format!("{left} shards are to be made anew on other drives: see `braid status rebuild`"));
-        }
-        let close: u64 = reports.iter().map(|report| report.data.close).sum();
-        if close > 0 {
-            state = state.max(State::Degraded);
-            problems.push(format!("{close} packs lie closer together than they should: they are moved apart"));
-        }
-        let healing = views::healing(&reports, left * cluster.shard_bytes);
-        if healing.lost_packs > 0 {
-            state = state.max(State::Degraded);
-            let words = "packs hold data that cannot be read, because too few of their shards are left";
-            problems.push(format!("{} {words}: see `braid status lost`", healing.lost_packs));
-        }
-        if healing.damaged_shards > 0 {
-            state = state.max(State::Degraded);
-            problems.push(format!("{} shards are damaged, and are being made whole", healing.damaged_shards));
-        }
-        if healing.mismatched_blocks > 0 {
-            state = state.max(State::Degraded);
-            let words = "blocks match their checksums but not the others of their row; see the log";
-            problems.push(format!("{} {words}", healing.mismatched_blocks));
-        }
-        if reports.iter().any(|report| report.data.forced) {
-            state = state.max(State::Degraded);
-            let words = "does not fit over so few failure domains: the loss of one may lose data";
-            problems.push(format!("protection {} {words}", cluster.protection));
-        }
-        if let Some(error) = silent.as_ref().filter(|error| error.kind() == ErrorKind::Refused) {
-            state = state.max(State::Degraded);
-            problems.insert(0, error.message().to_owned());
-        } else if let Some(error) = silent {
-            state = state.max(State::Degraded);
-            let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
-            problems.insert(0, format!("{words}: {}", error.message()));
-        }
-        if let Some(damage) = self.host()?.view_damage() {
-            // What lies there cannot be read, everything else can.
-            state = state.max(State::Degraded);
-            problems.push(damage.message().to_owned());
-        }
-        let net_bytes = self.host()?.capacity();
-        let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
-        Ok(Status {
-            state,
-            problems,
-            name: cluster.name.clone(),
-            guid: cluster.guid.to_string(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: std::process::id(),
-            uptime_s: (braid_io::clock::mono_ms() - self.started_ms) / 1000,
-            close_packs: close,
-            protection: cluster.protection.to_string(),
-            shard_bytes: cluster.shard_bytes,
-            healing,
-            capacity: Capacity {
-                raw_bytes: drives.iter().map(|drive| drive.size_bytes).sum(),
-                hot_spares: recorded.settings.spares,
-                net_bytes,
-                used_bytes,
-                free_bytes: net_bytes.saturating_sub(used_bytes),
-            },
-            hosts,
-            drives,
-            partitions,
-            filesystems: recorded.filesystems.len() as u64,
-            mounts: self.all_mounts(),
-        })
-    }
-
     async fn remove(&self, name: &str) -> Result<()> {
         let record = self.asked(|c| records_of::find(c, name))?.value;
         if self.filesystems.is_mounted(record.id)
@@ -305,6 +243,7 @@ impl Node {
 
     async fn stop(&self) -> Result<()> {
         self.filesystems.detach_all().await;
+        self.stores.stop();
         let steward = self.steward.lock().unwrap_or_else(PoisonError::into_inner).take();
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
@@ -317,33 +256,6 @@ impl Node {
             host.stop();
         });
         stopping.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("stopping: {error}")))
-    }
-
-    async fn numbers(&self) -> Result<Vec<Sample>> {
-        let mut samples = Vec::new();
-        let mut gauge = |name, help, labels, value: u64| {
-            samples.push(Sample { name, help, kind: SampleKind::Gauge, labels, value: value as f64 });
-        };
-        let reports = self.host()?.partitions().await;
-        for drive in self.drive_views(&reports).await? {
-            let label = || vec![("drive", drive.id.to_string())];
-            gauge("drive_size_bytes", "Size of the drive.", label(), drive.size_bytes);
-            gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
-            gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
-        }
-        let partitions = self.partition_views(&reports)?;
-        for partition in &partitions {
-            let label = || vec![("partition", partition.id.to_string())];
-            gauge("partition_staged_bytes", "Bytes that wait in the log for a pack.", label(), partition.staged_bytes);
-            gauge("partition_log_bytes", "Bytes of log segments on disk.", label(), partition.log_bytes);
-            gauge("partition_serving", "1 if it answers.", label(), u64::from(partition.is_serving()));
-        }
-        for partition in partitions {
-            let labels = vec![("partition", partition.id.to_string())];
-            let (kind, help, value) = (SampleKind::Counter, "Log entries applied.", partition.applied as f64);
-            samples.push(Sample { name: "partition_applied_total", help, kind, labels, value });
-        }
-        Ok(samples)
     }
 }
 
@@ -494,6 +406,30 @@ impl Control for Node {
         Box::pin(async move { self.asked(|c| groups::remove(c, &name)) })
     }
 
+    fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>> {
+        Box::pin(self.store_views())
+    }
+
+    fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone> {
+        Box::pin(self.add_store(spec))
+    }
+
+    fn store_update(&self, name: String, change: ObjectStoreChange) -> Answer<'_, ObjectStoreDone> {
+        Box::pin(self.update_store(name, change))
+    }
+
+    fn store_remove(&self, name: String) -> Answer<'_, ()> {
+        Box::pin(self.remove_store(name))
+    }
+
+    fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView> {
+        Box::pin(self.attach_store(fs, spec))
+    }
+
+    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView> {
+        Box::pin(self.detach_store(fs, store))
+    }
+
     fn mounts(&self) -> Answer<'_, Vec<MountView>> {
         Box::pin(async { Ok(self.all_mounts()) })
     }
@@ -521,7 +457,7 @@ impl Control for Node {
                 client: self.asked(|c| c.counter("client"))?,
                 fs: record.id.0,
                 root: Ino::new(record.root_vp, 1).0,
-                total_bytes: record.total_bytes.map_or(capacity, |limit| limit.min(capacity)),
+                total_bytes: record.room_bytes(capacity),
                 cluster: self.cluster.guid.to_string(),
                 socket,
                 addresses,

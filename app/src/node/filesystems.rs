@@ -115,7 +115,7 @@ impl Filesystems {
         (way, stay): (&Way, bool),
     ) -> Result<Arc<Open>> {
         let capacity_bytes = host.capacity();
-        let total = record.total_bytes.map_or(capacity_bytes, |limit| limit.min(capacity_bytes));
+        let total = record.room_bytes(capacity_bytes);
         host.set_limit(record.id, record.total_bytes);
         if let Some(open) = lock(&self.open).get(&record.id) {
             open.fs.set_total_bytes(total);

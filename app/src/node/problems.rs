@@ -4,6 +4,7 @@ use braid_base::ids::HostId;
 use braid_base::msg::host::SeatReport;
 use braid_cluster::health;
 use braid_cluster::view::HostView;
+use braid_cluster::view::stores::ObjectStoreView;
 
 /// Adds what is wrong with hosts; true if it makes the cluster less than well.
 pub fn hosts(hosts: &[HostView], problems: &mut Vec<String>) -> bool {
@@ -24,6 +25,24 @@ pub fn hosts(hosts: &[HostView], problems: &mut Vec<String>) -> bool {
         problems.push(format!("host {} (h{}) is being emptied, and is removed then", host.name, host.id));
     }
     worse
+}
+
+/// Adds which object stores that file systems use do not answer, or take no more; true if there is any.
+pub fn stores(stores: &[ObjectStoreView], problems: &mut Vec<String>) -> bool {
+    let before = problems.len();
+    for store in stores.iter().filter(|store| !store.filesystems.is_empty()) {
+        let name = &store.name;
+        for (what, link) in [("uploads", &store.upload), ("downloads", &store.download), ("removals", &store.remove)] {
+            if link.state == "down" {
+                let why = link.last_error.as_deref().unwrap_or("it does not answer");
+                problems.push(format!("object store {name}: {what} fail: {why}"));
+            }
+        }
+        if store.full {
+            problems.push(format!("object store {name} is full: nothing is uploaded until it has room again"));
+        }
+    }
+    problems.len() > before
 }
 
 /// Adds what keeps replicas from their work, of those that do not serve; the ones that do, `served`, are named with their

@@ -5,10 +5,10 @@ use braid_base::ids::{DriveId, HostId, Term};
 use braid_base::msg::drive::{DriveStat, Trouble};
 use braid_base::msg::host::{Healing, SeatReport};
 use braid_client::fs::Space;
-use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, HostState, Partition};
-use braid_cluster::health;
+use braid_cluster::facts::{Drive, DriveState, Filesystem, Host, HostState, ObjectStore, Partition};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::{DriveView, FilesystemView, HealingView, HostView, MountView, PartitionView};
+use braid_cluster::{attachments, health};
 use braid_wire::Who;
 
 /// Seconds since 1970.
@@ -143,8 +143,8 @@ pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
     }
 }
 
-/// A file system with its usage.
-pub fn filesystem(record: &Filesystem, space: Space) -> FilesystemView {
+/// A file system with its usage; `stores` are all those of the cluster, or none if it uses none.
+pub fn filesystem(record: &Filesystem, space: Space, stores: &[ObjectStore]) -> FilesystemView {
     FilesystemView {
         id: record.id.0,
         uuid: record.uuid.to_string(),
@@ -156,5 +156,8 @@ pub fn filesystem(record: &Filesystem, space: Space) -> FilesystemView {
         inodes: space.used_inodes,
         state: if record.removing { "removing".to_owned() } else { "ready".to_owned() },
         created_s: record.created_s,
+        ssd_bytes: record.ssd_bytes,
+        object_mib: record.object_mib,
+        stores: attachments::views(record, stores),
     }
 }

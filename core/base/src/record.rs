@@ -459,9 +459,11 @@ pub struct BlobRec {
     pub store: StoreId,
     /// Term in which it was sent: part of its key, so that no two senders ever write one key.
     pub term: Term,
-    /// Bytes of data.
+    /// Bytes of data: whole blocks.
     pub size: u32,
-    /// Bytes of it that are referred to (never too low).
+    /// Bytes of files in it, without what fills their blocks up.
+    pub held: u32,
+    /// Bytes of these that are referred to (never too low).
     pub live_upper: u64,
 }
 
@@ -469,7 +471,7 @@ impl Record for BlobRec {
     fn encode(&self) -> Vec<u8> {
         let mut w = Writer::with_capacity(32);
         w.put_u8(1).put_u8(self.state as u8).put_u32(self.fs.0).put_u32(self.store.0);
-        w.put_u64(self.term.0).put_u32(self.size).put_u64(self.live_upper);
+        w.put_u64(self.term.0).put_u32(self.size).put_u32(self.held).put_u64(self.live_upper);
         w.finish()
     }
 
@@ -483,7 +485,7 @@ impl Record for BlobRec {
             other => return Err(Error::new(ErrorKind::Corrupt, format!("object: unknown state {other}"))),
         };
         let (fs, store, term) = (FsId(r.u32()?), StoreId(r.u32()?), Term(r.u64()?));
-        Ok(Self { state, fs, store, term, size: r.u32()?, live_upper: r.u64()? })
+        Ok(Self { state, fs, store, term, size: r.u32()?, held: r.u32()?, live_upper: r.u64()? })
     }
 }
 
@@ -545,7 +547,7 @@ mod tests {
         round_trip(&StripeRec { ul: 64, len: 1000 });
         round_trip(&UsageRec { bytes: 1, inodes: 2, flash: 3 });
         let (state, fs) = (BlobState::Present, FsId(1));
-        round_trip(&BlobRec { state, fs, store: StoreId(2), term: Term(3), size: 4, live_upper: 5 });
+        round_trip(&BlobRec { state, fs, store: StoreId(2), term: Term(3), size: 4, held: 6, live_upper: 5 });
     }
 
     #[test]

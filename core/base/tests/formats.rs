@@ -159,10 +159,24 @@ fn records_of_data_are_as_drawn() {
     let second = [n("off", 5u8), n("more_blocks", 0u8), n("object", 0u8), n("at", 9u8)];
     let second = bytes("base-extent-object", &second);
     same("base", &base(3, &objects, &[&first, &second]), &rec(vec![both, gone]));
-    let blob =
-        BlobRec { state: BlobState::Present, fs: FS, store: StoreId(3), term: Term(9), size: 4096, live_upper: 12 };
-    let fields =
-        [n("state", 2u8), n("fs", FS.0), n("store", 3u8), n("term", 9u8), n("size", 4096u16), n("live_upper", 12u8)];
+    let blob = BlobRec {
+        state: BlobState::Present,
+        fs: FS,
+        store: StoreId(3),
+        term: Term(9),
+        size: 4096,
+        held: 100,
+        live_upper: 12,
+    };
+    let fields = [
+        n("state", 2u8),
+        n("fs", FS.0),
+        n("store", 3u8),
+        n("term", 9u8),
+        n("size", 4096u16),
+        n("held", 100u8),
+        n("live_upper", 12u8),
+    ];
     same("blob", &fields, &blob);
     let punch = PunchRec { from: 3, to: u64::MAX, owed: true };
     same("punch", &[n("from", 3u8), n("to", u64::MAX), n("owed", 1u8)], &punch);

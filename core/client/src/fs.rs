@@ -36,6 +36,7 @@ mod promised;
 mod ranges;
 mod recall;
 mod space;
+mod tier;
 mod xattrs;
 
 pub use behind::{Background, Watcher};

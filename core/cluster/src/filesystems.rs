@@ -9,7 +9,7 @@ use crate::facts::{Filesystem, Mode, OBJECT_MIB};
 use crate::names::check_name;
 use crate::records::{self, Record, Stored};
 use crate::view::{FsChange, FsSpec};
-use crate::{attachments, groups, stores};
+use crate::{groups, stores};
 
 /// Most file systems.
 pub const FILESYSTEMS_MAX: usize = 1024;
@@ -55,12 +55,12 @@ pub fn add(coordinator: &dyn Coordinator, spec: &FsSpec, uuid: Guid, now_s: u64)
         stores: Vec::new(),
     };
     if let Some(store) = &store {
-        attachments::add(&mut fs, &store.value, Mode::Writable, now_s)?;
+        stores::attached::add(&mut fs, &store.value, Mode::Writable, now_s)?;
     }
     let txn = Txn::new().when(&name_key, Check::Absent).put(&name_key, id.to_string());
     let mut txn = txn.when(&fs.key(), Check::Absent).put(&fs.key(), records::encode(&fs)?);
     if let Some(store) = &store {
-        txn = attachments::held(txn, store)?;
+        txn = stores::attached::held(txn, store)?;
     }
     match coordinator.txn(&txn)? {
         Outcome::Done(_) => Ok(fs),

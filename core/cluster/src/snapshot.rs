@@ -9,7 +9,7 @@ use braid_base::msg::host::Map;
 use crate::capacity;
 use crate::coordinator::{Coordinator, Item, Revision};
 use crate::facts::{
-    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Host, HostState, Incarnation, Live, ObjectStore,
+    Candidate, Cluster, Drive, DriveState, Fence, Filesystem, Group, Host, HostState, Incarnation, Live, ObjectStore,
     Partition, Seats, Settings, Store,
 };
 use crate::records::{self, Record, Stored};
@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub filesystems: Vec<Filesystem>,
     /// Its object stores, ordered by number.
     pub object_stores: Vec<ObjectStore>,
+    /// Its groups of file systems, ordered by name.
+    pub groups: Vec<Group>,
     /// What was set for all of it.
     pub settings: Settings,
 }
@@ -94,6 +96,8 @@ impl Snapshot {
             self.filesystems.push(fs?);
         } else if let Some(store) = of::<ObjectStore>(item) {
             self.object_stores.push(store?);
+        } else if let Some(group) = of::<Group>(item) {
+            self.groups.push(group?);
         } else if let Some(settings) = of::<Settings>(item) {
             self.settings = settings?;
         } else if let Some(incarnation) = of::<Incarnation>(item) {

@@ -11,6 +11,7 @@ use crate::names::check_name;
 use crate::records::{self, Record, Stored};
 use crate::view::stores::{ObjectStoreChange, ObjectStoreSpec};
 
+pub(crate) mod attached;
 mod settings;
 mod shown;
 

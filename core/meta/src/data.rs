@@ -93,8 +93,6 @@ pub enum Mutation {
     NoBlobHint,
     /// Bytes leave flash that are in no object.
     ReleaseAll,
-    /// An object is removed as soon as its last reference goes, before that is durable.
-    RemoveEarly,
 }
 
 impl Data {

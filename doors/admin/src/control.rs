@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use braid_base::Result;
+use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
     HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
@@ -71,6 +72,25 @@ pub trait Control: Send + Sync {
 
     /// Removes the group `name`; `Refused` while a file system is in it.
     fn group_remove(&self, name: String) -> Answer<'_, ()>;
+
+    /// The object stores, ordered by number.
+    fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>>;
+
+    /// Adds an object store after it was tried, or only tries it. The error names the step that failed and its likely cause.
+    fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone>;
+
+    /// Changes the object store `name`, likewise.
+    fn store_update(&self, name: String, change: ObjectStoreChange) -> Answer<'_, ObjectStoreDone>;
+
+    /// Removes the object store `name`, and nothing that lies in it; `Refused` while a file system uses it.
+    fn store_remove(&self, name: String) -> Answer<'_, ()>;
+
+    /// Attaches an object store to the file system `fs`.
+    fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView>;
+
+    /// Begins to detach `store` from the file system `fs`; it is gone when nothing lies there any more. `Refused` if what
+    /// is there would not fit on flash.
+    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView>;
 
     /// The mounts, ordered by path.
     fn mounts(&self) -> Answer<'_, Vec<MountView>>;

@@ -6,6 +6,7 @@ mod filesystems;
 mod groups;
 mod mounts;
 mod process;
+mod stores;
 
 use std::sync::Arc;
 
@@ -58,6 +59,10 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(cluster::partitions))
         .routes(routes!(filesystems::list, filesystems::add))
         .routes(routes!(filesystems::update, filesystems::remove))
+        .routes(routes!(stores::attach))
+        .routes(routes!(stores::detach))
+        .routes(routes!(stores::list, stores::add))
+        .routes(routes!(stores::update, stores::remove))
         .routes(routes!(groups::list, groups::add))
         .routes(routes!(groups::update, groups::remove))
         .routes(routes!(mounts::list, mounts::add, mounts::remove))

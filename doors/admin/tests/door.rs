@@ -147,12 +147,41 @@ fn file_systems_groups_and_mounts() {
     assert_eq!(running.ask("DELETE", "/api/v1/mounts?path=%2Fmnt%2Fa%20b", None).0, 404);
     assert_eq!(running.ask("DELETE", "/api/v1/filesystems/zw%C3%B6lf", None).0, 204);
     assert_eq!(running.json("GET", "/api/v1/filesystems", None).1, json!([]));
-    let (status, _) = running.ask("POST", "/api/v1/groups", Some(json!({"name": "hot", "start_demote_s": 5})));
+    let (status, _) = running.ask("POST", "/api/v1/groups", Some(json!({"name": "hot", "start_demote_s": 15})));
     assert_eq!(status, 201);
     let (_, body) = running.json("PATCH", "/api/v1/groups/hot", Some(json!({"name": "ignored", "new_name": "warm"})));
-    assert_eq!((&body["name"], &body["start_demote_s"]), (&json!("warm"), &json!(5)));
+    assert_eq!((&body["name"], &body["start_demote_s"]), (&json!("warm"), &json!(15)));
     assert_eq!(running.ask("DELETE", "/api/v1/groups/warm", None).0, 204);
     assert_eq!(running.ask("DELETE", "/api/v1/groups/default", None).0, 409);
+}
+
+#[test]
+fn object_stores() {
+    let running = Running::start();
+    let settings = json!({"hostname": "h", "bucket": "b/p", "access_key_id": "i", "secret_key": "very secret"});
+    let add = json!({"name": "cold", "kind": "s3", "settings": settings, "dry_run": true});
+    let (status, body) = running.json("POST", "/api/v1/object-stores", Some(add.clone()));
+    assert_eq!((status, &body["recorded"], &body["steps"][0]["took_ms"]), (200, &json!(false), &json!(3)), "{body}");
+    assert_eq!(running.json("GET", "/api/v1/object-stores", None), (200, json!([])));
+    let mut add = add;
+    add["dry_run"] = json!(false);
+    let (status, body) = running.json("POST", "/api/v1/object-stores", Some(add));
+    assert_eq!((status, &body["store"]["secret_key"]), (201, &json!("***")));
+    let change = json!({"settings": {"prefetch_mib": 5}});
+    let (status, body) = running.json("PATCH", "/api/v1/object-stores/cold", Some(change));
+    assert_eq!((status, &body["store"]["prefetch_mib"], &body["steps"]), (200, &json!(5), &json!([])));
+    running.json("POST", "/api/v1/filesystems", Some(json!({"name": "one"})));
+    let (status, body) = running.json("POST", "/api/v1/filesystems/one/stores", Some(json!({"store": "cold"})));
+    assert_eq!(
+        (status, &body["stores"][0]["store"], &body["stores"][0]["mode"]),
+        (201, &json!("cold"), &json!("writable"))
+    );
+    let (_, text) = running.ask("GET", "/api/v1/object-stores", None);
+    assert!(!text.contains("very secret") && text.contains("\"filesystems\":[\"one\"]"), "{text}");
+    assert_eq!(running.ask("DELETE", "/api/v1/object-stores/cold", None).0, 409);
+    let (status, body) = running.json("DELETE", "/api/v1/filesystems/one/stores/cold", None);
+    assert_eq!((status, &body["stores"][0]["detaching"]), (202, &json!(true)));
+    assert_eq!(running.ask("DELETE", "/api/v1/filesystems/one/stores/nothing", None).0, 404);
 }
 
 #[test]
@@ -169,6 +198,9 @@ fn mistakes_get_one_json_error() {
         ("DELETE", "/api/v1/filesystems/%FF", None, 400),
         ("DELETE", "/api/v1/mounts", None, 400),
         ("DELETE", "/api/v1/hosts/x?force=perhaps", None, 400),
+        ("POST", "/api/v1/object-stores", Some(json!({"name": "x", "kind": "tape", "settings": {}})), 400),
+        ("POST", "/api/v1/object-stores", Some(json!({"name": "x", "kind": "dir", "settings": {"paht": "/d"}})), 400),
+        ("POST", "/api/v1/object-stores", Some(json!({"name": "x", "kind": "dir", "settings": {"path": "d"}})), 400),
         ("PUT", "/api/v1/filesystems", None, 405),
         ("GET", "/api/v1/nothing", None, 404),
     ] {
@@ -197,12 +229,16 @@ fn the_document_describes_every_route() {
         "/api/v1/drives/{id}",
         "/api/v1/filesystems",
         "/api/v1/filesystems/{name}",
+        "/api/v1/filesystems/{name}/stores",
+        "/api/v1/filesystems/{name}/stores/{store}",
         "/api/v1/groups",
         "/api/v1/groups/{name}",
         "/api/v1/hosts",
         "/api/v1/hosts/{name}",
         "/api/v1/lost",
         "/api/v1/mounts",
+        "/api/v1/object-stores",
+        "/api/v1/object-stores/{name}",
         "/api/v1/partitions",
         "/api/v1/settings",
         "/api/v1/shutdown",

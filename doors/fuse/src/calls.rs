@@ -21,6 +21,7 @@ use crate::hub::{Hub, Notice};
 use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
 use crate::remembered::Remembered;
+use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
 
@@ -46,6 +47,8 @@ pub(crate) struct Calls {
     throttle: Option<Throttle>,
     /// `close` waits until the file is durable.
     pub(crate) sync_on_close: bool,
+    /// What is in objects is read from there, and what is written leaves flash first.
+    departures: Option<Departures>,
     pub(crate) writes: Arc<Writes>,
 }
 
@@ -106,6 +109,7 @@ impl Calls {
             negative_age: options.negative_age,
             throttle,
             sync_on_close: options.sync_on_close,
+            departures: options.obs_direct.then(Departures::new),
             writes: Arc::default(),
         }
     }
@@ -257,12 +261,18 @@ impl Calls {
     }
 
     pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
+        if tier::is_virtual(name) {
+            return tier::set(&self.fs, &self.getattr(ino).await?, name, value).await;
+        }
         self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
         self.tell(|| vec![Notice::Attr(ino)]).await;
         Ok(())
     }
 
     pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
+        if tier::is_virtual(name) {
+            return tier::value(&self.fs, &self.getattr(ino).await?, name).await;
+        }
         self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
     }
 
@@ -274,6 +284,9 @@ impl Calls {
     }
 
     pub(crate) async fn removexattr(&self, ino: Ino, name: &[u8]) -> Answer<()> {
+        if tier::is_virtual(name) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         self.fs.removexattr(ino, name).await.map_err(|e| of_inode(&e))?;
         self.tell(|| vec![Notice::Attr(ino)]).await;
         Ok(())
@@ -287,6 +300,8 @@ impl Calls {
 
     /// Opens; the flag says whether the kernel may keep the pages it has.
     pub(crate) async fn open(&self, ino: Ino, reads: bool) -> Answer<(Attr, bool)> {
+        // Whoever brings nothing back asks where the bytes are when they are read.
+        let reads = reads && self.departures.is_none();
         let opened = if reads { self.fs.open_to_read(ino).await } else { self.fs.open(ino, false).await };
         let attr = opened.map_err(|e| of_inode(&e))?;
         let keep = self.remembered.opened(&attr);
@@ -298,12 +313,21 @@ impl Calls {
         self.fs.close(ino).await.map_err(|e| of_inode(&e))
     }
 
+    /// Whether what was written to `ino`, which is closed now, leaves flash first. Says so once.
+    pub(crate) fn departs(&self, ino: Ino) -> bool {
+        self.departures.as_ref().is_some_and(|departures| departures.closed(ino))
+    }
+
     pub(crate) async fn read(&self, ino: Ino, off: u64, len: u64) -> Answer<Bytes> {
         if let Some(throttle) = &self.throttle {
             throttle.pass(len).await;
         }
         let holds = self.hold(ino).await?;
-        let read = self.fs.read(ino, off, len).await.map_err(|e| self.failed("read", ino, &e))?;
+        let read = match self.departures {
+            None => self.fs.read(ino, off, len).await,
+            Some(_) => self.fs.read_direct(ino, off, len).await,
+        };
+        let read = read.map_err(|e| self.failed("read", ino, &e))?;
         if !holds {
             // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
             // attributes that are on their way to it, the size of the file with them.)
@@ -361,6 +385,9 @@ impl Calls {
             self.remembered.changed(attr);
             self.saw(attr);
         }
+        if let Some(departures) = &self.departures {
+            departures.written(ino);
+        }
         let end = done.off.saturating_add(done.len);
         if append && done.off != off {
             // The kernel filled its pages at `off`, where it thought the end was: they hold the wrong bytes.
@@ -410,6 +437,10 @@ impl Calls {
     }
 
     pub(crate) async fn copy(&self, from: (Ino, u64), to: (Ino, u64), len: u64, uid: u32) -> Answer<u32> {
+        if self.departures.is_some() {
+            // The kernel reads and writes then, and nothing comes back to flash.
+            return Err(Errno::EOPNOTSUPP);
+        }
         let copied = self.fs.copy_range(from.0, from.1, to.0, to.1, len, uid != 0).await;
         let copied = copied.map_err(|e| self.failed("copy", to.0, &e))?;
         self.remembered.distrust(to.0);

@@ -33,6 +33,7 @@ mod options;
 mod remembered;
 mod table;
 mod task;
+mod tier;
 mod wire;
 
 pub use mount::{Mount, Mounts, io_uring_refused, is_dead, unmount};

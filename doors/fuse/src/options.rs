@@ -43,6 +43,9 @@ pub struct Options {
     pub cache: CacheMode,
     /// `close` returns when everything is durable.
     pub sync_on_close: bool,
+    /// What is in an object store only is read from there and not brought back to flash, and what is written leaves flash
+    /// before anything else.
+    pub obs_direct: bool,
     /// How much may pass.
     pub limits: Limits,
     /// Take requests over io_uring where this host lets it be, else over `/dev/fuse` as ever.
@@ -76,6 +79,7 @@ impl Options {
             negative_age: Duration::ZERO,
             cache: CacheMode::default(),
             sync_on_close: false,
+            obs_direct: false,
             limits: Limits::default(),
             io_uring: false,
         }

@@ -36,6 +36,7 @@ impl World {
     pub fn end_trouble(&mut self) {
         self.note(|| "trouble ends".to_owned());
         self.calm = true;
+        self.bucket.heal();
         self.net = Net::CALM;
         self.cuts.clear();
         self.seats.clear();

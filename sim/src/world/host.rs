@@ -7,7 +7,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
-use braid_base::msg::job::Job;
+use braid_base::msg::job::{Job, RemoveJob, UploadJob};
 use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
@@ -26,7 +26,7 @@ use braid_replica::log::Segment;
 use bytes::Bytes;
 
 use super::store::{SimLog, SimStore, member, parse_segment, read_meta};
-use super::{CLUSTER, World};
+use super::{CLUSTER, World, objects};
 use crate::board::{At, Node, Sent, Slot};
 use crate::broken::Broken;
 use crate::deeds::Deed;
@@ -225,8 +225,10 @@ impl World {
     pub(super) fn adjust(&mut self, at: At) {
         let (cap_bytes, age_ms) = (self.config.stage_cap_bytes, self.config.stage_age_ms);
         let (broken, drives) = (self.config.broken, self.usable.clone());
+        let policy = self.config.tiered.then(|| objects::policy(self.config.seed));
         let Some(seat) = self.seat(at).map(|node| &mut node.seat) else { return };
         seat.set_drives(drives);
+        seat.set_tiers(policy.map(|policy| (crate::FS, policy)).into_iter().collect());
         let Some(state) = seat.partition().map(Partition::state_mut) else { return };
         state.set_stage_limits(StageLimits { cap_bytes, start_bytes: cap_bytes / 2, age_ms });
         match broken {
@@ -305,6 +307,10 @@ impl World {
                     crashed
                 }
                 SeatEffect::Job(job) => self.start_job(at, job),
+                SeatEffect::ReadObject(token, key, off, len) => {
+                    let answer = self.bucket.read(key, off, len);
+                    self.reply(at, token, answer)
+                }
                 // Never said: here drives are given no share of their time for it.
                 SeatEffect::Scrub(_) => false,
                 SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
@@ -367,19 +373,23 @@ impl World {
             Job::Rebuild(job) => {
                 self.note(|| format!("{p} makes shard {} of {} anew on {}", job.shard, job.pack, job.to));
             }
+            Job::Upload(UploadJob { key, .. }) | Job::Remove(RemoveJob { key, .. }) => {
+                self.note(|| format!("{p} puts or removes {key:?}"));
+            }
         }
         let id = job.id();
         let life = self.hosts[host as usize].life;
-        let board = self.board.clone();
+        let (board, bucket) = (self.board.clone(), self.bucket.clone());
         let Some(node) = self.seat(at) else { return true };
         let reader = node.reader.clone();
         let stage = WireStage { session: node.session.clone(), fs: crate::FS, partition: p };
         let early = self.config.broken == Some(Broken::EarlyAck);
+        let objects = objects::Way { bucket, wire: Arc::clone(reader.wire()) };
         let task = async move {
             if early {
                 board.send(Sent::JobDone(at, life, id, Ok(())));
             }
-            let result = mover::run(&reader, &stage, &job).await;
+            let result = mover::run(&reader, &stage, &objects, &job).await;
             if !early {
                 board.send(Sent::JobDone(at, life, id, result));
             }

@@ -22,6 +22,7 @@ impl World {
         let drives =
             (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
         let usable = (0..config.drives).map(DriveId).collect();
+        let bucket = super::objects::Bucket::new(config.seed);
         let homes: BTreeMap<_, _> = (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
         let mut world = Self {
             rng: Rng::new(config.seed),
@@ -34,6 +35,7 @@ impl World {
             net: Net::CALM,
             hosts: (0..hosts).map(Host::new).collect(),
             drives,
+            bucket,
             usable,
             homes,
             terms: BTreeMap::new(),

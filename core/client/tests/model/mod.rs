@@ -11,6 +11,7 @@ pub mod history;
 pub mod locks;
 pub mod names;
 pub mod server;
+pub mod tier;
 
 use std::sync::Arc;
 

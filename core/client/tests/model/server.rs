@@ -15,6 +15,7 @@ use bytes::Bytes;
 use super::files::Stage;
 use super::locks::Held;
 use super::names::Node;
+use super::tier::Tier;
 
 /// What happens to the next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,7 @@ pub struct State {
     pub locks: Vec<(Ino, Held)>,
     pub cancelled: HashSet<OpId>,
     pub lock_wakers: Vec<Waker>,
+    pub tier: Tier,
     pub next: u64,
     pub time: i64,
     answers: HashMap<OpId, FsResult>,
@@ -64,6 +66,7 @@ impl Server {
             locks: Vec::new(),
             cancelled: HashSet::new(),
             lock_wakers: Vec::new(),
+            tier: Tier::default(),
             next: 2,
             time: 1_700_000_000,
             answers: HashMap::new(),
@@ -161,11 +164,15 @@ impl State {
             Op::ReadObject { at, len } => {
                 let (from, to) = (u64::from(at.off), u64::from(at.off) + u64::from(len));
                 assert!(len > 0 && from / CHUNK == (to - 1) / CHUNK, "{at:?}+{len} is not one request of a store");
-                let data = self.objects.get(&at.blob).ok_or(ErrorKind::Stale)?;
-                Reply::Data(data.slice(from as usize..to as usize))
+                Reply::Data(match self.objects.get(&at.blob) {
+                    Some(data) => data.slice(from as usize..to as usize),
+                    None => self.read_released(at, len)?,
+                })
             }
             Op::NextData { ino, off } => Reply::Layout(self.next_data(ino, off)?),
             Op::ReadStage { at, poff, len } => Reply::Data(self.stage.read(at, poff, len)?),
+            Op::Residency { ino, from } => Reply::Residency(self.residency(ino, from)?),
+            Op::Tier { ino, off, len, want } => self.want(ino, off, len, want)?,
             Op::Write { ino, parts, append, kill_suid_sgid, at } => {
                 self.write(ino, parts, append, (kill_suid_sgid, at))?
             }

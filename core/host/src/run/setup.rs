@@ -331,6 +331,12 @@ impl Host {
         }
     }
 
+    /// Goes by what the records say of object stores and the file systems that have them.
+    pub fn follow_tiers(&self, now: &Snapshot) {
+        self.set_filesystems(now.filesystems.iter().map(|fs| (fs.id, fs.uuid)).collect());
+        self.set_tiers(super::tiers::policies(now));
+    }
+
     /// The identities of all file systems, as their objects name them.
     pub fn set_filesystems(&self, known: BTreeMap<FsId, Guid>) {
         self.switch.objects.set_filesystems(known);

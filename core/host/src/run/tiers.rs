@@ -3,10 +3,36 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{FsId, PartitionId};
+use braid_base::store::PREFETCH_MIB;
+use braid_cluster::facts::Filesystem;
+use braid_cluster::snapshot::Snapshot;
 use braid_meta::TierPolicy;
 
 /// A share that changed by less than this part of the whole is not told: who hears of it looks through all that he has.
 const STEPS: u64 = 64;
+
+/// What each file system with an object store is to do, as the records say.
+pub(super) fn policies(now: &Snapshot) -> BTreeMap<FsId, TierPolicy> {
+    let secs = |secs: u64| u32::try_from(secs).unwrap_or(u32::MAX);
+    let tiered = now.filesystems.iter().filter(|fs| !fs.stores.is_empty());
+    let policy = |fs: &Filesystem| {
+        let group = now.groups.iter().find(|group| group.name == fs.group)?;
+        let leaving = fs.stores.iter().filter(|attached| attached.detaching).map(|attached| attached.store);
+        let writable = fs.writable();
+        let ahead = now.object_stores.iter().find(|store| Some(store.id) == writable);
+        let ahead_mib = ahead.map_or(PREFETCH_MIB.1, |store| store.spec.prefetch_mib);
+        Some(TierPolicy {
+            writable,
+            leaving: leaving.collect(),
+            cue_s: secs(group.start_demote_s),
+            retention_s: secs(group.target_ssd_retention_s),
+            object_bytes: u32::from(fs.object_mib) << 20,
+            flash_bytes: fs.ssd_bytes,
+            prefetch_bytes: u64::from(ahead_mib) << 20,
+        })
+    };
+    tiered.filter_map(|fs| Some((fs.id, policy(fs)?))).collect()
+}
 
 /// The policies of the cluster, and the shares that partitions of this host were told.
 #[derive(Debug, Default)]

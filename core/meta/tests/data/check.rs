@@ -170,11 +170,6 @@ impl World {
         })
     }
 
-    /// The records of all objects, as committed.
-    pub fn blobs(&self) -> Result<BTreeMap<BlobId, BlobRec>, String> {
-        Ok(Tables::read(self.kv.as_ref())?.blobs)
-    }
-
     /// All invariants; everything must be committed.
     pub fn check_all(&self) -> Result<(), String> {
         let tables = Tables::read(self.kv.as_ref())?;

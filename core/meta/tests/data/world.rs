@@ -13,11 +13,11 @@ use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
 use braid_base::msg::job::{Job, MoveJob, RebuildJob, ScrubJob, Source};
-use braid_base::record::{PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
+use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
-use objects::Objects;
 use braid_replica::{Change, Kv, MapKv};
+use objects::Objects;
 
 use crate::model::{Act, Model};
 
@@ -343,6 +343,19 @@ impl World {
             }
             if pack.place.epoch.0 > 1 {
                 self.met.insert("a pack closed by a lost drive");
+            }
+        }
+        if key[2] == Table::Base as u8 {
+            let places = BaseRec::decode(value)?.extents.into_iter().map(|extent| extent.place);
+            for place in places.filter(|place| place.object().is_some()) {
+                let both = "bytes on flash and in an object";
+                self.met.insert(if matches!(place, Place::Object(_)) { "bytes in an object only" } else { both });
+            }
+        }
+        if key[2] == Table::Pack as u8 {
+            let pack = PackRec::decode(value)?;
+            if pack.class == PackClass::Cache && pack.live_upper > 0 {
+                self.met.insert("bytes that came back");
             }
         }
         if key[2] == Table::Punch as u8 && PunchRec::decode(value)?.owed {

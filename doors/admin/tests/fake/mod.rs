@@ -5,16 +5,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
-use braid_base::ids::Guid;
+use braid_base::ids::{Guid, StoreId};
 use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::facts::{Filesystem, Protection};
+use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
+use braid_cluster::view::stores::{
+    AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, StepView,
+};
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
     HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView,
     Status,
 };
-use braid_cluster::{Embedded, capacity, filesystems, groups, settings};
+use braid_cluster::{Embedded, attachments, capacity, filesystems, groups, settings, stores};
 
 pub struct Fake {
     coordinator: Embedded,
@@ -68,7 +71,11 @@ impl Fake {
     }
 
     fn fs_view(&self, fs: Filesystem) -> FilesystemView {
+        let stores = stores::list(&self.coordinator).expect("memory");
         FilesystemView {
+            stores: attachments::views(&fs, &stores),
+            ssd_bytes: fs.ssd_bytes,
+            object_mib: fs.object_mib,
             id: fs.id.0,
             uuid: fs.uuid.to_string(),
             name: fs.name,
@@ -128,6 +135,21 @@ impl Fake {
             filesystems: filesystems::list(&self.coordinator)?.len() as u64,
             mounts: self.mounts_now(),
         })
+    }
+
+    fn steps() -> Vec<StepView> {
+        vec![StepView { what: "PUT of one byte".to_owned(), took_ms: 3 }]
+    }
+
+    fn add_store(&self, spec: &ObjectStoreSpec) -> Result<ObjectStoreDone> {
+        let planned = stores::plan_add(&self.coordinator, spec)?;
+        let steps = if spec.skip_verification { Vec::new() } else { Self::steps() };
+        let store = if spec.dry_run {
+            ObjectStore { id: StoreId(0), name: spec.name.clone(), spec: planned }
+        } else {
+            stores::add(&self.coordinator, &spec.name, planned)?
+        };
+        Ok(ObjectStoreDone { store: stores::view(&store, &[]), steps, recorded: !spec.dry_run })
     }
 
     fn remove(&self, name: &str) -> Result<()> {
@@ -221,6 +243,37 @@ impl Control for Fake {
 
     fn group_remove(&self, name: String) -> Answer<'_, ()> {
         now(groups::remove(&self.coordinator, &name))
+    }
+
+    fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>> {
+        let filesystems = filesystems::list(&self.coordinator).expect("memory");
+        now(stores::list(&self.coordinator).map(|all| all.iter().map(|s| stores::view(s, &filesystems)).collect()))
+    }
+
+    fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone> {
+        now(self.add_store(&spec))
+    }
+
+    fn store_update(&self, name: String, change: ObjectStoreChange) -> Answer<'_, ObjectStoreDone> {
+        let plan = stores::plan_update(&self.coordinator, &name, &change);
+        now(plan.and_then(|plan| {
+            let steps = if plan.reached_anew { Self::steps() } else { Vec::new() };
+            let store = stores::view(&stores::update(&self.coordinator, plan)?, &[]);
+            Ok(ObjectStoreDone { store, steps, recorded: true })
+        }))
+    }
+
+    fn store_remove(&self, name: String) -> Answer<'_, ()> {
+        now(stores::remove(&self.coordinator, &name))
+    }
+
+    fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView> {
+        now(attachments::attach(&self.coordinator, &fs, &spec, 1_700_000_000).map(|fs| self.fs_view(fs)))
+    }
+
+    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView> {
+        let detached = attachments::start_detach(&self.coordinator, &fs, &store, (USED_BYTES, DRIVE_BYTES));
+        now(detached.map(|fs| self.fs_view(fs)))
     }
 
     fn mounts(&self) -> Answer<'_, Vec<MountView>> {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::{Door, answer, open_flags};
 use crate::calls::Calls;
-use crate::task;
 use crate::wire::abi;
 use crate::wire::encode::Body;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Header, Node};
+use crate::{task, tier};
 
 /// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
 /// a switch to another thread.
@@ -75,6 +75,10 @@ impl Door {
             drop(closes);
             calls.close(ino).await.and(unlocked)
         });
+        if self.calls.departs(ino) {
+            let calls = Arc::clone(&self.calls);
+            self.runtime.spawn(async move { tier::send_away(&calls.fs, ino).await });
+        }
     }
 
     pub(super) fn fsync(&self, header: &Header, reply: Reply) {

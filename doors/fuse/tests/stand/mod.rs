@@ -80,10 +80,14 @@ impl Stand {
     }
 
     pub fn mount(&mut self, name: &str) -> PathBuf {
+        self.mount_with(name, Options::new("test"))
+    }
+
+    pub fn mount_with(&mut self, name: &str, options: Options) -> PathBuf {
         let point = self.dir.join(name);
         fs::create_dir_all(&point).expect("a mount point");
         let io_uring = std::env::var_os(OVER_URING).is_some();
-        let options = Options { io_uring, ..Options::new("test") };
+        let options = Options { io_uring, ..options };
         self.held.push(self.mounts.mount(&point, &options).expect("it mounts"));
         assert!(!io_uring || at_last(|| has_thread("fuse-ring-0")), "the kernel does not use the rings");
         point

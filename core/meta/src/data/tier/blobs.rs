@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{BlobId, FsId, StoreId, Term};
+use braid_base::ids::{BlobId, Chunk, FsId, StoreId, Term};
 use braid_base::keys::{self, Table, prefix_end};
 use braid_base::limits::CLEANUP_KEYS_MAX;
 use braid_base::msg::job::{Job, ObjectKey, RemoveJob};
@@ -79,7 +79,9 @@ pub struct Stored {
     pub objects: u64,
     /// Bytes of data in those that are whole.
     pub bytes: u64,
-    /// Bytes of it that are in use.
+    /// Bytes of files in them.
+    pub held: u64,
+    /// Bytes of these that are in use.
     pub live: u64,
 }
 
@@ -122,11 +124,16 @@ impl Blobs {
         self.table.insert(id, Blob { rec, life });
     }
 
-    /// A new object of `size` bytes in `store`, logged before it is sent.
-    pub fn begin(&mut self, t: &mut Txn<'_>, (fs, store, term): (FsId, StoreId, Term), size: u32) -> ObjectKey {
+    /// A new object of `size` bytes, `held` of them of files, in `store`; logged before it is sent.
+    pub fn begin(
+        &mut self,
+        t: &mut Txn<'_>,
+        (fs, store, term): (FsId, StoreId, Term),
+        (size, held): (u32, u32),
+    ) -> ObjectKey {
         self.newest += 1;
         let blob = BlobId::new(t.partition, self.newest);
-        let rec = BlobRec { state: BlobState::Uploading, fs, store, term, size, live_upper: 0 };
+        let rec = BlobRec { state: BlobState::Uploading, fs, store, term, size, held, live_upper: 0 };
         t.put(keys::meta(t.partition, COUNTER), self.newest.to_be_bytes().to_vec());
         t.write(keys::blob(t.partition, blob), &rec);
         self.table.insert(blob, Blob { rec, life: Life::Gaining });
@@ -183,6 +190,7 @@ impl Blobs {
             sum.objects += 1;
             if rec.state == BlobState::Present {
                 sum.bytes += u64::from(rec.size);
+                sum.held += u64::from(rec.held);
                 sum.live += rec.live_upper;
             }
         }
@@ -195,13 +203,13 @@ impl Blobs {
         let settled =
             |blob: &&(&BlobId, &Blob)| matches!(blob.1.life, Life::Present { .. }) && blob.1.rec.live_upper > 0;
         let mine = self.table.iter().filter(|(_, blob)| blob.rec.fs == fs && blob.rec.store == store);
-        let free = |rec: &BlobRec| u64::from(rec.size).saturating_sub(rec.live_upper);
+        let free = |rec: &BlobRec| u64::from(rec.held).saturating_sub(rec.live_upper);
         let mut found: Vec<(BlobId, u64, u64)> = mine
             .filter(|blob| settled(&blob))
             .filter(|(_, blob)| {
-                percent.is_none_or(|percent| free(&blob.rec) * 100 > u64::from(blob.rec.size) * percent)
+                percent.is_none_or(|percent| free(&blob.rec) * 100 > u64::from(blob.rec.held) * percent)
             })
-            .map(|(id, blob)| (*id, blob.rec.live_upper, free(&blob.rec) * 1_000 / u64::from(blob.rec.size).max(1)))
+            .map(|(id, blob)| (*id, blob.rec.live_upper, free(&blob.rec) * 1_000 / u64::from(blob.rec.held).max(1)))
             .collect();
         found.sort_unstable_by_key(|(id, _, free)| (u64::MAX - free, *id));
         found.into_iter().map(|(id, live, _)| (id, live)).collect()
@@ -300,13 +308,11 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     Ok(())
 }
 
+/// A chunk of a file, as a hint names it.
+pub(crate) type Hinted = (FileId, Chunk);
+
 /// At most `limit` chunks that hints with keys in `[from, to)` name, and the key to go on with.
-pub(crate) fn hinted(
-    t: &Txn<'_>,
-    from: &[u8],
-    to: &[u8],
-    limit: usize,
-) -> Result<(Vec<(FileId, braid_base::ids::Chunk)>, Option<Vec<u8>>)> {
+pub(crate) fn hinted(t: &Txn<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<(Vec<Hinted>, Option<Vec<u8>>)> {
     let (mut hints, mut next) = (Vec::new(), None);
     t.scan(from, to, &mut |key, _| {
         if hints.len() == limit {

@@ -24,6 +24,8 @@ const FETCHES_MAX: usize = 4;
 const BACKOFF_MS: u64 = 500;
 /// The longest, milliseconds.
 const BACKOFF_MS_MAX: u64 = 30_000;
+/// Pause while there is no room to bring anything back to, milliseconds.
+const NO_ROOM_MS: u64 = 50;
 /// Files whose last read is remembered, at most.
 const READERS_MAX: usize = 65_536;
 
@@ -46,11 +48,6 @@ impl Default for Fetches {
 }
 
 impl Fetches {
-    /// Chunks that wait.
-    pub fn len(&self) -> usize {
-        self.queue.len()
-    }
-
     /// `chunk` is to come back; it goes by the state of its base then.
     pub fn want(&mut self, chunk: ChunkId) {
         if self.queue.len() < QUEUE_MAX && self.queued.insert(chunk) {
@@ -112,15 +109,17 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         if chunks.is_empty() {
             return Ok(());
         }
-        let left = destage::fetch(t, s, chunks)?;
+        let left = destage::fetch(t, s, chunks.clone())?;
         let begun = left.is_some();
         let fetches = &mut s.data.tier.fetches;
-        for chunk in left.unwrap_or_default().into_iter().rev() {
+        for chunk in left.unwrap_or(chunks).into_iter().rev() {
             if fetches.queued.insert(chunk) {
                 fetches.queue.push_front(chunk);
             }
         }
         if !begun {
+            // A pack for it is being opened, or there is no room for one now.
+            fetches.retry_ms = t.now.mono_ms + NO_ROOM_MS;
             return Ok(());
         }
     }

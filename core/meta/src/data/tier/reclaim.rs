@@ -47,8 +47,8 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
     let victims = match leaving {
         Some(store) => s.data.tier.blobs.holey(fs, store, None),
         None => {
-            let Stored { bytes, live, .. } = stored.get(&(fs, to)).copied().unwrap_or_default();
-            let free_percent = bytes.saturating_sub(live) * 100 / live.max(1);
+            let Stored { held, live, .. } = stored.get(&(fs, to)).copied().unwrap_or_default();
+            let free_percent = held.saturating_sub(live) * 100 / live.max(1);
             let (start, stop) = RECLAIM_PERCENT;
             sweep.reclaims = live > 0 && free_percent > if sweep.reclaims { stop } else { start };
             if !sweep.reclaims {

@@ -75,11 +75,6 @@ impl Sweep {
         }
     }
 
-    /// Bytes that wait to be put into objects.
-    pub fn ripe_bytes(&self) -> u64 {
-        self.ripe_bytes
-    }
-
     fn add(&mut self, since_s: u32, chunk: ChunkId, bytes: u64) {
         if self.ripe.len() < RIPE_MAX {
             let before = self.ripe.insert((since_s, chunk), bytes).unwrap_or(0);
@@ -127,6 +122,10 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mu
             sweep.due_ms = now_ms + PAUSE_MS.max(PAUSE_TIMES * took_ms);
             let later = now_s.saturating_add((LOOK_MS / 1_000) as u32);
             sweep.next_s = Some(sweep.seen_s.map_or(later, |seen| seen.min(later)));
+            if is_short(s, fs) {
+                // What comes now has to leave as soon as it may.
+                sweep.now();
+            }
         }
     }
     used.book(t, s)?;
@@ -192,6 +191,7 @@ fn judge(
     }
     if !stays {
         reclaim::bring_home(t, s, policy, (chunk, base), used)?;
+        sweep.ripens(now_s.saturating_add(1));
     }
     let cue_s = base.since_s.saturating_add(policy.cue_s);
     if fresh > 0 && policy.writable.is_some() {
@@ -271,10 +271,12 @@ fn leave(t: &mut Txn<'_>, s: &mut State, policy: &TierPolicy, sweep: &mut Sweep,
             sweep.wanted.push_front(chunk);
             break;
         }
-        let Some(base) = t.read::<BaseRec>(&chunk.base_key(t))? else {
+        let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
+        if base.is_none() && !s.data.stage.has(chunk) {
             sweep.wants.remove(&chunk);
             continue;
-        };
+        }
+        let base = base.unwrap_or_default();
         let fresh: u64 =
             base.extents.iter().filter(|e| e.place.object().is_none()).map(|extent| u64::from(extent.len)).sum();
         if s.data.stage.has(chunk) || s.data.jobs.is_busy(chunk) || (fresh > 0 && policy.writable.is_some()) {
@@ -301,7 +303,9 @@ fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep
     let Some(store) = policy.writable else { return Ok(()) };
     while s.data.tier.uploads.may_begin(t.now.mono_ms) && !t.is_full() {
         let Some(((oldest_s, _), _)) = sweep.ripe.first_key_value() else { return Ok(()) };
-        let waited = oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs);
+        // Those that somebody wants out have no age.
+        let waited =
+            *oldest_s == 0 || oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs);
         if sweep.ripe_bytes < u64::from(policy.object_bytes) && !waited {
             return Ok(());
         }

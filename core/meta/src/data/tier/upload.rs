@@ -146,7 +146,8 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     }
     // The rest of it goes into the next one.
     looked -= usize::from(cut);
-    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), at);
+    let held = sent.iter().flat_map(|sent: &Sent| &sent.pieces).map(|(piece, _)| piece.len).sum();
+    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
     uploads.running.insert(uploads.next, Upload { blob: key.blob, chunks: sent });
@@ -230,11 +231,7 @@ pub(super) fn commit(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
             s.data.tier.blobs.settled(blob);
             continue;
         };
-        if !known.contains_key(&chunk.file) {
-            let cuts = destage::cuts_if_live(t, s, chunk.file)?;
-            known.insert(chunk.file, cuts);
-        }
-        if let Some(Some(cuts)) = known.get(&chunk.file) {
+        if let Some(cuts) = destage::known_cuts(t, s, &mut known, chunk.file)? {
             name(t, s, (chunk, cuts), blob, &pieces, &mut used)?;
         }
     }

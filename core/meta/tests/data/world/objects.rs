@@ -19,6 +19,8 @@ use crate::model::Act;
 #[derive(Default)]
 pub struct Objects {
     there: BTreeMap<(BlobId, Term), Vec<u8>>,
+    /// The store of each.
+    stores: BTreeMap<(BlobId, Term), StoreId>,
     /// Names that were ever written.
     written: BTreeSet<(BlobId, Term)>,
     pub uploads: Vec<UploadJob>,
@@ -30,6 +32,16 @@ pub struct Objects {
 impl Objects {
     pub fn is_idle(&self) -> bool {
         self.uploads.is_empty() && self.removals.is_empty() && self.done.is_empty()
+    }
+
+    /// Objects that are there.
+    pub fn count(&self) -> usize {
+        self.there.len()
+    }
+
+    /// Those of one store.
+    pub fn in_store(&self, store: StoreId) -> usize {
+        self.there.keys().filter(|key| self.stores.get(key) == Some(&store)).count()
     }
 
     /// The primary died: nobody works for it any more.
@@ -70,7 +82,13 @@ impl World {
         if self.wish.tiered && self.chance.percent(10) {
             self.some_file().map_or(Ok(()), |ino| self.ask_tier(ino))?;
         }
-        if !self.objects.uploads.is_empty() {
+        self.work_store()
+    }
+
+    /// The store does something, and perhaps answers.
+    pub fn work_store(&mut self) -> Result<(), String> {
+        // Much happens while an object is on its way.
+        if !self.objects.uploads.is_empty() && (self.chance.percent(40) || !self.wish.chaos) {
             let which = self.chance.below(self.objects.uploads.len() as u64) as usize;
             let job = self.objects.uploads.remove(which);
             self.upload(job)?;
@@ -85,7 +103,7 @@ impl World {
             }
             self.objects.done.push((job.id, !fails));
         }
-        if !self.objects.done.is_empty() && (self.chance.percent(70) || !self.wish.chaos) {
+        if !self.objects.done.is_empty() && (self.chance.percent(40) || !self.wish.chaos) {
             let which = self.chance.below(self.objects.done.len() as u64) as usize;
             let (id, good) = self.objects.done.remove(which);
             let result = if good { Ok(()) } else { Err(Error::new(ErrorKind::Io, "the store failed")) };
@@ -120,6 +138,7 @@ impl World {
                 return Err(format!("{:?} is written twice", job.key));
             }
             self.objects.there.insert(key, bytes);
+            self.objects.stores.insert(key, job.key.store);
             self.met.insert("an object");
         }
         good &= !fails;
@@ -133,7 +152,8 @@ impl World {
     /// The bytes of a place in an object, by its committed record.
     pub fn object_bytes(&self, at: ObjectAt, len: u32) -> Result<Vec<u8>, String> {
         let rec = self.kv.get(&keys::blob(P, at.blob)).map_err(|error| error.to_string())?;
-        let rec = BlobRec::decode(&rec.ok_or(format!("there is no {}", at.blob))?).map_err(|error| error.to_string())?;
+        let rec =
+            BlobRec::decode(&rec.ok_or(format!("there is no {}", at.blob))?).map_err(|error| error.to_string())?;
         let object = self.objects.there.get(&(at.blob, rec.term)).ok_or(format!("{} is not in the store", at.blob))?;
         let found = object.get(at.off as usize..(at.off + len) as usize);
         found.map(<[u8]>::to_vec).ok_or(format!("{at:?} of {len} bytes is out of bounds"))

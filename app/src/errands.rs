@@ -1,0 +1,338 @@
+//! Files are asked to move, many at a time, until they are where they should be.
+//!
+//! 1. A thread takes a file: one whose turn has come to be looked at again, else the next of the source, if not too many, or
+//!    too many bytes, are under way.
+//! 2. It looks where the file is. What is where it should be is done.
+//! 3. Else it asks, if that was a second ago, and the file is looked at again: soon at first, then each second.
+//! 4. When nothing has moved for two minutes, what is still under way is given up.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+use braid_io::clock::mono_ms;
+use serde::Serialize;
+
+use crate::measure::size;
+use crate::progress::Progress;
+use crate::residence::{self, Goal};
+use crate::tree::Trouble;
+
+/// Files that are asked at a time.
+const ASKED_MAX: usize = 64;
+/// Files under way: many, so that small ones share objects.
+const UNDER_WAY_MAX: usize = 16_384;
+/// A file is asked again after so long, milliseconds: the request may be forgotten where partitions move.
+const AGAIN_MS: u64 = 1_000;
+/// A file is looked at again after so long at first; twice as long each time, up to [`AGAIN_MS`].
+const LOOK_MS: u64 = 20;
+/// When nothing moved for so long, nothing will.
+const STALL_MS: u64 = 120_000;
+/// Between two words about how far it is.
+const WORDS_MS: u64 = 200;
+
+/// A file, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes `(off, len)`; none: all.
+    pub part: Option<(u64, u64)>,
+    /// Bytes that may have to move, as far as they count against the bytes that are under way.
+    pub bytes_max: u64,
+}
+
+impl Piece {
+    /// All of `path`, whatever it holds.
+    pub fn whole(path: PathBuf) -> Self {
+        Self { path, part: None, bytes_max: 0 }
+    }
+}
+
+/// How it ended.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// Files, or parts of files, that are where they should be.
+    pub files: u64,
+    /// Bytes that moved.
+    pub bytes: u64,
+    /// What is not where it should be.
+    pub failed: Vec<Trouble>,
+}
+
+/// What moves, and how much is asked before it is there.
+pub struct Errand<'a> {
+    /// Where to.
+    pub goal: Goal,
+    /// Most bytes under way.
+    pub ahead: u64,
+    /// Hears of each piece that is done, and how many bytes of it moved.
+    pub each: &'a (dyn Fn(&Path, u64) + Sync),
+}
+
+/// A piece under way.
+struct UnderWay {
+    piece: Piece,
+    /// Bytes that were elsewhere when it was first looked at, and are now.
+    bytes: Option<(u64, u64)>,
+    asked_ms: Option<u64>,
+    pause_ms: u64,
+}
+
+struct State<S> {
+    source: Option<S>,
+    /// By when they are to be looked at, and a number.
+    waiting: BTreeMap<(u64, u64), UnderWay>,
+    next: u64,
+    in_hand: usize,
+    bytes_under_way: u64,
+    seen: u64,
+    moved_ms: u64,
+    said_ms: u64,
+    ended: Ended,
+}
+
+/// Moves all pieces of `source`; in the order of the source, as far as they are asked.
+pub fn run<S>(errand: &Errand<'_>, source: S) -> Ended
+where
+    S: Iterator<Item = Result<Piece, Trouble>> + Send,
+{
+    let verb = if errand.goal == Goal::Flash { "fetching" } else { "releasing" };
+    let progress = Progress::new(verb);
+    let now = mono_ms();
+    let state = Mutex::new(State {
+        source: Some(source),
+        waiting: BTreeMap::new(),
+        next: 0,
+        in_hand: 0,
+        bytes_under_way: 0,
+        seen: 0,
+        moved_ms: now,
+        said_ms: now,
+        ended: Ended::default(),
+    });
+    let changed = Condvar::new();
+    let say = |words: &str| progress.say(&format!("{verb}: {words}"));
+    thread::scope(|scope| {
+        for _ in 0..ASKED_MAX {
+            scope.spawn(|| work(errand, &state, &changed, &say));
+        }
+    });
+    let mut ended = state.into_inner().expect("a thread that panics ends the scope").ended;
+    ended.failed.sort_by(|a, b| a.path.cmp(&b.path));
+    ended
+}
+
+fn work<S>(errand: &Errand<'_>, state: &Mutex<State<S>>, changed: &Condvar, say: &dyn Fn(&str))
+where
+    S: Iterator<Item = Result<Piece, Trouble>>,
+{
+    let mut held = lock(state);
+    loop {
+        let now = mono_ms();
+        if let Some(mut under_way) = held.take(now, errand.ahead) {
+            drop(held);
+            let looked = look(errand.goal, &mut under_way, now);
+            held = lock(state);
+            held.put(errand, under_way, looked);
+            held.say(say);
+            changed.notify_all();
+            continue;
+        }
+        if held.is_over() {
+            return;
+        }
+        held.give_up_if_stalled(errand.goal, now);
+        let due = held.waiting.keys().next().map_or(AGAIN_MS, |(due, _)| due.saturating_sub(now));
+        let wait = Duration::from_millis(due.clamp(1, AGAIN_MS));
+        held = changed.wait_timeout(held, wait).expect("nothing panics while it holds the errands").0;
+    }
+}
+
+fn lock<S>(state: &Mutex<State<S>>) -> MutexGuard<'_, State<S>> {
+    state.lock().expect("nothing panics while it holds the errands")
+}
+
+/// Looks how many bytes are not where they should be, and asks if it is time to.
+fn look(goal: Goal, under_way: &mut UnderWay, now: u64) -> Result<u64, String> {
+    let Piece { path, part, bytes_max } = &under_way.piece;
+    let left = match part {
+        Some(part) => u64::from(residence::is_far(path, *part)?) * bytes_max,
+        None => {
+            let found = residence::location(path)?;
+            if goal == Goal::Flash { found.far_bytes() } else { found.flash_bytes() }
+        }
+    };
+    if left > 0 && under_way.asked_ms.is_none_or(|asked| now.saturating_sub(asked) >= AGAIN_MS) {
+        residence::ask(path, goal, *part)?;
+        under_way.asked_ms = Some(now);
+    }
+    Ok(left)
+}
+
+impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
+    /// What to look at now.
+    fn take(&mut self, now: u64, ahead: u64) -> Option<UnderWay> {
+        if let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            self.in_hand += 1;
+            return Some(first.remove());
+        }
+        let count = self.waiting.len() + self.in_hand;
+        if count >= UNDER_WAY_MAX || (count > 0 && self.bytes_under_way >= ahead) {
+            return None;
+        }
+        loop {
+            match self.source.as_mut()?.next() {
+                Some(Ok(piece)) => {
+                    (self.in_hand, self.seen, self.moved_ms) = (self.in_hand + 1, self.seen + 1, now);
+                    self.bytes_under_way += piece.bytes_max;
+                    return Some(UnderWay { piece, bytes: None, asked_ms: None, pause_ms: LOOK_MS });
+                }
+                Some(Err(trouble)) => {
+                    self.seen += 1;
+                    self.ended.failed.push(trouble);
+                }
+                None => self.source = None,
+            }
+        }
+    }
+
+    /// What came of looking.
+    fn put(&mut self, errand: &Errand<'_>, mut under_way: UnderWay, looked: Result<u64, String>) {
+        let now = mono_ms();
+        self.in_hand -= 1;
+        let left = match looked {
+            Ok(left) => left,
+            Err(reason) => {
+                self.bytes_under_way -= under_way.piece.bytes_max;
+                self.ended.failed.push(Trouble::new(&under_way.piece.path, reason));
+                return;
+            }
+        };
+        let (first, before) = under_way.bytes.unwrap_or((left, left));
+        under_way.bytes = Some((first, left));
+        if left != before {
+            (self.moved_ms, self.ended.bytes) = (now, self.ended.bytes + before.saturating_sub(left));
+        }
+        if left == 0 {
+            (self.moved_ms, self.ended.files) = (now, self.ended.files + 1);
+            self.bytes_under_way -= under_way.piece.bytes_max;
+            (errand.each)(&under_way.piece.path, first);
+            return;
+        }
+        let due = now + under_way.pause_ms;
+        under_way.pause_ms = (under_way.pause_ms * 2).min(AGAIN_MS);
+        self.waiting.insert((due, self.next), under_way);
+        self.next += 1;
+    }
+
+    fn is_over(&self) -> bool {
+        self.source.is_none() && self.waiting.is_empty() && self.in_hand == 0
+    }
+
+    fn give_up_if_stalled(&mut self, goal: Goal, now: u64) {
+        if now.saturating_sub(self.moved_ms) < STALL_MS {
+            return;
+        }
+        for UnderWay { piece, bytes, .. } in std::mem::take(&mut self.waiting).into_values() {
+            let left = size(bytes.map_or(0, |(_, left)| left));
+            let place = if goal == Goal::Flash { "in objects only" } else { "on flash" };
+            let reason = format!(
+                "{left} of it are still {place}, and nothing moved for {} s: `braid fs tier` says whether the store answers, \
+                 `braid fs` whether there is room",
+                STALL_MS / 1_000
+            );
+            self.bytes_under_way -= piece.bytes_max;
+            self.ended.failed.push(Trouble::new(&piece.path, reason));
+        }
+    }
+
+    /// Says how far it is, now and then.
+    fn say(&mut self, say: &dyn Fn(&str)) {
+        let now = mono_ms();
+        if now.saturating_sub(self.said_ms) >= WORDS_MS {
+            self.said_ms = now;
+            let more = if self.source.is_some() { " or more" } else { "" };
+            say(&format!("{} of {}{more} files, {} moved", self.ended.files, self.seen, size(self.ended.bytes)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{AGAIN_MS, Ended, Errand, Piece, STALL_MS, State, UNDER_WAY_MAX, run};
+    use crate::residence::Goal;
+    use crate::tree::Trouble;
+    use std::collections::BTreeMap;
+
+    const ERRAND: Errand<'static> = Errand { goal: Goal::Flash, ahead: u64::MAX, each: &|_, _| {} };
+
+    fn state(sizes: &[u64]) -> State<impl Iterator<Item = Result<Piece, Trouble>>> {
+        let piece = |bytes_max: u64| Piece { path: format!("p{bytes_max}").into(), part: None, bytes_max };
+        let source = sizes.iter().map(move |bytes| Ok(piece(*bytes))).collect::<Vec<_>>().into_iter();
+        State {
+            source: Some(source),
+            waiting: BTreeMap::new(),
+            next: 0,
+            in_hand: 0,
+            bytes_under_way: 0,
+            seen: 0,
+            moved_ms: 0,
+            said_ms: 0,
+            ended: Ended::default(),
+        }
+    }
+
+    #[test]
+    fn no_more_bytes_are_asked_than_may_be_under_way() {
+        let mut state = state(&[60, 50, 1]);
+        let first = state.take(0, 100).expect("the first");
+        let second = state.take(0, 100).expect("it begins below the limit");
+        assert!(state.take(0, 100).is_none(), "110 bytes are under way");
+        state.put(&ERRAND, first, Ok(0));
+        let third = state.take(0, 100).expect("there is room again");
+        assert_eq!(third.piece.bytes_max, 1);
+        state.put(&ERRAND, second, Ok(50));
+        assert!(!state.is_over(), "one waits, one is in hand");
+        state.put(&ERRAND, third, Err("gone".to_owned()));
+        let again = state.take(u64::MAX, 100).expect("its turn has come");
+        assert_eq!(again.bytes, Some((50, 50)));
+        state.put(&ERRAND, again, Ok(0));
+        assert!(state.take(u64::MAX, 100).is_none() && state.is_over());
+        assert_eq!((state.ended.files, state.ended.bytes, state.ended.failed.len()), (2, 50, 1));
+        assert_eq!(state.bytes_under_way, 0);
+    }
+
+    #[test]
+    fn one_that_is_larger_than_the_limit_goes_alone() {
+        let mut state = state(&[500, 1]);
+        let first = state.take(0, 100).expect("whatever it has");
+        assert!(state.take(0, 100).is_none());
+        state.put(&ERRAND, first, Ok(0));
+        assert!(state.take(0, 100).is_some());
+        const { assert!(UNDER_WAY_MAX > 1 && AGAIN_MS < STALL_MS) };
+    }
+
+    #[test]
+    fn what_does_not_move_is_given_up_with_a_reason() {
+        let mut state = state(&[7]);
+        let first = state.take(0, 100).expect("the first");
+        state.put(&ERRAND, first, Ok(7));
+        let now = state.moved_ms;
+        state.give_up_if_stalled(Goal::Flash, now + STALL_MS - 1);
+        assert!(state.ended.failed.is_empty());
+        state.give_up_if_stalled(Goal::Flash, now + STALL_MS);
+        assert!(state.ended.failed[0].reason.starts_with("7 B of it are still in objects only"));
+        assert!(state.take(0, 100).is_none() && state.is_over());
+    }
+
+    #[test]
+    fn elsewhere_all_fail() {
+        let dir = tempfile::tempdir().expect("dir");
+        let pieces = (0..200).map(|n| Ok(Piece::whole(dir.path().join(n.to_string()))));
+        let ended = run(&ERRAND, pieces);
+        assert_eq!((ended.files, ended.failed.len()), (0, 200));
+    }
+}

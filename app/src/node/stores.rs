@@ -1,0 +1,345 @@
+//! The object stores of the cluster, as this host is linked to them.
+//!
+//! Each second the links and the partitions here are made to follow the records; one host (the lowest that lives) asks
+//! each store whether it is there, and forgets those that are left and empty; what has changed since is told in the log.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use braid_base::Result;
+use braid_base::ids::{FsId, Guid, HostId, StoreId, Term};
+use braid_base::store::StoreSpec;
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::facts::{Filesystem, ObjectStore};
+use braid_cluster::snapshot::Snapshot;
+use braid_cluster::view::stores::{LinkView, ObjectStoreView, StepView};
+use braid_cluster::{attachments, stores};
+use braid_host::run::Host;
+use braid_tier::{Direction, Health, Link, Links, State};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// How often a store is asked whether it is there.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+/// How long a look that somebody waits for may take.
+const LOOK_MAX: Duration = Duration::from_secs(3);
+
+/// A store that is being detached is forgotten when it held nothing in so many looks.
+const EMPTY_LOOKS: u32 = 10;
+
+/// What is said of a store that was full.
+const ROOM: &str = "uploads to a full store";
+
+/// What the records say.
+pub struct Facts {
+    /// All of it.
+    pub now: Arc<Snapshot>,
+    /// Is it this host that looks after the stores for all?
+    pub keeps: bool,
+}
+
+impl Facts {
+    /// Those of `now`, for host `me`; none: it is alone.
+    pub fn of(now: Arc<Snapshot>, me: Option<HostId>) -> Self {
+        Self { keeps: keeps(&now, me), now }
+    }
+}
+
+/// Is it host `me` that asks the stores whether they are there?
+pub fn keeps(now: &Snapshot, me: Option<HostId>) -> bool {
+    me.is_none_or(|me| now.live.iter().min() == Some(&me))
+}
+
+/// The links of this host, and who looks after them.
+pub struct Stores {
+    cluster: Guid,
+    host: HostId,
+    links: Arc<Links>,
+    /// A try writes an object under a name that belongs to this host: one at a time.
+    trying: tokio::sync::Mutex<()>,
+    keeper: Mutex<Option<AbortHandle>>,
+}
+
+impl Stores {
+    /// None yet, for `host` in `cluster`, whose partitions go through `links`.
+    pub fn new(cluster: Guid, host: HostId, links: Arc<Links>) -> Self {
+        Self { cluster, host, links, trying: tokio::sync::Mutex::default(), keeper: Mutex::default() }
+    }
+
+    /// From now on these are the stores.
+    pub fn set(&self, stores: &[ObjectStore]) {
+        let specs = stores.iter().map(|store| (store.id, store.spec.clone())).collect();
+        for (id, error) in self.links.set(specs) {
+            let name = stores.iter().find(|store| store.id == id).map_or("?", |store| store.name.as_str());
+            tracing::warn!("object store {name} cannot be used: {error}");
+        }
+    }
+
+    /// Looks after the links, and what the partitions of `host` do with them, until [`Self::stop`]. Called in the runtime,
+    /// once.
+    pub fn keep(
+        self: &Arc<Self>,
+        host: Weak<Host>,
+        coordinator: Arc<dyn Coordinator>,
+        facts: impl Fn() -> Result<Facts> + Send + 'static,
+    ) {
+        let task = tokio::spawn(Arc::clone(self).keeping(host, coordinator, facts));
+        *lock(&self.keeper) = Some(task.abort_handle());
+    }
+
+    /// Ends that.
+    pub fn stop(&self) {
+        if let Some(keeper) = lock(&self.keeper).take() {
+            keeper.abort();
+        }
+    }
+
+    /// Tries a store, unless that is to be left out; whether it can be set up this way at all is looked at in any case.
+    pub async fn tried(&self, spec: &StoreSpec, leave_out: bool) -> Result<Vec<StepView>> {
+        if leave_out {
+            return braid_tier::open(spec).map(|_| Vec::new());
+        }
+        let _one = self.trying.lock().await;
+        let steps = braid_tier::verify(spec, self.cluster, self.host).await?;
+        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Ok(steps.into_iter().map(|step| StepView { what: step.what, took_ms: millis(step.took) }).collect())
+    }
+
+    /// Asks all stores whether they are there, for somebody who waits for it: not for long.
+    pub async fn look(&self) {
+        let mut asking: JoinSet<()> = self.links.all().into_iter().map(|(_, link)| checked(link)).collect();
+        // Who has not answered by then shows what was known before.
+        let _ = timeout(LOOK_MAX, async { while asking.join_next().await.is_some() {} }).await;
+    }
+
+    /// A store and how this host sees it.
+    pub fn view(&self, store: &ObjectStore, filesystems: &[Filesystem]) -> ObjectStoreView {
+        let mut view = stores::view(store, filesystems);
+        match self.links.try_get(store.id) {
+            Ok(link) => {
+                view.upload = shown(link.health(Direction::Upload));
+                view.download = shown(link.health(Direction::Download));
+                view.remove = shown(link.health(Direction::Remove));
+                view.full = link.is_full();
+            }
+            Err(error) => {
+                for direction in [&mut view.upload, &mut view.download, &mut view.remove] {
+                    direction.last_error = Some(error.message().to_owned());
+                }
+            }
+        }
+        view
+    }
+
+    async fn keeping(
+        self: Arc<Self>,
+        host: Weak<Host>,
+        coordinator: Arc<dyn Coordinator>,
+        facts: impl Fn() -> Result<Facts>,
+    ) {
+        let mut left = Left::default();
+        let (mut ticks, mut told) = (interval(KEEPALIVE), Told::default());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut checks = JoinSet::new();
+        let mut asked = BTreeSet::new();
+        loop {
+            ticks.tick().await;
+            while let Some(ended) = checks.try_join_next() {
+                match ended {
+                    Ok(id) => _ = asked.remove(&id),
+                    // It panicked, and its store would be unasked for good: better all are asked again.
+                    Err(_) => asked.clear(),
+                }
+            }
+            // While the coordinator is silent things are as they were.
+            let Ok(facts) = tokio::task::block_in_place(&facts) else { continue };
+            self.set(&facts.now.object_stores);
+            if let Some(host) = host.upgrade() {
+                host.follow_tiers(&facts.now);
+                if facts.keeps {
+                    left.forget(&host, coordinator.as_ref(), &facts.now).await;
+                }
+            }
+            for (id, link) in self.links.all() {
+                if facts.keeps && asked.insert(id) {
+                    checks.spawn(async move {
+                        checked(link).await;
+                        id
+                    });
+                }
+            }
+            told.tell(&facts.now.object_stores, &self.links);
+        }
+    }
+}
+
+/// Stores that are being detached, by file system, and in how many looks one after another they held nothing of it.
+#[derive(Default)]
+struct Left(BTreeMap<(FsId, StoreId), u32>);
+
+impl Left {
+    /// Ends the detaching of stores that hold nothing any more. A partition may be just about to put something there, as
+    /// long as it has not heard: so it has to stay that way for a while.
+    async fn forget(&mut self, host: &Host, coordinator: &dyn Coordinator, now: &Snapshot) {
+        let attached = now.filesystems.iter().flat_map(|fs| fs.stores.iter().map(move |attached| (fs, attached)));
+        let left: Vec<_> = attached.filter(|(_, attached)| attached.detaching).collect();
+        self.0.retain(|at, _| left.iter().any(|(fs, attached)| (fs.id, attached.store) == *at));
+        if left.is_empty() {
+            return;
+        }
+        let reports = host.partitions().await;
+        let all = reports.len() == now.partitions.len() && reports.iter().all(|seat| seat.term != Term(0));
+        for (fs, attached) in left {
+            let at = (fs.id, attached.store);
+            let empty = all && !reports.iter().any(|seat| seat.data.stored.contains_key(&at));
+            let looks = self.0.entry(at).or_default();
+            *looks = if empty { *looks + 1 } else { 0 };
+            if *looks < EMPTY_LOOKS {
+                continue;
+            }
+            match tokio::task::block_in_place(|| attachments::forget(coordinator, fs, attached.store)) {
+                Ok(()) => tracing::info!("file system {}: {} is detached", fs.name, attached.store),
+                Err(error) => tracing::warn!("file system {}: {} stays attached: {error}", fs.name, attached.store),
+            }
+        }
+    }
+}
+
+/// A keepalive; what comes of it is in the state of the link.
+async fn checked(link: Arc<Link>) {
+    if let Err(error) = link.check().await {
+        tracing::debug!("keepalive: {error}");
+    }
+}
+
+/// What the log has said of the stores: what of them fails.
+#[derive(Default)]
+struct Told(BTreeSet<(StoreId, &'static str)>);
+
+impl Told {
+    /// Says what is different now.
+    fn tell(&mut self, stores: &[ObjectStore], links: &Links) {
+        let mut fails = BTreeSet::new();
+        for store in stores {
+            let Some(link) = links.get(store.id) else { continue };
+            let mut told = |what, state, why: Option<String>| {
+                let before = self.0.contains(&(store.id, what));
+                match state {
+                    State::Down if fails.insert((store.id, what)) && !before => {
+                        let why = why.unwrap_or_else(|| "it does not answer".to_owned());
+                        tracing::warn!("object store {}: {what} fail: {why}", store.name);
+                    }
+                    State::Up if before => tracing::info!("object store {}: {what} go well again", store.name),
+                    // A link that was made anew has tried nothing yet.
+                    State::Up | State::Down | State::Unknown => {}
+                }
+            };
+            let directions =
+                [("uploads", Direction::Upload), ("downloads", Direction::Download), ("removals", Direction::Remove)];
+            for (what, direction) in directions {
+                let health = link.health(direction);
+                told(what, health.state, health.last_error);
+            }
+            let state = if link.is_full() { State::Down } else { State::Up };
+            told(ROOM, state, Some("they wait until it has room again".to_owned()));
+        }
+        self.0 = fails;
+    }
+}
+
+fn shown(health: Health) -> LinkView {
+    let state = match health.state {
+        State::Unknown => "unknown",
+        State::Up => "up",
+        State::Down => "down",
+    };
+    let since_s = u64::try_from(health.since.sec).unwrap_or(0);
+    LinkView { state: state.to_owned(), since_s, last_error: health.last_error }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Weak};
+    use std::time::Duration;
+
+    use braid_base::ErrorKind;
+    use braid_base::ids::{Guid, HostId, StoreId};
+    use braid_base::store::{Place, StoreSpec};
+    use braid_cluster::Embedded;
+    use braid_cluster::facts::ObjectStore;
+    use braid_cluster::snapshot::Snapshot;
+    use braid_tier::Links;
+
+    use super::{Facts, Stores, keeps};
+
+    fn store(path: &std::path::Path) -> ObjectStore {
+        let place = Place::Dir { path: path.to_string_lossy().into_owned() };
+        ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(place) }
+    }
+
+    fn alone() -> Stores {
+        let (cluster, host) = (Guid([1; 16]), HostId(1));
+        Stores::new(cluster, host, Arc::new(Links::new(cluster, host)))
+    }
+
+    fn run(work: impl Future<Output = ()>) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+        runtime.block_on(work);
+    }
+
+    #[test]
+    fn the_lowest_host_that_lives_asks() {
+        let now = Snapshot { live: vec![HostId(3), HostId(2)], ..Snapshot::default() };
+        assert!(keeps(&now, None) && keeps(&now, Some(HostId(2))) && !keeps(&now, Some(HostId(3))));
+    }
+
+    #[test]
+    fn a_store_is_tried_and_looked_at() {
+        let home = tempfile::tempdir().expect("dir");
+        let (stores, near) = (alone(), store(&home.path().join("objects")));
+        let shown = |stores: &Stores| {
+            let view = stores.view(&near, &[]);
+            [view.upload.state, view.download.state, view.remove.state].join(" ")
+        };
+        run(async {
+            let missing = stores.tried(&near.spec, false).await.expect_err("there is no directory");
+            assert!(missing.message().contains("step 1, PUT"), "{missing}");
+            assert!(stores.tried(&near.spec, true).await.expect("left out").is_empty());
+            let relative = StoreSpec::at(Place::Dir { path: "relative".to_owned() });
+            assert_eq!(stores.tried(&relative, true).await.expect_err("wrong").kind(), ErrorKind::Refused);
+            std::fs::create_dir(home.path().join("objects")).expect("mkdir");
+            assert_eq!(stores.tried(&near.spec, false).await.expect("tried").len(), 4);
+            assert_eq!(shown(&stores), "unknown unknown unknown");
+            stores.set(std::slice::from_ref(&near));
+            stores.look().await;
+            assert_eq!(shown(&stores), "up up unknown");
+            std::fs::remove_dir_all(home.path().join("objects")).expect("removed");
+            stores.look().await;
+            assert_eq!(shown(&stores), "up down unknown");
+        });
+    }
+
+    #[test]
+    fn the_keeper_follows_the_records_and_asks() {
+        let home = tempfile::tempdir().expect("dir");
+        let (stores, near) = (Arc::new(alone()), store(home.path()));
+        let coordinator = Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("in memory"));
+        run(async {
+            let now = Arc::new(Snapshot { object_stores: vec![near.clone()], ..Snapshot::default() });
+            stores.keep(Weak::new(), coordinator, move || Ok(Facts { now: Arc::clone(&now), keeps: true }));
+            for _ in 0..1000 {
+                if stores.view(&near, &[]).download.state == "up" {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            assert_eq!(stores.view(&near, &[]).download.state, "up");
+            stores.stop();
+        });
+    }
+}

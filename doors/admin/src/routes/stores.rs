@@ -1,0 +1,82 @@
+//! Object stores, and which file systems use them.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use braid_cluster::view::FilesystemView;
+use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
+
+use super::{Body, Segment};
+use crate::desk::Desk;
+use crate::failure::{ErrorBody, Failure};
+
+/// The object stores, as the host that is asked sees them. Secrets are not shown.
+#[utoipa::path(get, operation_id = "listObjectStores", path = "/object-stores", tag = "object stores",
+    responses((status = 200, body = Vec<ObjectStoreView>), (status = "default", body = ErrorBody)))]
+pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<ObjectStoreView>>, Failure> {
+    Ok(Json(desk.control.stores().await?))
+}
+
+/// Adds an object store after it was tried; in a dry run it is tried only, and the status is 200.
+#[utoipa::path(post, operation_id = "addObjectStore", path = "/object-stores", tag = "object stores",
+    request_body = ObjectStoreSpec,
+    responses((status = 201, body = ObjectStoreDone), (status = 200, body = ObjectStoreDone),
+        (status = "default", body = ErrorBody)))]
+pub(super) async fn add(
+    State(desk): State<Arc<Desk>>,
+    Body(spec): Body<ObjectStoreSpec>,
+) -> Result<(StatusCode, Json<ObjectStoreDone>), Failure> {
+    let done = desk.control.store_add(spec).await?;
+    Ok((if done.recorded { StatusCode::CREATED } else { StatusCode::OK }, Json(done)))
+}
+
+/// Changes an object store; it is tried first if it will be reached in another way.
+#[utoipa::path(patch, operation_id = "updateObjectStore", path = "/object-stores/{name}", tag = "object stores",
+    request_body = ObjectStoreChange, params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = ObjectStoreDone), (status = "default", body = ErrorBody)))]
+pub(super) async fn update(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+    Body(change): Body<ObjectStoreChange>,
+) -> Result<Json<ObjectStoreDone>, Failure> {
+    Ok(Json(desk.control.store_update(name, change).await?))
+}
+
+/// Removes an object store that no file system uses. What lies in it stays.
+#[utoipa::path(delete, operation_id = "removeObjectStore", path = "/object-stores/{name}", tag = "object stores",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn remove(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+) -> Result<StatusCode, Failure> {
+    desk.control.store_remove(name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Attaches an object store to a file system. With a second writable one the first is only read from then on.
+#[utoipa::path(post, operation_id = "attachObjectStore", path = "/filesystems/{name}/stores", tag = "object stores",
+    request_body = AttachSpec, params(("name" = String, Path, description = "Name of the file system")),
+    responses((status = 201, body = FilesystemView), (status = "default", body = ErrorBody)))]
+pub(super) async fn attach(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+    Body(spec): Body<AttachSpec>,
+) -> Result<(StatusCode, Json<FilesystemView>), Failure> {
+    Ok((StatusCode::CREATED, Json(desk.control.store_attach(name, spec).await?)))
+}
+
+/// Begins to detach an object store from a file system; it is gone from there when nothing lies in it any more.
+#[utoipa::path(delete, operation_id = "detachObjectStore", path = "/filesystems/{name}/stores/{store}",
+    tag = "object stores",
+    params(("name" = String, Path, description = "Name of the file system"),
+        ("store" = String, Path, description = "Name of the object store")),
+    responses((status = 202, body = FilesystemView), (status = "default", body = ErrorBody)))]
+pub(super) async fn detach(
+    State(desk): State<Arc<Desk>>,
+    Segment((name, store)): Segment<(String, String)>,
+) -> Result<(StatusCode, Json<FilesystemView>), Failure> {
+    Ok((StatusCode::ACCEPTED, Json(desk.control.store_detach(name, store).await?)))
+}

@@ -1,0 +1,195 @@
+//! Attributes that are not stored: they say where a file is, and ask for it to be elsewhere.
+//!
+//! | name | get | set |
+//! |---|---|---|
+//! | `braid.location` | a JSON object with what is on flash, and what in objects | - |
+//! | `braid.recall`, `braid.recall.OFF.LEN` | `yes` if a read of the file, or of that part of it, waits for a store | - |
+//! | `braid.tier` | - | `fetch` or `release`, or with a part: `fetch OFF LEN` |
+//!
+//! No listing has them, so nothing copies them. The kernel checks the permission to read or write the file, as for every
+//! attribute. Offsets and lengths are decimal numbers of bytes.
+
+use braid_base::attr::{Attr, FileType};
+use braid_base::ids::Ino;
+use braid_base::msg::fs::{Residency, TierWant};
+use braid_base::{Error, ErrorKind};
+use braid_client::Fs;
+
+use crate::errno::of_inode;
+use crate::table::Hints;
+use crate::wire::errno::Errno;
+
+/// Every name that begins so is here, or nowhere.
+const SPACE: &[u8] = b"braid.";
+/// Files that are remembered as written; what is forgotten leaves flash by its age.
+const WRITTEN_MAX: usize = 100_000;
+
+/// What can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Question {
+    Location,
+    /// Of the bytes `[off, off+len)`.
+    Recall(u64, u64),
+}
+
+/// True if `name` stands for none of the attributes that are stored.
+pub(crate) fn is_virtual(name: &[u8]) -> bool {
+    name.starts_with(SPACE)
+}
+
+/// The value of virtual attribute `name` of the inode that looks like `attr`.
+pub(crate) async fn value(fs: &Fs, attr: &Attr, name: &[u8]) -> Result<Vec<u8>, Errno> {
+    let question = question(name).ok_or(Errno::ENODATA)?;
+    let is_file = attr.kind == FileType::File;
+    Ok(match question {
+        Question::Location => {
+            let found = if is_file { fs.residency(attr.ino).await } else { Ok(Residency::default()) };
+            location(attr, &found.map_err(|e| of_inode(&e))?).into_bytes()
+        }
+        Question::Recall(off, len) => {
+            let far = if is_file { is_far(fs, attr.ino, off, len).await } else { Ok(false) };
+            if far.map_err(|e| of_inode(&e))? { b"yes".to_vec() } else { b"no".to_vec() }
+        }
+    })
+}
+
+async fn is_far(fs: &Fs, ino: Ino, off: u64, len: u64) -> Result<bool, Error> {
+    if (off, len) == (0, u64::MAX) {
+        // Sums are cheaper than layouts.
+        return fs.residency(ino).await.map(|found| found.object > found.read_cache);
+    }
+    fs.far_bytes(ino, off, len).await.map(|far| far > 0)
+}
+
+/// Sets virtual attribute `name`: asks for bytes to move.
+pub(crate) async fn set(fs: &Fs, attr: &Attr, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+    if name != b"braid.tier" {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let (want, off, len) = errand(value).ok_or(Errno::EINVAL)?;
+    match attr.kind {
+        FileType::File => {}
+        FileType::Directory => return Err(Errno::EISDIR),
+        _ => return Err(Errno::EINVAL),
+    }
+    fs.tier(attr.ino, off, len, want).await.map_err(|error| match error.kind() {
+        // The file was there a moment ago: what is missing is an object store.
+        ErrorKind::NotFound => Errno::EOPNOTSUPP,
+        _ => of_inode(&error),
+    })
+}
+
+/// Asks that all of `ino` leaves flash; if that fails, its age makes it leave.
+pub(crate) async fn send_away(fs: &Fs, ino: Ino) {
+    if let Err(error) = fs.tier(ino, 0, u64::MAX, TierWant::Object).await {
+        tracing::debug!(%ino, %error, "what was written does not leave flash at once");
+    }
+}
+
+fn question(name: &[u8]) -> Option<Question> {
+    match std::str::from_utf8(name.strip_prefix(SPACE)?).ok()? {
+        "location" => Some(Question::Location),
+        "recall" => Some(Question::Recall(0, u64::MAX)),
+        other => {
+            let (off, len) = other.strip_prefix("recall.")?.split_once('.')?;
+            Some(Question::Recall(number(off)?, number(len)?))
+        }
+    }
+}
+
+fn errand(value: &[u8]) -> Option<(TierWant, u64, u64)> {
+    let words: Vec<&str> = std::str::from_utf8(value).ok()?.split(' ').collect();
+    let (verb, part) = words.split_first()?;
+    let want = match *verb {
+        "fetch" => TierWant::Flash,
+        "release" => TierWant::Object,
+        _ => return None,
+    };
+    match part {
+        [] => Some((want, 0, u64::MAX)),
+        [off, len] => Some((want, number(off)?, number(len)?)),
+        _ => None,
+    }
+}
+
+/// Digits only: `parse` would take a sign as well.
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+fn location(attr: &Attr, found: &Residency) -> String {
+    let kind = match attr.kind {
+        FileType::File => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "fifo",
+        FileType::CharDevice => "character device",
+        FileType::BlockDevice => "block device",
+        FileType::Socket => "socket",
+    };
+    let size = if attr.kind == FileType::File { attr.size } else { 0 };
+    let Residency { write_cache, read_cache, object, .. } = found;
+    format!(
+        "{{\"file_type\":\"{kind}\",\"file_size\":{size},\"ssd_write_cache_bytes\":{write_cache},\
+         \"ssd_read_cache_bytes\":{read_cache},\"object_storage_bytes\":{object}}}"
+    )
+}
+
+/// Files that were written through a mount whose data is to leave flash first (`obs_direct`).
+pub(crate) struct Departures(Hints<Ino, ()>);
+
+impl Departures {
+    pub(crate) fn new() -> Self {
+        Self(Hints::new(WRITTEN_MAX))
+    }
+
+    pub(crate) fn written(&self, ino: Ino) {
+        self.0.put(ino, ());
+    }
+
+    /// True if `ino`, which is closed, was written since the last close.
+    pub(crate) fn closed(&self, ino: Ino) -> bool {
+        self.0.take(&ino).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Question, errand, is_virtual, location, question};
+    use braid_base::attr::{Attr, FileType};
+    use braid_base::msg::fs::{Residency, TierWant};
+
+    #[test]
+    fn names() {
+        assert!(is_virtual(b"braid.") && is_virtual(b"braid.x") && !is_virtual(b"user.braid.location"));
+        assert_eq!(question(b"braid.location"), Some(Question::Location));
+        assert_eq!(question(b"braid.recall"), Some(Question::Recall(0, u64::MAX)));
+        assert_eq!(question(b"braid.recall.10.18446744073709551615"), Some(Question::Recall(10, u64::MAX)));
+        for name in ["braid.", "braid.tier", "braid.recall.", "braid.recall.1", "braid.recall.1.", "braid.recall.+1.2"]
+        {
+            assert_eq!(question(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(question(b"braid.recall.1.\xff"), None);
+    }
+
+    #[test]
+    fn errands() {
+        assert_eq!(errand(b"fetch"), Some((TierWant::Flash, 0, u64::MAX)));
+        assert_eq!(errand(b"release"), Some((TierWant::Object, 0, u64::MAX)));
+        assert_eq!(errand(b"fetch 4096 10"), Some((TierWant::Flash, 4096, 10)));
+        for value in ["", "fetch ", "Fetch", "fetch 1", "fetch 1 2 3", "fetch -1 2", "fetch\n", "drop"] {
+            assert_eq!(errand(value.as_bytes()), None, "{value:?}");
+        }
+    }
+
+    #[test]
+    fn where_a_file_is() {
+        let found = Residency { write_cache: 1, read_cache: 2, object: 3, next: None };
+        let expected = "{\"file_type\":\"file\",\"file_size\":9,\"ssd_write_cache_bytes\":1,\
+                        \"ssd_read_cache_bytes\":2,\"object_storage_bytes\":3}";
+        assert_eq!(location(&Attr { size: 9, ..Attr::default() }, &found), expected);
+        let dir = Attr { kind: FileType::Directory, size: 4096, ..Attr::default() };
+        let text = location(&dir, &Residency::default());
+        assert!(text.contains("\"directory\"") && text.contains("\"file_size\":0"), "{text}");
+    }
+}
