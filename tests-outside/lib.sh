@@ -136,6 +136,7 @@ stop_all() {
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
   while read -r state mount; do unmount "$mount" || true; done < <(cat "$SCRATCH/clusters" 2>/dev/null)
   net_down
+  stores_end
   : >"$SCRATCH/pids"
 }
 
@@ -164,6 +165,15 @@ hosts_end() {
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)
 }
 
+# Kills the object stores that stores.sh started: they name SCRATCH. Never fails.
+stores_end() {
+  local pid
+  for pid in $(cat "$SCRATCH/stores" 2>/dev/null); do
+    ! grep -qF "$SCRATCH" "/proc/$pid/cmdline" 2>/dev/null || end_now "$pid"
+  done
+  rm -rf "$SCRATCH/stores" "$SCRATCH"/store-*
+}
+
 # As stop_all, for every cluster but the shared one.
 stop_others() {
   local pid state mount keep
@@ -173,6 +183,7 @@ stop_others() {
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
   # Hosts in namespaces are known by these.
   net_down
+  stores_end
   while read -r state mount; do
     [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; rm -rf "$state"; }
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)

@@ -6,7 +6,7 @@
 #     CASE     names of files in cases/ without .sh; by default all but those whose head says what they wait for
 #              ('Not yet: ...'), and those that are for the long run only ('Long only: why')
 # A case is a script. Its head says what it needs ('mount': a folder of the cluster all cases share;
-# 'cluster': it starts its own) and how many seconds it may take (short and long version).
+# 'cluster': it starts its own, if any) and how many seconds it may take (short and long version).
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")

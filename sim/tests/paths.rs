@@ -72,6 +72,7 @@ fn difference(after: Counts, before: Counts) -> Counts {
         log_reads: after.log_reads - before.log_reads,
         moves: after.moves - before.moves,
         replica: after.replica - before.replica,
+        objects: after.objects - before.objects,
     }
 }
 

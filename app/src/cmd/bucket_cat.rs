@@ -51,8 +51,10 @@ pub fn run(whole: &Whole, cat: &Cat) -> Outcome {
     let mut written = Written::default();
     let done = bucket::read(&cat.bucket, async |salvage| {
         let mut unseen = Vec::new();
-        let file = salvage.find(Ino(cat.inode), cat.fs, |damage| unseen.push(damage)).await?;
+        let found = salvage.find(Ino(cat.inode), cat.fs, |damage| unseen.push(damage)).await;
+        // Where nothing is found, this may be why.
         unseen.iter().for_each(|damage| say(&format!("not looked into: {damage}: something of the file may be there")));
+        let file = found?;
         written = Written { fs: Some(file.fs), damages: unseen, ..Written::default() };
         let mut sink = Sink::open(cat.output.as_ref())?;
         file.read(|at, part| written.take(at, part, &mut sink)).await?;

@@ -264,20 +264,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{Arc, Weak};
     use std::time::Duration;
 
     use braid_base::ErrorKind;
     use braid_base::ids::{Guid, HostId, StoreId};
     use braid_base::store::{Place, StoreSpec};
+    use braid_cluster::Embedded;
     use braid_cluster::facts::ObjectStore;
     use braid_cluster::snapshot::Snapshot;
+    use braid_tier::Links;
 
     use super::{Facts, Stores, keeps};
 
     fn store(path: &std::path::Path) -> ObjectStore {
         let place = Place::Dir { path: path.to_string_lossy().into_owned() };
         ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(place) }
+    }
+
+    fn alone() -> Stores {
+        let (cluster, host) = (Guid([1; 16]), HostId(1));
+        Stores::new(cluster, host, Arc::new(Links::new(cluster, host)))
     }
 
     fn run(work: impl Future<Output = ()>) {
@@ -294,10 +301,7 @@ mod tests {
     #[test]
     fn a_store_is_tried_and_looked_at() {
         let home = tempfile::tempdir().expect("dir");
-        let (stores, near) = (
-            Stores::new(Guid([1; 16]), HostId(1), Arc::new(Links::new(Guid([1; 16]), HostId(1)))),
-            store(&home.path().join("objects")),
-        );
+        let (stores, near) = (alone(), store(&home.path().join("objects")));
         let shown = |stores: &Stores| {
             let view = stores.view(&near, &[]);
             [view.upload.state, view.download.state, view.remove.state].join(" ")
@@ -323,13 +327,11 @@ mod tests {
     #[test]
     fn the_keeper_follows_the_records_and_asks() {
         let home = tempfile::tempdir().expect("dir");
-        let (stores, near) = (
-            Arc::new(Stores::new(Guid([1; 16]), HostId(1), Arc::new(Links::new(Guid([1; 16]), HostId(1))))),
-            store(home.path()),
-        );
+        let (stores, near) = (Arc::new(alone()), store(home.path()));
+        let coordinator = Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("in memory"));
         run(async {
-            let there = near.clone();
-            stores.keep(move || Ok(Facts { stores: vec![there.clone()], keeps: true }));
+            let now = Arc::new(Snapshot { object_stores: vec![near.clone()], ..Snapshot::default() });
+            stores.keep(Weak::new(), coordinator, move || Ok(Facts { now: Arc::clone(&now), keeps: true }));
             for _ in 0..1000 {
                 if stores.view(&near, &[]).download.state == "up" {
                     break;

@@ -187,6 +187,7 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     out
 }
 
+#[expect(clippy::disallowed_methods, reason = "a test waits for a real host")]
 fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
     let until = Instant::now() + WAIT;
     while !is() {

@@ -189,8 +189,22 @@ impl Salvage {
         self.get(&object.key, at..at + BLOCK as u64).await
     }
 
+    /// Bytes of an object. `NotFound`: it was removed meanwhile; `Range`: it is shorter, or only the listing has it.
     async fn get(&self, key: &str, range: std::ops::Range<u64>) -> Result<Bytes> {
-        repeated(|| self.store.get(key, Some(range.clone()))).await
+        let got = repeated(|| self.store.get(key, Some(range.clone()))).await;
+        if !matches!(&got, Err(error) if error.kind() == ErrorKind::NotFound) {
+            return got;
+        }
+        // A store that has lost an object must not look like a cluster that removed one: older bytes would be taken for
+        // the file's.
+        // All terms of it: a listing may leave out what is named as the prefix is.
+        let prefix = key.rfind('/').map_or("", |slash| &key[..=slash]);
+        let listed = repeated(|| self.store.list(prefix, None)).await?;
+        if listed.iter().all(|listed| listed.key != key) {
+            return got;
+        }
+        let words = "expected the object that the listing shows, the store says that there is none".to_owned();
+        Err(Error::new(ErrorKind::Range, words))
     }
 
     async fn page(&self, after: Option<&str>) -> Result<Vec<Listed>> {

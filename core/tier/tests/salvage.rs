@@ -243,6 +243,20 @@ async fn an_object_cut_short_or_under_a_wrong_key_is_damaged() {
 }
 
 #[tokio::test]
+async fn an_object_that_only_the_listing_has_is_damaged() {
+    let memory = Arc::new(Memory::default());
+    put(&memory, FS, (2, 1, 1), 1, &blocks(5, 0..600));
+    let key = put(&memory, FS, (2, 2, 1), 2, &blocks(5, 7..8));
+    memory.lose(&key);
+    let mut told = Vec::new();
+    salvage(&memory).find(Ino(5), None, |damage| told.push(damage)).await.expect("in the other");
+    assert!(told.iter().all(|damage| damage.key == key && damage.words.contains("there is none")), "{told:?}");
+    assert!(!told.is_empty(), "the newest bytes of block 7 are not there");
+    let (verified, damages) = verify(&memory).await;
+    assert_eq!((verified.objects, verified.damaged, damages.is_empty()), (2, 1, false));
+}
+
+#[tokio::test]
 async fn a_later_format_is_not_guessed_at() {
     let memory = Arc::new(Memory::default());
     let key = put(&memory, FS, (2, 1, 1), 1, &blocks(5, 0..1));

@@ -176,7 +176,7 @@ pub enum Op {
     ReadStage { at: Index, poff: u32, len: u32 },
     /// -> `Data`. Bytes of an object, at most [`CHUNK`](crate::limits::CHUNK), read and checked by the host of the
     /// partition that owns it. `Stale` if there is no such object (any more: fetch the layout anew); `Corrupt` if it is
-    /// not what was put there; `TimedOut` if its store does not answer.
+    /// not what was put there; `Busy` while its store has not answered yet (ask again); `Io` if it does not for too long.
     ReadObject { at: ObjectAt, len: u32 },
     /// -> `Residency` of the file from chunk `from` on, of as many chunks as one answer looks at.
     Residency { ino: Ino, from: Chunk },

@@ -245,6 +245,7 @@ mod tests {
     use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
 
     use super::{Clients, Gate, Hosts};
+    use crate::run::objects::HostObjects;
     use crate::run::seat_actor::SeatMsg;
     use crate::run::shared_seat::{SeatDoor, Shared};
     use crate::run::wire::Switch;
@@ -321,8 +322,11 @@ mod tests {
         let (tx, asked) = mpsc::channel();
         let (desk, _thread) = reactor::spawn("desk", Desk(tx)).expect("a thread");
         let door = SeatDoor::new(PartitionId(0), desk, Shared::default());
+        let links = Arc::new(braid_tier::Links::new(CLUSTER, HostId(1)));
         let switch = Switch {
             host: HostId(1),
+            tiers: Mutex::default(),
+            objects: HostObjects::new(CLUSTER, links, runtime.clone()),
             seats: RwLock::new([(PartitionId(0), door)].into()),
             drives: RwLock::default(),
             runtime: runtime.clone(),

@@ -9,7 +9,9 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Member as RecordedMember, Partition};
 use braid_cluster::records::{self, Stored};
+use braid_io::clock;
 use braid_io::file::{self, Create, File, OpenMode, ReadAt};
+use braid_meta::Now;
 use braid_replica::config::{Config, Member};
 use braid_replica::log::meta_file::ReplicaMeta;
 use braid_replica::log::{LogIdent, LogReader, Segment};
@@ -17,6 +19,12 @@ use bytes::Bytes;
 
 use super::segments::SegmentDir;
 use crate::seat::Outside;
+
+/// Time for a step, read by the one who holds the seat, so that it does not go back.
+pub(super) fn now() -> Now {
+    let now = clock::now();
+    Now { mono_ms: now.mono_ms, wall: now.wall }
+}
 
 /// The world of one seat while it starts.
 pub(super) struct Files<'a> {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 
 use super::outside::{self, Files};
 use super::segments::SegmentDir;
-use super::shared_seat::{self, Held, Log, SeatDoor, Shared, SharedSeat, Waits};
+use super::shared_seat::{Held, Log, SeatDoor, Shared, SharedSeat, Waits};
 use super::wire::Switch;
 use crate::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 
@@ -175,7 +175,7 @@ impl SeatActor {
         let dir = start.dir;
         let mut store = Files { segments: &segments, dir: dir.clone(), coordinator: start.coordinator, id };
         let mut said = Vec::new();
-        let mut seat = Seat::open(start.config, start.kv, &mut store, shared_seat::now(), &mut said)?;
+        let mut seat = Seat::open(start.config, start.kv, &mut store, outside::now(), &mut said)?;
         seat.set_tiers(start.tiers);
         let shared = SharedSeat::new(id, dir.clone(), seat, start.switch);
         turn.set_timer(TICK_MS);

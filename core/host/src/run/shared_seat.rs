@@ -17,7 +17,6 @@ use braid_base::ids::{PartitionId, Term};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
-use braid_io::clock;
 use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
 use braid_replica::LogReader;
@@ -254,9 +253,9 @@ impl<'a> Held<'a> {
 
     fn advance(&mut self, log: &mut impl Log, step: impl FnOnce(&mut Seat, Now, &mut Vec<SeatEffect>)) {
         let mut out = std::mem::take(&mut self.core.out);
-        step(&mut self.core.seat, now(), &mut out);
+        step(&mut self.core.seat, outside::now(), &mut out);
         if self.core.seat.has_to_say() {
-            self.core.seat.say(now(), &mut out);
+            self.core.seat.say(outside::now(), &mut out);
         }
         self.carry_out(&mut out, log);
         self.core.out = out;
@@ -278,7 +277,7 @@ impl<'a> Held<'a> {
     /// Ends a round of steps.
     pub(super) fn batch_end(&mut self, log: &mut impl Log) {
         self.core.round_ends = false;
-        let now = now();
+        let now = outside::now();
         let mut out = std::mem::take(&mut self.core.out);
         self.core.due_ms = self.core.seat.batch_end(now, &mut out);
         self.carry_out(&mut out, log);
@@ -382,12 +381,6 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         AT_SEAT.set(false);
     }
-}
-
-/// Read by the one who holds the seat, so that its time does not go back.
-pub(super) fn now() -> Now {
-    let now = clock::now();
-    Now { mono_ms: now.mono_ms, wall: now.wall }
 }
 
 #[cfg(test)]

@@ -394,7 +394,9 @@ impl Switch {
 
     /// Tells the replica of `p` what it is to do about object stores.
     pub(super) fn tell_tiers(&self, p: PartitionId) {
-        let policies = self.tiers().of(p);
+        // Held until it is told, so that nobody tells something newer before.
+        let tiers = self.tiers();
+        let policies = tiers.of(p);
         let _ = self.tell(p, SeatMsg::With(Box::new(move |seat| seat.set_tiers(policies))));
     }
 

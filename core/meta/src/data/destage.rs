@@ -444,7 +444,7 @@ pub(crate) fn cuts_if_live(t: &Txn<'_>, s: &State, file: FileId) -> Result<Optio
 }
 
 /// The same, read once.
-fn known_cuts<'c>(
+pub(crate) fn known_cuts<'c>(
     t: &Txn<'_>,
     s: &State,
     known: &'c mut BTreeMap<FileId, Option<Cuts>>,

@@ -61,7 +61,7 @@ pub struct DataStatus {
 }
 
 fn stored(s: &State) -> BTreeMap<(FsId, StoreId), Stored> {
-    let of = |sum: tier::Stored| Stored { objects: sum.objects, bytes: sum.bytes, live: sum.live };
+    let of = |sum: tier::blobs::Stored| Stored { objects: sum.objects, bytes: sum.bytes, live: sum.live };
     s.data.tier.blobs.stored().into_iter().map(|(at, sum)| (at, of(sum))).collect()
 }
 

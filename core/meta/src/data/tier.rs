@@ -36,8 +36,6 @@ pub(crate) mod reclaim;
 mod sweep;
 mod upload;
 
-pub use blobs::Stored;
-
 /// What a layout may be used for without asking again, at most, milliseconds: longer, and reads that nobody hears of would
 /// not keep their bytes on flash.
 const FRESH_MS_MAX: u64 = 60_000;

@@ -198,12 +198,18 @@ impl Cloud {
             Some(range) => Some(range.end - range.start),
             None => None,
         };
+        let end = range.as_ref().map(|range| range.end);
         let options = GetOptions { range: range.map(Into::into), ..GetOptions::default() };
         let got = self.objects.get_opts(&path, options).await.map_err(|error| self.failure(&what, &error).error)?;
         let size = got.meta.size;
         let bytes = got.bytes().await.map_err(|error| self.failure(&what, &error).error)?;
         let found = bytes.len() as u64;
         match wanted {
+            // The object is long enough, the answer is not: that says nothing of the object, and may pass.
+            Some(wanted) if found < wanted && end.is_some_and(|end| end <= size) => {
+                let message = format!("{what}: {} sent {found} of the {wanted} bytes", self.target.server);
+                Err(Error::new(ErrorKind::Io, message))
+            }
             Some(wanted) if found < wanted => {
                 let message =
                     format!("{what}: the object ends after {size} bytes, before the range that was asked for");

@@ -130,7 +130,12 @@ fn by_code(target: &Target, code: &str, date: &str) -> Option<(ErrorKind, String
              the clocks differ (there it is {date}, here {})",
             super::sign2::http_date(braid_io::clock::now().wall.sec)
         )),
-        "InvalidAccessKeyId" | "NotSignedUp" | "InvalidClientTokenId" | "UnrecognizedClientException" => {
+        // The last is what versitygw says, with 404: no object must be taken for removed because of it.
+        "InvalidAccessKeyId"
+        | "NotSignedUp"
+        | "InvalidClientTokenId"
+        | "UnrecognizedClientException"
+        | "XAdminUserNotFound" => {
             denied(format!("{server} does not know the access key id: correct it, or create the key there"))
         }
         "RequestTimeTooSkewed" | "RequestExpired" | "ExpiredToken" => denied(format!(
@@ -232,6 +237,7 @@ mod tests {
             (404, "", ErrorKind::NotFound, "or no such bucket"),
             (403, "SignatureDoesNotMatch", ErrorKind::AccessDenied, "secret is wrong"),
             (403, "InvalidAccessKeyId", ErrorKind::AccessDenied, "access key id"),
+            (404, "XAdminUserNotFound", ErrorKind::AccessDenied, "access key id"),
             (403, "RequestTimeTooSkewed", ErrorKind::AccessDenied, "clocks"),
             (403, "AccessDenied", ErrorKind::AccessDenied, "refuses access"),
             (403, "QuotaExceeded", ErrorKind::Quota, "quota is used up"),

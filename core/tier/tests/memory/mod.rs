@@ -16,6 +16,7 @@ const PAGE: usize = 10;
 pub struct Memory {
     objects: Mutex<BTreeMap<String, Vec<u8>>>,
     failing: Mutex<(usize, Option<ErrorKind>)>,
+    lost: Mutex<Option<String>>,
 }
 
 impl Memory {
@@ -43,6 +44,15 @@ impl Memory {
     /// Lets the next `count` requests fail.
     pub fn fail_next(&self, count: usize, kind: ErrorKind) {
         *self.failing.lock().unwrap_or_else(PoisonError::into_inner) = (count, Some(kind));
+    }
+
+    /// Goes on to list an object, and says that there is none.
+    pub fn lose(&self, key: &str) {
+        *self.lost.lock().unwrap_or_else(PoisonError::into_inner) = Some(key.to_owned());
+    }
+
+    fn has_lost(&self, key: &str) -> bool {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(key)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
@@ -78,8 +88,9 @@ impl Store for Memory {
     }
 
     fn get(&self, key: &str, range: Option<Range<u64>>) -> BoxFuture<Result<Bytes>> {
+        let lost = self.has_lost(key);
         self.answer(|objects| {
-            let bytes = found(objects, key)?;
+            let bytes = if lost { Err(ErrorKind::NotFound.into()) } else { found(objects, key) }?;
             let range = range.map_or(0..bytes.len(), |range| range.start as usize..range.end as usize);
             let ends = || Error::new(ErrorKind::Range, format!("expected bytes {range:?}, found {}", bytes.len()));
             bytes.get(range.clone()).map(Bytes::copy_from_slice).ok_or_else(ends)

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{BlobId, FsId, StoreId, Term};
+use braid_base::ids::{BlobId, Chunk, FsId, StoreId, Term};
 use braid_base::keys::{self, Table, prefix_end};
 use braid_base::limits::CLEANUP_KEYS_MAX;
 use braid_base::msg::job::{Job, ObjectKey, RemoveJob};
@@ -308,13 +308,11 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     Ok(())
 }
 
+/// A chunk of a file, as a hint names it.
+pub(crate) type Hinted = (FileId, Chunk);
+
 /// At most `limit` chunks that hints with keys in `[from, to)` name, and the key to go on with.
-pub(crate) fn hinted(
-    t: &Txn<'_>,
-    from: &[u8],
-    to: &[u8],
-    limit: usize,
-) -> Result<(Vec<(FileId, braid_base::ids::Chunk)>, Option<Vec<u8>>)> {
+pub(crate) fn hinted(t: &Txn<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<(Vec<Hinted>, Option<Vec<u8>>)> {
     let (mut hints, mut next) = (Vec::new(), None);
     t.scan(from, to, &mut |key, _| {
         if hints.len() == limit {

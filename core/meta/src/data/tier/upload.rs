@@ -231,11 +231,7 @@ pub(super) fn commit(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
             s.data.tier.blobs.settled(blob);
             continue;
         };
-        if !known.contains_key(&chunk.file) {
-            let cuts = destage::cuts_if_live(t, s, chunk.file)?;
-            known.insert(chunk.file, cuts);
-        }
-        if let Some(Some(cuts)) = known.get(&chunk.file) {
+        if let Some(cuts) = destage::known_cuts(t, s, &mut known, chunk.file)? {
             name(t, s, (chunk, cuts), blob, &pieces, &mut used)?;
         }
     }
