@@ -24,6 +24,9 @@ const SPACE: &[u8] = b"braid.";
 /// Files that are remembered as written; what is forgotten leaves flash by its age.
 const WRITTEN_MAX: usize = 100_000;
 
+/// After so long it is looked whether a file that is to leave flash has done so, milliseconds.
+const AGAIN_MS: [u64; 4] = [1_000, 2_000, 5_000, 10_000];
+
 /// What can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Question {
@@ -79,10 +82,19 @@ pub(crate) async fn set(fs: &Fs, attr: &Attr, name: &[u8], value: &[u8]) -> Resu
     })
 }
 
-/// Asks that all of `ino` leaves flash; if that fails, its age makes it leave.
+/// Asks that all of `ino` leaves flash, and again what was on its way from the log to the drives just then. If it does not
+/// leave, its age makes it leave.
 pub(crate) async fn send_away(fs: &Fs, ino: Ino) {
-    if let Err(error) = fs.tier(ino, 0, u64::MAX, TierWant::Object).await {
-        tracing::debug!(%ino, %error, "what was written does not leave flash at once");
+    for pause_ms in AGAIN_MS {
+        if let Err(error) = fs.tier(ino, 0, u64::MAX, TierWant::Object).await {
+            tracing::debug!(%ino, %error, "what was written does not leave flash at once");
+            return;
+        }
+        fs.session().wire().sleep_ms(pause_ms).await;
+        match fs.residency(ino).await {
+            Ok(found) if found.write_cache + found.read_cache > 0 => {}
+            _ => return,
+        }
     }
 }
 
