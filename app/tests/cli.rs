@@ -332,12 +332,9 @@ fn places_of_files_need_no_cluster_but_a_mount() {
     let tree = home.path().join("tree");
     fs::create_dir(&tree).expect("mkdir");
     fs::write(tree.join("file"), "x").expect("write");
-    for words in [
-        &["location", "tree/file"][..],
-        &["explain", "tree/file"],
-        &["fetch", "tree"],
-        &["release", "-v", "tree/file"],
-    ] {
+    for words in
+        [&["location", "tree/file"][..], &["explain", "tree/file"], &["fetch", "tree"], &["release", "-v", "tree/file"]]
+    {
         let output = braid(home.path(), &[&["fs", "tier"], words].concat());
         fails(&output, 1, &["tree", "not on a file system of Braid"]);
     }
