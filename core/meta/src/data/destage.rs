@@ -171,7 +171,7 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
         (!choice.chunks.is_empty()).then_some(choice)
     };
     let Some(choice) = choice else { return Ok(None) };
-    let begun = plan(t, s, choice)?.0;
+    let begun = plan(t, s, choice)?.begun;
     if begun {
         s.data.jobs.collected = collect;
     }
@@ -180,11 +180,11 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
 
 /// Brings as much of `chunks` back from objects as fits one move; the chunks that did not, or `None` if there is no room.
 pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>) -> Result<Option<Vec<ChunkId>>> {
-    let mut left = chunks.clone();
     let choice = Choice { class: PackClass::Cache, moves: Moves::Objects, chunks, sweep: BTreeSet::new() };
-    let (begun, looked) = plan(t, s, choice)?;
-    left.drain(..looked);
-    Ok((begun || looked > 0).then_some(left))
+    let all = choice.chunks.clone();
+    let Plan { begun, looked, mut dropped } = plan(t, s, choice)?;
+    dropped.extend_from_slice(&all[looked..]);
+    Ok((begun || looked > 0).then_some(dropped))
 }
 
 /// Chunks whose staged bytes ought to move, and which of them come in turn. First those with far too many slices. Then
@@ -232,9 +232,18 @@ fn sweep(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
     chosen
 }
 
-/// Plans one move over the chosen chunks, as many as fit; whether something was started or merged, and how many chunks
-/// were looked at.
-fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<(bool, usize)> {
+/// What came of a choice.
+struct Plan {
+    /// Something was started or merged.
+    begun: bool,
+    /// How many of its chunks were looked at; none if there is no room for any.
+    looked: usize,
+    /// Those of them for which there was no room.
+    dropped: Vec<ChunkId>,
+}
+
+/// Plans one move over the chosen chunks, as many as fit.
+fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<Plan> {
     let mut gathered: Vec<Moving> = Vec::new();
     // Cuts of the files; `None` for those that are gone.
     let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
@@ -292,12 +301,17 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<(bool, usize)>
     let bytes = u64::from(blocks) * BLOCK as u64;
     let bytes = if last { bytes } else { (bytes + following).clamp(CHUNK, 2 * JOB_BYTES_MAX as u64) };
     care::open_ahead(t, s, choice.class, bytes);
+    let mut dropped: Vec<ChunkId> = gathered.iter().map(|moving| moving.chunk).collect();
     let (any, begun) = (!gathered.is_empty(), launch(t, s, choice.class, gathered, &sweep));
+    dropped.retain(|chunk| !s.data.jobs.is_busy(*chunk));
     if choice.class == PackClass::Destage {
         s.data.jobs.cramped = any && !begun;
     }
     // Without room nothing of what was gathered is on its way.
-    Ok((begun || merged, if any && !begun { 0 } else { looked }))
+    if any && !begun {
+        (looked, dropped) = (0, Vec::new());
+    }
+    Ok(Plan { begun: begun || merged, looked, dropped })
 }
 
 /// Room for `blocks` in packs of `class`; for what is staged, when there is no slot left for another of them, also in

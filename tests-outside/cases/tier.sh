@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# What: cold data goes into a bucket and leaves flash, comes back on read and by command, outlives a kill, and all of it when the store is detached; through a directory and an S3 server.
+# Needs: cluster
+# Seconds: 240 240
+# Not yet: it waits until it was seen to pass as a whole
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../stores.sh"
+. "$(dirname "$0")/../load.sh"
+
+sums() { (cd "$MOUNT" && find data -type f | sort | xargs md5sum); }
+same() { sums | cmp - "$SCRATCH/sums" || die "$1: the bytes are others"; }
+# place COLUMN: bytes of the big file in write cache (4), read cache (5), objects (6).
+place() { "$BRAID" fs tier location --json "$MOUNT/data/big" | field "0.$1"; }
+is_copied() { [[ $(place ssd_write_cache_bytes) == 0 ]]; }
+is_released() { is_copied && [[ $(place ssd_read_cache_bytes) == 0 ]]; }
+is_fetched() { [[ $(place ssd_write_cache_bytes) == 0 && $(place ssd_read_cache_bytes) == "$big" ]]; }
+is_detached() { [[ $("$BRAID" fs tier --json | field 0.filesystems.0) == "" ]]; }
+recalls() { getfattr --only-values -n braid.recall "$MOUNT/data/big"; }
+
+big=$((24 << 20))
+# round KIND COMMAND...: all of it with the store that COMMAND adds.
+round() {
+  local kind=$1
+  cluster_new "tier-$kind" --drive-size 512MiB
+  "$BRAID" fs group update default --target-ssd-retention 30s --start-demote 10s
+  "$BRAID" fs tier "$kind" add cold "${@:2}" >"$SCRATCH/tried"
+  "$BRAID" fs tier "$kind" attach default cold >/dev/null
+  mkdir -p "$MOUNT/data/small"
+  head -c "$big" /dev/urandom >"$MOUNT/data/big"
+  for i in $(seq 100); do head -c 3000 /dev/urandom >"$MOUNT/data/small/$i"; done
+  sync -f "$MOUNT"
+  sums >"$SCRATCH/sums"
+  until_true 60 "$kind: nothing went into the store" is_copied
+  [[ $(recalls) == no ]] || die "$kind: a read of what is on flash recalls"
+  until_true 90 "$kind: nothing left flash" is_released
+  [[ $(recalls) == yes ]] || die "$kind: a read of what is in objects only recalls nothing"
+  server_kill
+  cluster_up
+  same "$kind, from objects after a kill"
+  until_true 30 "$kind: what was read did not come back" is_fetched
+  "$BRAID" fs tier release "$MOUNT/data" >/dev/null
+  is_released || die "$kind: not all was released: $("$BRAID" fs tier location "$MOUNT/data/big")"
+  "$BRAID" fs tier fetch "$MOUNT/data" >/dev/null
+  is_fetched || die "$kind: not all was fetched: $("$BRAID" fs tier location "$MOUNT/data/big")"
+  head -c 5M /dev/urandom | dd of="$MOUNT/data/big" bs=1M seek=7 conv=notrunc status=none
+  rm "$MOUNT/data/small/1"*
+  sums >"$SCRATCH/sums"
+  "$BRAID" fs tier "$kind" detach default cold --force >/dev/null
+  until_true 90 "$kind: the store is not detached" is_detached
+  same "$kind, after the store was detached"
+  cluster_down
+}
+
+mkdir "$SCRATCH/cold"
+round dir --path "$SCRATCH/cold"
+[[ -z $(find "$SCRATCH/cold" -path '*B_*' -type f) ]] || die "objects are left behind: $(find "$SCRATCH/cold" -type f)"
+s3_up s3
+printf '%s' "$STORE_S3_KEY" >"$SCRATCH/key"
+round s3 --hostname 127.0.0.1 --port "${STORE_PORT[s3]}" --bucket "$STORE_BUCKET" --access-key-id "$STORE_S3_ID" --secret-key-file "$SCRATCH/key"
+echo "into a store and back through a directory and S3"
