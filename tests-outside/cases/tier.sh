@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # What: cold data goes into a bucket and leaves flash, comes back on read and by command, outlives a kill, and all of it when the store is detached; through a directory and an S3 server.
 # Needs: cluster
-# Seconds: 240 240
-# Not yet: it waits until it was seen to pass as a whole
+# Seconds: 300 300
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../stores.sh"
