@@ -26,7 +26,7 @@ pub struct Fetch {
     #[arg(long, value_name = "FILE", conflicts_with = "paths")]
     plan: Option<PathBuf>,
     /// With --plan: ask for so much that is not on flash yet
-    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8GiB", requires = "plan")]
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, default_value = "8GiB", requires = "plan", conflicts_with = "paths")]
     ahead: u64,
 }
 
