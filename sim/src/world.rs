@@ -141,10 +141,10 @@ impl World {
         let end = self.now_us() + limit_us;
         loop {
             self.settle();
-            for what in self.bucket.wrong() {
-                self.board.violation(what);
+            if self.config.tiered {
+                self.bucket.wrong().into_iter().for_each(|what| self.board.violation(what));
+                self.counts.objects = self.bucket.puts();
             }
-            self.counts.objects = self.bucket.puts();
             if self.board.violated().is_some() {
                 return false;
             }

@@ -6,37 +6,15 @@ use braid_base::store::{Protocol, Secret};
 use braid_cluster::view::stores::{Kind, ObjectStoreSettings};
 use clap::Args;
 
-use super::fs_tier_words::{self as words, Limits, Trial};
+use super::fs_tier_words::{self as words, Limits};
 use crate::exit::{Failure, Outcome};
 use crate::whole::Whole;
-use crate::words::{protocol, server};
+use crate::words::protocol;
 
-#[derive(Args, Debug)]
-pub struct Add {
-    /// Its name: 1 to 32 characters without slash, backslash and blank
-    name: String,
-    #[command(flatten)]
-    container: Container,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
-}
-
-#[derive(Args, Debug)]
-pub struct Update {
-    /// Its name
-    name: String,
-    /// Its new name
-    #[arg(long, value_name = "NAME")]
-    new_name: Option<String>,
-    #[command(flatten)]
-    container: Container,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
-}
+/// One to add.
+pub type Add = words::Add<Container>;
+/// One to change.
+pub type Update = words::Update<Container>;
 
 /// Where the container is, and what opens it.
 #[derive(Args, Debug)]
@@ -74,35 +52,31 @@ pub struct Container {
 }
 
 pub fn add(whole: &Whole, add: &Add) -> Outcome {
-    let mut settings = add.container.settings(&add.limits)?;
+    let mut settings = add.place.settings(&add.limits)?;
     if settings.secret_key.is_none() && settings.sas.is_none() {
         settings.secret_key = words::variable("AZURE_STORAGE_KEY").map(Secret);
         if settings.secret_key.is_none() {
             settings.sas = words::variable("AZURE_STORAGE_SAS_TOKEN").map(Secret);
         }
     }
-    words::add(whole, &add.name, Kind::Azure, settings, &add.trial)
+    words::add(whole, Kind::Azure, settings, add)
 }
 
 pub fn update(whole: &Whole, update: &Update) -> Outcome {
     // The environment of who changes something else must not change the key.
-    let settings = update.container.settings(&update.limits)?;
-    words::update(whole, (&update.name, update.new_name.as_ref()), Kind::Azure, settings, &update.trial)
+    let settings = update.place.settings(&update.limits)?;
+    words::update(whole, Kind::Azure, settings, update)
 }
 
 impl Container {
     fn settings(&self, limits: &Limits) -> Result<ObjectStoreSettings, Failure> {
-        let named = self.hostname.as_deref().map(server).transpose()?;
+        let server = words::server(self.hostname.as_deref(), (self.port, self.protocol), self.ca_cert.as_ref())?;
         let mut settings = ObjectStoreSettings {
-            port: self.port.or_else(|| named.as_ref()?.port),
-            protocol: self.protocol.or_else(|| named.as_ref()?.protocol),
-            hostname: named.map(|named| named.hostname),
-            ca_cert: words::certificates(self.ca_cert.as_ref())?,
             account: self.account.clone(),
             bucket: self.container.clone(),
             secret_key: words::secret(self.access_key.as_ref(), self.access_key_file.as_deref())?,
             sas: words::secret(self.sas.as_ref(), self.sas_file.as_deref())?,
-            ..ObjectStoreSettings::default()
+            ..server
         };
         limits.set(&mut settings);
         Ok(settings)

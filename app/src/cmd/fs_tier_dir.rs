@@ -5,47 +5,39 @@ use std::path::PathBuf;
 use braid_cluster::view::stores::{Kind, ObjectStoreSettings};
 use clap::Args;
 
-use super::fs_tier_words::{self as words, Limits, Trial};
+use super::fs_tier_words::{self as words, Limits};
 use super::up::absolute;
 use crate::exit::{Failure, Outcome};
 use crate::whole::Whole;
 
+/// One to add.
+pub type Add = words::Add<Directory>;
+/// One to change.
+pub type Update = words::Update<Elsewhere>;
+
+/// Where it is.
 #[derive(Args, Debug)]
-pub struct Add {
-    /// Its name: 1 to 32 characters without slash, backslash and blank
-    name: String,
+pub struct Directory {
     /// The directory; with several hosts one that all of them see under this path
     #[arg(long, value_name = "DIR")]
     path: PathBuf,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
 }
 
+/// Where it is from now on.
 #[derive(Args, Debug)]
-pub struct Update {
-    /// Its name
-    name: String,
-    /// Its new name
-    #[arg(long, value_name = "NAME")]
-    new_name: Option<String>,
+pub struct Elsewhere {
     /// The directory
     #[arg(long, value_name = "DIR")]
     path: Option<PathBuf>,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
 }
 
 pub fn add(whole: &Whole, add: &Add) -> Outcome {
-    words::add(whole, &add.name, Kind::Dir, settings(Some(&add.path), &add.limits)?, &add.trial)
+    words::add(whole, Kind::Dir, settings(Some(&add.place.path), &add.limits)?, add)
 }
 
 pub fn update(whole: &Whole, update: &Update) -> Outcome {
-    let settings = settings(update.path.as_ref(), &update.limits)?;
-    words::update(whole, (&update.name, update.new_name.as_ref()), Kind::Dir, settings, &update.trial)
+    let settings = settings(update.place.path.as_ref(), &update.limits)?;
+    words::update(whole, Kind::Dir, settings, update)
 }
 
 fn settings(path: Option<&PathBuf>, limits: &Limits) -> Result<ObjectStoreSettings, Failure> {

@@ -6,37 +6,15 @@ use braid_base::store::{Protocol, S3Auth, Secret};
 use braid_cluster::view::stores::{Kind, ObjectStoreSettings};
 use clap::Args;
 
-use super::fs_tier_words::{self as words, Limits, Trial};
+use super::fs_tier_words::{self as words, Limits};
 use crate::exit::{Failure, Outcome};
 use crate::whole::Whole;
-use crate::words::{auth_method, protocol, server};
+use crate::words::{auth_method, protocol};
 
-#[derive(Args, Debug)]
-pub struct Add {
-    /// Its name: 1 to 32 characters without slash, backslash and blank
-    name: String,
-    #[command(flatten)]
-    bucket: Bucket,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
-}
-
-#[derive(Args, Debug)]
-pub struct Update {
-    /// Its name
-    name: String,
-    /// Its new name
-    #[arg(long, value_name = "NAME")]
-    new_name: Option<String>,
-    #[command(flatten)]
-    bucket: Bucket,
-    #[command(flatten)]
-    limits: Limits,
-    #[command(flatten)]
-    trial: Trial,
-}
+/// One to add.
+pub type Add = words::Add<Bucket>;
+/// One to change.
+pub type Update = words::Update<Bucket>;
 
 /// Where the bucket is, and what opens it.
 #[derive(Args, Debug)]
@@ -77,35 +55,31 @@ pub struct Bucket {
 }
 
 pub fn add(whole: &Whole, add: &Add) -> Outcome {
-    let mut settings = add.bucket.settings(&add.limits)?;
+    let mut settings = add.place.settings(&add.limits)?;
     if settings.auth_method != Some(S3Auth::None) {
         settings.access_key_id = settings.access_key_id.or_else(|| words::variable("AWS_ACCESS_KEY_ID"));
         settings.secret_key = settings.secret_key.or_else(|| words::variable("AWS_SECRET_ACCESS_KEY").map(Secret));
     }
-    words::add(whole, &add.name, Kind::S3, settings, &add.trial)
+    words::add(whole, Kind::S3, settings, add)
 }
 
 pub fn update(whole: &Whole, update: &Update) -> Outcome {
     // The environment of who changes something else must not change the key.
-    let settings = update.bucket.settings(&update.limits)?;
-    words::update(whole, (&update.name, update.new_name.as_ref()), Kind::S3, settings, &update.trial)
+    let settings = update.place.settings(&update.limits)?;
+    words::update(whole, Kind::S3, settings, update)
 }
 
 impl Bucket {
     fn settings(&self, limits: &Limits) -> Result<ObjectStoreSettings, Failure> {
-        let named = self.hostname.as_deref().map(server).transpose()?;
+        let server = words::server(self.hostname.as_deref(), (self.port, self.protocol), self.ca_cert.as_ref())?;
         let mut settings = ObjectStoreSettings {
-            port: self.port.or_else(|| named.as_ref()?.port),
-            protocol: self.protocol.or_else(|| named.as_ref()?.protocol),
-            hostname: named.map(|named| named.hostname),
-            ca_cert: words::certificates(self.ca_cert.as_ref())?,
             bucket: self.bucket.clone(),
             region: self.region.clone(),
             auth_method: self.auth_method,
             access_key_id: self.access_key_id.clone(),
             secret_key: words::secret(self.secret_key.as_ref(), self.secret_key_file.as_deref())?,
             storage_class: self.storage_class.clone(),
-            ..ObjectStoreSettings::default()
+            ..server
         };
         limits.set(&mut settings);
         Ok(settings)
@@ -124,7 +98,7 @@ mod tests {
         let command = Update::augment_args(clap::Command::new("t").no_binary_name(true));
         let matches = command.try_get_matches_from([&["b"], words].concat()).map_err(|error| error.to_string())?;
         let update = Update::from_arg_matches(&matches).map_err(|error| error.to_string())?;
-        update.bucket.settings(&update.limits).map_err(|failure| failure.message)
+        update.place.settings(&update.limits).map_err(|failure| failure.message)
     }
 
     #[test]

@@ -3,8 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use braid_base::Result;
-use braid_base::store::Secret;
+use braid_base::store::{Protocol, Secret};
 use braid_cluster::view::stores::{Kind, ObjectStoreChange, ObjectStoreDone, ObjectStoreSettings, ObjectStoreSpec};
 use clap::Args;
 
@@ -14,7 +13,7 @@ use crate::exit::{Failure, Outcome};
 use crate::measure::parse_duration_s;
 use crate::progress;
 use crate::whole::Whole;
-use crate::words::text_of;
+use crate::words::{self, text_of};
 
 /// Bytes per second in one megabit per second.
 const MBPS_BYTES: u64 = 125_000;
@@ -24,6 +23,35 @@ pub const SECRETS: &str = "\
 A secret in a file (- is stdin) is seen by nobody. One on the command line is taken out of the process list at once, but
 it can be seen for a moment, and the shell keeps it. A new store also takes it from the environment, see above. Secrets
 are kept by the coordinator and shown by no command.";
+
+/// A store to add; `P` says where it is, and what opens it.
+#[derive(Args, Debug)]
+pub struct Add<P: Args> {
+    /// Its name: 1 to 32 characters without slash, backslash and blank
+    name: String,
+    #[command(flatten)]
+    pub place: P,
+    #[command(flatten)]
+    pub limits: Limits,
+    #[command(flatten)]
+    trial: Trial,
+}
+
+/// A store to change; `P` says what of its place is another one.
+#[derive(Args, Debug)]
+pub struct Update<P: Args> {
+    /// Its name
+    name: String,
+    /// Its new name
+    #[arg(long, value_name = "NAME")]
+    new_name: Option<String>,
+    #[command(flatten)]
+    pub place: P,
+    #[command(flatten)]
+    pub limits: Limits,
+    #[command(flatten)]
+    trial: Trial,
+}
 
 /// How a store is used.
 #[derive(Args, Debug)]
@@ -80,46 +108,57 @@ impl Limits {
     }
 }
 
-/// Adds the store `name`.
-pub fn add(whole: &Whole, name: &str, kind: Kind, settings: ObjectStoreSettings, trial: &Trial) -> Outcome {
+/// Adds a store with these settings.
+pub fn add<P: Args>(whole: &Whole, kind: Kind, settings: ObjectStoreSettings, add: &Add<P>) -> Outcome {
     let client = Client::find(whole.dir.as_deref())?;
-    let Trial { dry_run, skip_verification } = *trial;
-    let spec = ObjectStoreSpec { name: name.to_owned(), kind, settings, dry_run, skip_verification };
+    let Trial { dry_run, skip_verification } = add.trial;
+    let spec = ObjectStoreSpec { name: add.name.clone(), kind, settings, dry_run, skip_verification };
     let done: ObjectStoreDone =
         progress::during("trying the object store", || client.send("POST", "/object-stores", &spec))?;
     fs_tier::done(whole, &done, "added")
 }
 
-/// Changes the store `name`.
-pub fn update(
-    whole: &Whole,
-    (name, new_name): (&str, Option<&String>),
-    kind: Kind,
-    settings: ObjectStoreSettings,
-    trial: &Trial,
-) -> Outcome {
-    let Trial { dry_run, skip_verification } = *trial;
+/// Gives a store these settings, as far as they were said.
+pub fn update<P: Args>(whole: &Whole, kind: Kind, settings: ObjectStoreSettings, update: &Update<P>) -> Outcome {
+    let Update { name, new_name, trial: Trial { dry_run, skip_verification }, .. } = update;
+    let (dry_run, skip_verification) = (*dry_run, *skip_verification);
     if new_name.is_none() && settings == ObjectStoreSettings::default() && !dry_run {
         return Err(Failure::usage("what to change? see --help; --dry-run only tries the store as it is"));
     }
     let client = Client::find(whole.dir.as_deref())?;
     let change =
-        ObjectStoreChange { kind: Some(kind), new_name: new_name.cloned(), settings, dry_run, skip_verification };
+        ObjectStoreChange { kind: Some(kind), new_name: new_name.clone(), settings, dry_run, skip_verification };
     let path = format!("/object-stores/{}", escape(name));
     let done: ObjectStoreDone = progress::during("trying the object store", || client.send("PATCH", &path, &change))?;
     fs_tier::done(whole, &done, "changed")
 }
 
 /// The secret on the command line, or in `file`.
-pub fn secret(said: Option<&String>, file: Option<&Path>) -> Result<Option<Secret>> {
+pub fn secret(said: Option<&String>, file: Option<&Path>) -> braid_base::Result<Option<Secret>> {
     match file {
         Some(file) => Ok(Some(Secret(text_of(file)?.trim().to_owned()))),
         None => Ok(said.cloned().map(Secret)),
     }
 }
 
+/// What was said of the server of a store.
+pub fn server(
+    hostname: Option<&str>,
+    (port, protocol): (Option<u16>, Option<Protocol>),
+    ca_cert: Option<&PathBuf>,
+) -> Result<ObjectStoreSettings, Failure> {
+    let named = hostname.map(words::server).transpose()?;
+    Ok(ObjectStoreSettings {
+        port: port.or_else(|| named.as_ref()?.port),
+        protocol: protocol.or_else(|| named.as_ref()?.protocol),
+        hostname: named.map(|named| named.hostname),
+        ca_cert: certificates(ca_cert)?,
+        ..ObjectStoreSettings::default()
+    })
+}
+
 /// What an option that names a file with certificates says; an empty name takes them away.
-pub fn certificates(file: Option<&PathBuf>) -> Result<Option<String>> {
+fn certificates(file: Option<&PathBuf>) -> braid_base::Result<Option<String>> {
     file.map(|file| if file.as_os_str().is_empty() { Ok(String::new()) } else { text_of(file) }).transpose()
 }
 

@@ -91,6 +91,8 @@ pub const HELD_MS_MAX: u64 = 60_000;
 pub const WRITE_PARTS_MAX: usize = 1_024;
 /// Bytes of a file that one layout may cover: 1 GiB, at most 1,024 chunks of 256 extents and the cuts in them.
 pub const LAYOUT_BYTES_MAX: u64 = 1 << 30;
+/// Chunks that one request brings back to flash or sends off it, at most: who wants more asks again.
+pub const TIER_CHUNKS_MAX: usize = 16_384;
 /// Logical bytes of one bulk move: 8 stripes.
 pub const JOB_BYTES_MAX: usize = 8 * STRIPE_BYTES;
 /// Bulk moves of one partition under way at once.

@@ -2,13 +2,14 @@
 //!
 //! What the name operations need of it stands here; the rest is in the rooms below.
 
-use braid_base::ids::{ClientId, FsId, Index, Ino};
+use braid_base::ids::{ClientId, FsId, Index, Ino, PartitionId};
+use braid_base::keys;
 use braid_base::limits::ROOMY_BYTES;
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::job::Scrubbed;
 use braid_base::record::{Extent, InodeRec, Place};
-use braid_base::{Error, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
@@ -25,6 +26,7 @@ pub(crate) mod space;
 pub(crate) mod tier;
 pub(crate) mod view;
 
+mod backoff;
 mod balance;
 mod care;
 pub(crate) mod destage;
@@ -171,6 +173,15 @@ pub(crate) fn recount(t: &mut Txn<'_>, s: &mut State, fs: FsId, before: &[Extent
         mine.map(|extent| i64::from(extent.len)).sum::<i64>()
     };
     space::flash_changed(t, s, fs, flash(after) - flash(before))
+}
+
+/// The number at `name` in table Meta: the newest of the `what`s of partition `p`.
+pub(crate) fn counter(kv: &dyn Kv, p: PartitionId, name: &str, what: &str) -> Result<u64> {
+    let Some(bytes) = kv.get(&keys::meta(p, name))? else { return Ok(0) };
+    let bytes = bytes.as_slice().try_into();
+    bytes
+        .map(u64::from_be_bytes)
+        .map_err(|_| Error::new(ErrorKind::Corrupt, format!("{what} counter: expected 8 bytes")))
 }
 
 /// Adds to the usage of the file system in this partition.

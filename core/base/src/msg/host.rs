@@ -158,7 +158,9 @@ pub struct Stored {
     pub objects: u64,
     /// Bytes of data in those that are whole.
     pub bytes: u64,
-    /// Bytes of it that are in use.
+    /// Bytes of files in it, without what fills their blocks up.
+    pub held: u64,
+    /// Bytes of these that are in use.
     pub live: u64,
 }
 

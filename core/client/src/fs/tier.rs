@@ -2,15 +2,15 @@
 
 use braid_base::Result;
 use braid_base::ids::{Chunk, Ino};
-use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX};
+use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX, TIER_CHUNKS_MAX};
 use braid_base::msg::fs::{Op, Reply, Residency, TierWant};
 use braid_base::record::Place;
 
 use super::{Fs, Seek};
 use crate::session::unexpected;
 
-/// Bytes of a file that one request is about: a partition looks at so many chunks (16,384) for one.
-const STEP: u64 = 16_384 * CHUNK;
+/// Bytes of a file that one request is about: a partition looks at so many chunks for one.
+const STEP: u64 = TIER_CHUNKS_MAX as u64 * CHUNK;
 
 impl Fs {
     /// Where all bytes of a file are, in sums; `next` is none. What this client holds back of it is written first and

@@ -117,23 +117,12 @@ impl Host {
         company: Option<Company>,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
-        let links = Arc::new(Links::new(config.cluster, config.host));
-        Self::start_with_links(config, coordinator, company, runtime, links)
-    }
-
-    /// As [`Self::start`], with links to object stores that others hold, too.
-    pub fn start_with_links(
-        config: HostConfig,
-        coordinator: &Arc<dyn Coordinator>,
-        company: Option<Company>,
-        runtime: tokio::runtime::Handle,
-        links: Arc<Links>,
-    ) -> Result<Self> {
         let mut threads = Vec::new();
         let drives = start_drives(&config, &mut threads);
         let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
+        let links = Arc::new(Links::new(config.cluster, config.host));
         let objects = HostObjects::new(config.cluster, links, runtime.clone());
         let switch = Arc::new(Switch {
             host: config.host,

@@ -269,7 +269,6 @@ impl Work {
         for fs in &now.filesystems {
             host.set_limit(fs.id, fs.total_bytes);
         }
-        host.follow_tiers(now);
         if self.session.is_none() {
             self.seen().0 = Arc::new(now.clone());
             return;

@@ -166,15 +166,28 @@ pub(crate) type Hint = (u16, FileId, braid_base::ids::Chunk);
 
 /// At most `limit` hints with keys in `[from, to)`, and the key to go on with.
 pub(crate) fn hinted(t: &Txn<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<(Vec<Hint>, Option<Vec<u8>>)> {
+    let parse = |key: &[u8]| {
+        let (sb, fs, ino, chunk) = keys::parse_hint(key)?;
+        Some((sb, FileId::first(fs, ino), chunk))
+    };
+    hints(t, from, to, limit, parse)
+}
+
+/// At most `limit` of what `parse` makes of keys in `[from, to)`, and the key to go on with.
+pub(crate) fn hints<H>(
+    t: &Txn<'_>,
+    from: &[u8],
+    to: &[u8],
+    limit: usize,
+    parse: impl Fn(&[u8]) -> Option<H>,
+) -> Result<(Vec<H>, Option<Vec<u8>>)> {
     let (mut hints, mut next) = (Vec::new(), None);
     t.scan(from, to, &mut |key, _| {
         if hints.len() == limit {
             next = Some(key.to_vec());
             return false;
         }
-        if let Some((sb, fs, ino, chunk)) = keys::parse_hint(key) {
-            hints.push((sb, FileId::first(fs, ino), chunk));
-        }
+        hints.extend(parse(key));
         true
     })?;
     Ok((hints, next))

@@ -19,6 +19,7 @@ use braid_base::msg::job::{self, MoveJob, StripePlan};
 use braid_base::record::{Extent, PackClass, Place, StripeAt, StripeRec};
 
 use crate::config::Config;
+use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::gc;
 use crate::data::plan::{Filled, Moves, Moving, fill};
@@ -30,9 +31,8 @@ use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// First wait after a failed move, milliseconds; doubles with each failure in a row.
+/// First and longest wait after a failed move, milliseconds.
 const BACKOFF_MS: u64 = 500;
-/// Longest wait after failed moves, milliseconds.
 const BACKOFF_MS_MAX: u64 = 10_000;
 /// Bytes of a commit per chunk beside slices and extents: base key, hints, inode if its count changes.
 const CHUNK_META: usize = 400;
@@ -49,8 +49,7 @@ pub(crate) struct Jobs {
     /// The last chunk that destage took of a file in its order: it goes on behind it.
     swept: Option<ChunkId>,
     next: u64,
-    retry_ms: u64,
-    backoff_ms: u64,
+    backoff: Backoff,
     /// When a move last succeeded.
     pub progress_ms: u64,
     /// When a move that made room in the stage last succeeded.
@@ -95,9 +94,9 @@ impl Jobs {
     pub fn new(config: &Config) -> Self {
         let next = config.term.0 << 32;
         let (running, busy, wanted, swept) = Default::default();
-        let (retry_ms, backoff_ms, collected, cramped) = (0, BACKOFF_MS, false, false);
+        let (backoff, collected, cramped) = (Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX), false, false);
         let (progress_ms, destaged_ms) = (0, 0);
-        Self { running, busy, wanted, swept, next, retry_ms, backoff_ms, progress_ms, destaged_ms, collected, cramped }
+        Self { running, busy, wanted, swept, next, backoff, progress_ms, destaged_ms, collected, cramped }
     }
 
     /// True while a move works on the chunk.
@@ -137,7 +136,7 @@ pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
     let (jobs, packs) = (&s.data.jobs, &s.data.packs);
     let runs = jobs.running.values().any(|job| job.destages);
     let room = packs.drives.have_room(PackClass::Destage, s.config.parity);
-    runs || now_ms < jobs.retry_ms || packs.is_creating() || room || !jobs.cramped
+    runs || !jobs.backoff.is_over(now_ms) || packs.is_creating() || room || !jobs.cramped
 }
 
 /// Starts as many moves as there is reason, room and leave for.
@@ -145,7 +144,7 @@ pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
 /// Else what is staged goes first. While little is free garbage collection and stage take turns: collected alone, a
 /// full cluster would let writes wait for ever; destaged alone, it would never have room again.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while s.data.jobs.len() - s.data.jobs.fetches() < JOBS_MAX && t.now.mono_ms >= s.data.jobs.retry_ms {
+    while s.data.jobs.len() - s.data.jobs.fetches() < JOBS_MAX && s.data.jobs.backoff.is_over(t.now.mono_ms) {
         let urgent = gc::urgent(s);
         let collect_first = urgent && !s.data.jobs.collected;
         let begun = match begin(t, s, collect_first)? {
@@ -178,13 +177,14 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
     Ok(Some(begun))
 }
 
-/// Brings as much of `chunks` back from objects as fits one move; the chunks that did not, or `None` if there is no room.
-pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>) -> Result<Option<Vec<ChunkId>>> {
+/// Brings as much of `chunks` back from objects as fits one move; whether there was room for any, and those that did not
+/// fit.
+pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>) -> Result<(bool, Vec<ChunkId>)> {
     let choice = Choice { class: PackClass::Cache, moves: Moves::Objects, chunks, sweep: BTreeSet::new() };
     let all = choice.chunks.clone();
     let Plan { begun, looked, mut dropped } = plan(t, s, choice)?;
     dropped.extend_from_slice(&all[looked..]);
-    Ok((begun || looked > 0).then_some(dropped))
+    Ok((begun || looked > 0, dropped))
 }
 
 /// Chunks whose staged bytes ought to move, and which of them come in turn. First those with far too many slices. Then
@@ -386,7 +386,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
     let current =
         |(at, epoch, _): &(StripeAt, Epoch, u32)| s.data.packs.place(at.pack).is_ok_and(|place| place.epoch == *epoch);
     if result.is_ok() && job.stripes.iter().all(current) {
-        s.data.jobs.backoff_ms = BACKOFF_MS;
+        s.data.jobs.backoff.went_well();
         s.data.jobs.progress_ms = t.now.mono_ms;
         if job.destages {
             s.data.jobs.destaged_ms = t.now.mono_ms;
@@ -411,8 +411,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         // Its source may be down, and what is staged has to move all the same.
         return Ok(());
     }
-    s.data.jobs.retry_ms = t.now.mono_ms + s.data.jobs.backoff_ms;
-    s.data.jobs.backoff_ms = (2 * s.data.jobs.backoff_ms).min(BACKOFF_MS_MAX);
+    s.data.jobs.backoff.failed(t.now.mono_ms);
     Ok(())
 }
 

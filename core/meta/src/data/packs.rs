@@ -19,6 +19,7 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::{Config, DriveSet};
+use crate::data;
 use crate::data::drives::Drives;
 use crate::txn::Txn;
 
@@ -79,13 +80,7 @@ impl Packs {
     /// Reads table 20.
     pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
         let p: PartitionId = config.partition;
-        let newest = match kv.get(&keys::meta(p, COUNTER))? {
-            None => 0,
-            Some(bytes) => {
-                let bytes = bytes.as_slice().try_into();
-                u64::from_be_bytes(bytes.map_err(|_| Error::new(ErrorKind::Corrupt, "pack counter: expected 8 bytes"))?)
-            }
-        };
+        let newest = data::counter(kv, p, COUNTER, "pack")?;
         let mut packs = Self {
             table: BTreeMap::new(),
             care: BTreeSet::new(),

@@ -169,41 +169,59 @@ fn run<'p>(
     reads_objects: bool,
     place: &impl Fn(PackId) -> Result<&'p Placement>,
 ) -> Result<Run> {
-    let (from, to) = (block * B, (block + blocks) * B);
-    let (mut parts, mut held) = (VecDeque::new(), VecDeque::<Held>::new());
-    let mut at = from;
+    let mut held = VecDeque::<Held>::new();
     // What stays in an object ends a piece: it is no gap.
     let mut apart = true;
+    let parts =
+        content(extents, (block, blocks), reads_objects, place, |Extent { off: first, len, place: source }| {
+            if matches!(source, Place::Object(_)) && !reads_objects {
+                apart = true;
+                return;
+            }
+            let end = first + len;
+            for border in (first / B..=(end - 1) / B).map(|index| index * B) {
+                let (low, high) = (first.max(border), end.min(border + B));
+                let piece =
+                    Held { first: low, end: high, copy: source.object().map(|copy| copy.advanced(low - first)) };
+                if apart || !held.back_mut().is_some_and(|last| last.join(piece)) {
+                    held.push_back(piece);
+                }
+                apart = false;
+            }
+        })?;
+    Ok(Run { block, blocks, parts: parts.into(), held })
+}
+
+/// What blocks `[block, block+blocks)` are made of: zeros where nothing is held, and where it is in objects only, unless
+/// `reads_objects`. `each` hears of every piece that is held there, in order.
+pub(crate) fn content<'p>(
+    extents: &[Extent],
+    (block, blocks): (u32, u32),
+    reads_objects: bool,
+    place: &impl Fn(PackId) -> Result<&'p Placement>,
+    mut each: impl FnMut(Extent),
+) -> Result<Vec<Part>> {
+    let (from, to) = (block * B, (block + blocks) * B);
+    let (mut parts, mut at) = (Vec::new(), from);
     for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
         let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
         if first > at {
-            parts.push_back(Part { len: first - at, from: Source::Zero });
+            parts.push(Part { len: first - at, from: Source::Zero });
         }
-        let source = extent.place.advanced(first - extent.off);
-        at = end;
-        let placement = match source {
-            Place::Object(_) if !reads_objects => {
-                parts.push_back(Part { len: end - first, from: Source::Zero });
-                apart = true;
-                continue;
-            }
-            Place::Stage { .. } | Place::Object(_) => None,
-            Place::Flash { stripe, .. } => Some(place(stripe.pack)?.clone()),
+        let piece = Extent { off: first, len: end - first, place: extent.place.advanced(first - extent.off) };
+        let source = match piece.place {
+            Place::Object(_) if !reads_objects => Source::Zero,
+            Place::Stage { .. } | Place::Object(_) => Source::At(piece.place, None),
+            Place::Flash { stripe, .. } => Source::At(piece.place, Some(place(stripe.pack)?.clone())),
         };
-        parts.push_back(Part { len: end - first, from: Source::At(source, placement) });
-        for border in (first / B..=(end - 1) / B).map(|index| index * B) {
-            let (low, high) = (first.max(border), end.min(border + B));
-            let piece = Held { first: low, end: high, copy: source.object().map(|copy| copy.advanced(low - first)) };
-            if apart || !held.back_mut().is_some_and(|last| last.join(piece)) {
-                held.push_back(piece);
-            }
-            apart = false;
-        }
+        parts.push(Part { len: piece.len, from: source });
+        each(piece);
+        at = end;
     }
     if at < to {
-        parts.push_back(Part { len: to - at, from: Source::Zero });
+        parts.push(Part { len: to - at, from: Source::Zero });
     }
-    Ok(Run { block, blocks, parts, held })
+    Ok(parts)
 }
 
 /// Puts the moving blocks into `ranges` (from `Packs::carve`, for exactly as many blocks) and makes the extents

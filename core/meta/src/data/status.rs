@@ -60,11 +60,6 @@ pub struct DataStatus {
     pub healing: Healing,
 }
 
-fn stored(s: &State) -> BTreeMap<(FsId, StoreId), Stored> {
-    let of = |sum: tier::blobs::Stored| Stored { objects: sum.objects, bytes: sum.bytes, live: sum.live };
-    s.data.tier.blobs.stored().into_iter().map(|(at, sum)| (at, of(sum))).collect()
-}
-
 impl State {
     /// The data side in numbers.
     pub fn data_status(&self) -> DataStatus {
@@ -74,7 +69,7 @@ impl State {
             used_bytes: data.space.used(),
             used_by_fs: data.space.by_fs().clone(),
             flash_by_fs: data.space.by_fs().keys().map(|fs| (*fs, data.space.flash(*fs))).collect(),
-            stored: stored(self),
+            stored: data.tier.blobs.stored(),
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),

@@ -15,9 +15,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use braid_base::ids::{Chunk, FsId, Ino};
-use braid_base::limits::CHUNK;
+use braid_base::limits::{CHUNK, TIER_CHUNKS_MAX};
 use braid_base::msg::fs::{Layout, Reply, TierWant};
-use braid_base::record::{ObjectAt, Place};
+use braid_base::record::{Extent, ObjectAt, Place};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
@@ -41,8 +41,6 @@ mod upload;
 const FRESH_MS_MAX: u64 = 60_000;
 /// The same of one that names objects, milliseconds: they are on their way back.
 const FRESH_OBJECT_MS: u32 = 1_000;
-/// Chunks that one request brings back or sends away, at most: who wants more asks again.
-const WANT_CHUNKS: usize = 16_384;
 /// Files whose last read is remembered, at most.
 const ACCESSED_MAX: usize = 1 << 20;
 /// Flash in use above which it is short, per cent, and below which it is not any more.
@@ -59,19 +57,6 @@ pub(crate) struct Tier {
     accessed: HashMap<FileId, u32>,
     /// File systems that are short of flash.
     short: BTreeSet<FsId>,
-    /// What is known to those who watch.
-    pub told: Told,
-}
-
-/// What the tier of a partition did since it is served where it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
-    /// Bytes that were brought back from objects.
-    pub fetched_bytes: u64,
-    /// Bytes whose place on flash was given up.
-    pub released_bytes: u64,
-    /// Those of them that had to go before their time.
-    pub early_bytes: u64,
 }
 
 impl Tier {
@@ -84,7 +69,6 @@ impl Tier {
             sweeps: BTreeMap::new(),
             accessed: HashMap::new(),
             short: BTreeSet::new(),
-            told: Told::default(),
         })
     }
 
@@ -105,8 +89,10 @@ pub(crate) fn wall_s(t: &Txn<'_>) -> u32 {
 pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) {
     let tier = &mut s.data.tier;
     tier.sweeps.retain(|fs, _| policies.contains_key(fs));
+    // A share of flash that changed is looked at all the time: what a pass found counts on.
+    let rules = |policy: &TierPolicy| TierPolicy { flash_bytes: None, ..policy.clone() };
     for (fs, policy) in &policies {
-        if tier.policies.get(fs) != Some(policy) {
+        if tier.policies.get(fs).map(rules) != Some(rules(policy)) {
             tier.sweeps.insert(*fs, sweep::Sweep::default());
         }
     }
@@ -164,7 +150,7 @@ pub(crate) fn want(
     let end = off.saturating_add(len).min(size);
     if off < end {
         let (file, range) = (FileId::first(fs, ino), (chunk_at(off), chunk_at(end - 1)));
-        for chunk in remap::with_records(t, s, file, range, WANT_CHUNKS)? {
+        for chunk in remap::with_records(t, s, file, range, TIER_CHUNKS_MAX)? {
             let chunk = file.chunk(chunk);
             match want {
                 TierWant::Flash => s.data.tier.fetches.want(chunk),
@@ -213,6 +199,12 @@ pub(crate) fn shown(
     }
 }
 
+/// True if `extent` is in an object, alone or beside flash, of a store that is to be left.
+fn leaves(s: &State, policy: &TierPolicy, extent: &Extent) -> bool {
+    let store = extent.place.object().and_then(|at| s.data.tier.blobs.store(at.blob));
+    store.is_some_and(|store| policy.leaving.contains(&store))
+}
+
 /// True if `fs` takes more of flash than it may for long: what is in objects leaves before its time, nothing comes back.
 pub(crate) fn is_short(s: &State, fs: FsId) -> bool {
     s.data.tier.short.contains(&fs)
@@ -220,6 +212,9 @@ pub(crate) fn is_short(s: &State, fs: FsId) -> bool {
 
 /// Looks who is short of flash.
 fn look(s: &mut State) {
+    if s.data.tier.policies.is_empty() {
+        return;
+    }
     let staged = s.data.stage.bytes();
     let (all, capacity) = (s.data.space.occupied() + staged, s.config.capacity_bytes);
     let State { data, .. } = s;

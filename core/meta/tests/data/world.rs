@@ -12,7 +12,7 @@ use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
-use braid_base::msg::job::{Job, MoveJob, RebuildJob, ScrubJob, Source};
+use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, ScrubJob, Source};
 use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
@@ -506,17 +506,8 @@ impl World {
             if fails && self.chance.percent(50) {
                 continue;
             }
-            let mut bytes = Vec::new();
-            for part in &stripe.parts {
-                match &part.from {
-                    Source::Zero => bytes.resize(bytes.len() + part.len as usize, 0),
-                    Source::At(place, placement) => match self.bytes_at(place, part.len) {
-                        Ok(found) if self.placed_well(place, placement.as_ref()) => bytes.extend(found),
-                        Ok(_) => return Err(format!("{place:?} comes with a wrong placement")),
-                        Err(_) => good = false,
-                    },
-                }
-            }
+            let (mut bytes, whole) = self.gathered(&stripe.parts)?;
+            good &= whole;
             if !good || !self.is_there(stripe.at.pack, &stripe.place) {
                 good = false;
                 continue;
@@ -528,6 +519,22 @@ impl World {
         }
         self.done.push((job.id, good));
         Ok(())
+    }
+
+    /// The bytes of `parts`, and whether all of them could be had.
+    fn gathered(&self, parts: &[Part]) -> Result<(Vec<u8>, bool), String> {
+        let (mut bytes, mut whole) = (Vec::new(), true);
+        for part in parts {
+            match &part.from {
+                Source::Zero => bytes.resize(bytes.len() + part.len as usize, 0),
+                Source::At(place, placement) => match self.bytes_at(place, part.len) {
+                    Ok(found) if self.placed_well(place, placement.as_ref()) => bytes.extend(found),
+                    Ok(_) => return Err(format!("{place:?} comes with a wrong placement")),
+                    Err(_) => whole = false,
+                },
+            }
+        }
+        Ok((bytes, whole))
     }
 
     fn placed_well(&self, place: &Place, placement: Option<&Placement>) -> bool {

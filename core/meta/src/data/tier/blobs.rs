@@ -12,18 +12,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{BlobId, Chunk, FsId, StoreId, Term};
+use braid_base::ids::{BlobId, FsId, StoreId, Term};
 use braid_base::keys::{self, Table, prefix_end};
 use braid_base::limits::CLEANUP_KEYS_MAX;
+use braid_base::msg::host::Stored;
 use braid_base::msg::job::{Job, ObjectKey, RemoveJob};
 use braid_base::record::{BlobRec, BlobState, Extent, Record};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
-use crate::data::chunk::FileId;
-use crate::data::remap;
+use crate::data::chunk::{ChunkId, FileId};
 use crate::data::view::Cuts;
+use crate::data::{self, care, remap};
 use crate::event::Effect;
 use crate::state::State;
 use crate::txn::Txn;
@@ -72,32 +73,11 @@ pub(crate) struct Blobs {
 /// Numbers of removals have this bit: those of other jobs do not.
 const NUMBERS: u64 = 3 << 60;
 
-/// What the objects of a file system hold in a store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stored {
-    /// Objects, with those that are on their way there and away.
-    pub objects: u64,
-    /// Bytes of data in those that are whole.
-    pub bytes: u64,
-    /// Bytes of files in them.
-    pub held: u64,
-    /// Bytes of these that are in use.
-    pub live: u64,
-}
-
 impl Blobs {
     /// Reads table 23.
     pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
         let p = config.partition;
-        let newest = match kv.get(&keys::meta(p, COUNTER))? {
-            None => 0,
-            Some(bytes) => {
-                let bytes = bytes.as_slice().try_into();
-                u64::from_be_bytes(
-                    bytes.map_err(|_| Error::new(ErrorKind::Corrupt, "object counter: expected 8 bytes"))?,
-                )
-            }
-        };
+        let newest = data::counter(kv, p, COUNTER, "object")?;
         let mut blobs = Self { newest, next_job: NUMBERS | (config.term.0 << 32), ..Self::default() };
         let mut bad = None;
         let prefix = keys::table(p, Table::Blob);
@@ -156,12 +136,8 @@ impl Blobs {
         }
     }
 
-    /// It did not arrive, as far as is known: nothing refers to it, and what may lie there is removed.
-    pub fn failed(&mut self, t: &mut Txn<'_>, id: BlobId) {
-        self.bury(t, id);
-    }
-
-    fn bury(&mut self, t: &mut Txn<'_>, id: BlobId) {
+    /// Nothing refers to it, and nothing will: what lies in its store, or may lie there, is removed.
+    pub fn bury(&mut self, t: &mut Txn<'_>, id: BlobId) {
         let Some(blob) = self.table.get_mut(&id) else { return };
         assert!(blob.rec.live_upper == 0, "{id}: is removed while in use");
         blob.rec.state = BlobState::Dead;
@@ -282,12 +258,10 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     let Some(Blob { life: Life::Present { next, found }, .. }) = s.data.tier.blobs.table.get(&id) else {
         return Ok(());
     };
-    let prefix = keys::blob_hints(t.partition, id);
-    let from = next.clone().unwrap_or_else(|| prefix.clone());
-    let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
+    let (chunks, next) = hinted(t, id, next.as_deref(), CLEANUP_KEYS_MAX)?;
     let mut found = *found;
-    for (file, chunk) in hints {
-        let history = remap::history(t, s, file.chunk(chunk), &Cuts::default())?;
+    for chunk in chunks {
+        let history = remap::history(t, s, chunk, &Cuts::default())?;
         let mine = history.pointers().filter(|e| e.place.object().is_some_and(|at| at.blob == id));
         found += mine.map(|e| u64::from(e.len)).sum::<u64>();
     }
@@ -308,23 +282,19 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     Ok(())
 }
 
-/// A chunk of a file, as a hint names it.
-pub(crate) type Hinted = (FileId, Chunk);
-
-/// At most `limit` chunks that hints with keys in `[from, to)` name, and the key to go on with.
-pub(crate) fn hinted(t: &Txn<'_>, from: &[u8], to: &[u8], limit: usize) -> Result<(Vec<Hinted>, Option<Vec<u8>>)> {
-    let (mut hints, mut next) = (Vec::new(), None);
-    t.scan(from, to, &mut |key, _| {
-        if hints.len() == limit {
-            next = Some(key.to_vec());
-            return false;
-        }
-        if let Some((fs, ino, chunk)) = keys::parse_blob_hint(key) {
-            hints.push((FileId::first(fs, ino), chunk));
-        }
-        true
-    })?;
-    Ok((hints, next))
+/// At most `limit` chunks that hints of `id` from key `from` on name, and the key to go on with.
+pub(crate) fn hinted(
+    t: &Txn<'_>,
+    id: BlobId,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> Result<(Vec<ChunkId>, Option<Vec<u8>>)> {
+    let prefix = keys::blob_hints(t.partition, id);
+    let parse = |key: &[u8]| {
+        let (fs, ino, chunk) = keys::parse_blob_hint(key)?;
+        Some(FileId::first(fs, ino).chunk(chunk))
+    };
+    care::hints(t, from.unwrap_or(&prefix), &prefix_end(&prefix), limit, parse)
 }
 
 /// Takes the end of a removal; false if it is none of these.

@@ -9,6 +9,7 @@ use braid_base::Result;
 use braid_base::ids::Chunk;
 use braid_base::limits::CHUNK;
 
+use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::destage;
 use crate::state::State;
@@ -20,9 +21,8 @@ const QUEUE_MAX: usize = 65_536;
 const CHUNKS_AT_ONCE: usize = 256;
 /// Moves of this kind at a time.
 const FETCHES_MAX: usize = 4;
-/// First wait after one that failed, milliseconds; doubles with each failure in a row.
+/// First and longest wait after one that failed, milliseconds.
 const BACKOFF_MS: u64 = 500;
-/// The longest, milliseconds.
 const BACKOFF_MS_MAX: u64 = 30_000;
 /// Pause while there is no room to bring anything back to, milliseconds.
 const NO_ROOM_MS: u64 = 50;
@@ -35,15 +35,14 @@ pub(crate) struct Fetches {
     queued: BTreeSet<ChunkId>,
     /// The chunk behind the last one that was read of a file, and up to where it was asked to come back.
     readers: HashMap<FileId, (Chunk, Chunk)>,
-    retry_ms: u64,
-    backoff_ms: u64,
+    backoff: Backoff,
     failures: u32,
 }
 
 impl Default for Fetches {
     fn default() -> Self {
         let (queue, queued, readers) = Default::default();
-        Self { queue, queued, readers, retry_ms: 0, backoff_ms: BACKOFF_MS, failures: 0 }
+        Self { queue, queued, readers, backoff: Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX), failures: 0 }
     }
 }
 
@@ -63,7 +62,7 @@ impl Fetches {
             self.readers.clear();
         }
         let (next, asked) = self.readers.get(&file).copied().unwrap_or((Chunk(u32::MAX), Chunk(0)));
-        let follows = first == next || (first.0 + 1 == next.0 && last >= next) || (first <= next && last >= next);
+        let follows = first <= next && last >= next;
         let mut upto = last;
         if follows && ahead > 0 {
             let most = u64::from(last.0) + ahead.div_ceil(CHUNK);
@@ -77,11 +76,11 @@ impl Fetches {
     /// A move of this kind ended; true if the packs that it was to write to are to be given up.
     pub fn ended(&mut self, ok: bool, now_ms: u64) -> bool {
         if ok {
-            (self.backoff_ms, self.failures) = (BACKOFF_MS, 0);
+            self.backoff.went_well();
+            self.failures = 0;
             return false;
         }
-        self.retry_ms = now_ms + self.backoff_ms;
-        self.backoff_ms = (2 * self.backoff_ms).min(BACKOFF_MS_MAX);
+        self.backoff.failed(now_ms);
         self.failures += 1;
         // Most likely the store does not answer; but it may be a drive.
         self.failures.is_multiple_of(4)
@@ -90,7 +89,7 @@ impl Fetches {
 
 /// Begins as many moves as there is reason, room and leave for.
 pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while t.now.mono_ms >= s.data.tier.fetches.retry_ms && s.data.jobs.fetches() < FETCHES_MAX && !t.is_full() {
+    while s.data.tier.fetches.backoff.is_over(t.now.mono_ms) && s.data.jobs.fetches() < FETCHES_MAX && !t.is_full() {
         let (mut chunks, mut later) = (Vec::new(), Vec::new());
         while chunks.len() < CHUNKS_AT_ONCE
             && let Some(chunk) = s.data.tier.fetches.queue.pop_front()
@@ -109,17 +108,16 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         if chunks.is_empty() {
             return Ok(());
         }
-        let left = destage::fetch(t, s, chunks.clone())?;
-        let begun = left.is_some();
+        let (begun, left) = destage::fetch(t, s, chunks)?;
         let fetches = &mut s.data.tier.fetches;
-        for chunk in left.unwrap_or(chunks).into_iter().rev() {
+        for chunk in left.into_iter().rev() {
             if fetches.queued.insert(chunk) {
                 fetches.queue.push_front(chunk);
             }
         }
         if !begun {
             // A pack for it is being opened, or there is no room for one now.
-            fetches.retry_ms = t.now.mono_ms + NO_ROOM_MS;
+            fetches.backoff.pause(t.now.mono_ms + NO_ROOM_MS);
             return Ok(());
         }
     }

@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 
 use braid_base::Result;
 use braid_base::ids::{BlobId, FsId, StoreId};
-use braid_base::keys::{self, prefix_end};
+use braid_base::msg::host::Stored;
 use braid_base::record::{BaseRec, Extent, Place};
 
 use crate::config::TierPolicy;
 use crate::data::chunk::ChunkId;
 use crate::data::remap::{self, UsedChanges};
-use crate::data::tier::blobs::{Stored, hinted};
+use crate::data::tier::blobs::hinted;
+use crate::data::tier::leaves;
 use crate::data::tier::sweep::Sweep;
 use crate::data::tier::upload::{self, Cargo};
 use crate::state::State;
@@ -22,7 +23,7 @@ use crate::txn::Txn;
 
 /// Bytes in a store that nothing names, in per cent of those that are named: above the first they are reclaimed, until they
 /// are below the second (as the reference system does it).
-pub(crate) const RECLAIM_PERCENT: (u64, u64) = (13, 7);
+const RECLAIM_PERCENT: (u64, u64) = (13, 7);
 /// Of an object that is rewritten more than this is free, per cent.
 const HOLEY_PERCENT: u64 = 5;
 /// Chunks looked for at a time.
@@ -79,11 +80,8 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
 
 /// The chunks that refer to `blob`.
 fn named_by(t: &Txn<'_>, s: &State, blob: BlobId) -> Result<Vec<ChunkId>> {
-    let prefix = keys::blob_hints(t.partition, blob);
-    let hints = hinted(t, &prefix, &prefix_end(&prefix), CHUNKS_AT_ONCE)?.0;
     let mut chunks = Vec::new();
-    for (file, chunk) in hints {
-        let chunk = file.chunk(chunk);
+    for chunk in hinted(t, blob, None, CHUNKS_AT_ONCE)?.0 {
         let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
         let names = |base: &BaseRec| base.extents.iter().any(|e| e.place.object().is_some_and(|at| at.blob == blob));
         if base.as_ref().is_some_and(names) && !s.data.stage.has(chunk) {
@@ -105,22 +103,15 @@ pub(super) fn bring_home(
     if s.data.jobs.is_busy(chunk) {
         return Ok(());
     }
-    let leaves = |extent: &Extent| {
-        let store = extent.place.object().and_then(|at| s.data.tier.blobs.store(at.blob));
-        store.is_some_and(|store| policy.leaving.contains(&store))
+    let only = |extent: &Extent| matches!(extent.place, Place::Object(_)) && leaves(s, policy, extent);
+    let only = base.extents.iter().any(only);
+    let kept = |extent: &Extent| match extent.place {
+        Place::Flash { stripe, delta, .. } if leaves(s, policy, extent) => {
+            Extent { place: Place::Flash { stripe, delta, copy: None }, ..*extent }
+        }
+        _ => *extent,
     };
-    let only = base.extents.iter().any(|extent| matches!(extent.place, Place::Object(_)) && leaves(extent));
-    let both = |extent: &Extent| matches!(extent.place, Place::Flash { .. }) && leaves(extent);
-    let extents: Vec<Extent> = base
-        .extents
-        .iter()
-        .map(|extent| match extent.place {
-            Place::Flash { stripe, delta, .. } if both(extent) => {
-                Extent { place: Place::Flash { stripe, delta, copy: None }, ..*extent }
-            }
-            _ => *extent,
-        })
-        .collect();
+    let extents: Vec<Extent> = base.extents.iter().map(kept).collect();
     if extents != base.extents {
         let cuts = remap::cuts(t, s, chunk.file)?;
         let history = remap::history(t, s, chunk, &cuts)?;

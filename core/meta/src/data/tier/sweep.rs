@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_base::Result;
-use braid_base::ids::{FsId, StoreId};
+use braid_base::ids::FsId;
 use braid_base::keys::{self, prefix_end};
 use braid_base::record::{BaseRec, Extent, Place, Record};
 
@@ -16,7 +16,7 @@ use crate::data::Mutation;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::upload::{self, Cargo};
-use crate::data::tier::{is_short, reclaim, wall_s};
+use crate::data::tier::{is_short, leaves, reclaim, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -178,17 +178,14 @@ fn judge(
 ) -> Result<()> {
     let (now_s, short) = (wall_s(t), is_short(s, chunk.file.fs));
     let (mut fresh, mut copied) = (0, 0);
-    let mut stays = true;
     for extent in &base.extents {
         match (extent.place, extent.place.object()) {
             (_, None) => fresh += u64::from(extent.len),
-            (Place::Object(at), _) => stays &= !leaves(s, policy, s.data.tier.blobs.store(at.blob)),
-            (_, Some(at)) => {
-                copied += u64::from(extent.len);
-                stays &= !leaves(s, policy, s.data.tier.blobs.store(at.blob));
-            }
+            (Place::Object(_), _) => {}
+            (_, Some(_)) => copied += u64::from(extent.len),
         }
     }
+    let stays = !base.extents.iter().any(|extent| leaves(s, policy, extent));
     if !stays {
         reclaim::bring_home(t, s, policy, (chunk, base), used)?;
         sweep.ripens(now_s.saturating_add(1));
@@ -211,19 +208,12 @@ fn judge(
             touch(t, s, (chunk, base), read_s);
             sweep.ripens(read_s.saturating_add(policy.retention_s));
         } else if stay_s <= now_s || short {
-            let gone = release(t, s, chunk, used)?;
-            if stay_s > now_s {
-                s.data.tier.told.early_bytes += gone;
-            }
+            release(t, s, chunk, used)?;
         } else {
             sweep.ripens(stay_s);
         }
     }
     Ok(())
-}
-
-fn leaves(_: &State, policy: &TierPolicy, store: Option<StoreId>) -> bool {
-    store.is_some_and(|store| policy.leaving.contains(&store))
 }
 
 /// Notes when `chunk` was last read.
@@ -233,34 +223,26 @@ fn touch(t: &mut Txn<'_>, s: &State, (chunk, base): (ChunkId, &BaseRec), since_s
     }
 }
 
-/// Gives up the place on flash of what of `chunk` is in objects; how many bytes. Not while a move works on it.
-pub(super) fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges) -> Result<u64> {
+/// Gives up the place on flash of what of `chunk` is in objects. Not while a move works on it.
+fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChanges) -> Result<()> {
     if s.data.jobs.is_busy(chunk) {
-        return Ok(0);
+        return Ok(());
     }
     let cuts = remap::cuts(t, s, chunk.file)?;
     let history = remap::history(t, s, chunk, &cuts)?;
-    let Some(base) = &history.base else { return Ok(0) };
-    let mut gone = 0;
+    let Some(base) = &history.base else { return Ok(()) };
     let extents = base.extents.iter().filter_map(|extent| match extent.place {
-        Place::Flash { copy: Some(at), .. } => {
-            gone += u64::from(extent.len);
-            Some(Extent { place: Place::Object(at), ..*extent })
-        }
+        Place::Flash { copy: Some(at), .. } => Some(Extent { place: Place::Object(at), ..*extent }),
         // What must never be: bytes that are nowhere else.
-        Place::Flash { copy: None, .. } if s.data.mutation == Some(Mutation::ReleaseAll) => {
-            gone += u64::from(extent.len);
-            None
-        }
+        Place::Flash { copy: None, .. } if s.data.mutation == Some(Mutation::ReleaseAll) => None,
         _ => Some(*extent),
     });
     let extents: Vec<Extent> = extents.collect();
-    if gone > 0 {
+    if extents != base.extents {
         let upto = base.upto;
         remap::rebase(t, s, chunk, &history, upto, extents, used)?;
-        s.data.tier.told.released_bytes += gone;
     }
-    Ok(gone)
+    Ok(())
 }
 
 /// What somebody wants out of flash: what is in objects leaves, the rest goes into one first.

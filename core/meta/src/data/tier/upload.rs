@@ -13,24 +13,24 @@ use braid_base::Result;
 use braid_base::ids::{BlobId, FsId, StoreId};
 use braid_base::keys;
 use braid_base::limits::{BLOCK, CHUNK};
-use braid_base::msg::job::{BlockRun, Job, ObjectKey, Part, Source, UploadJob};
+use braid_base::msg::job::{BlockRun, Job, UploadJob};
 use braid_base::record::{Extent, ObjectAt, Place};
 
 use crate::config::Config;
+use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::view::{Cells, Cuts};
-use crate::data::{Mutation, destage};
+use crate::data::{Mutation, destage, plan};
 use crate::event::Effect;
 use crate::state::State;
 use crate::txn::Txn;
 
 const B: u32 = BLOCK as u32;
 /// Objects of one partition on their way at a time: each is in the memory of its sender.
-pub(super) const UPLOADS_MAX: usize = 2;
-/// First wait after a failed upload, milliseconds; doubles with each failure in a row.
+const UPLOADS_MAX: usize = 2;
+/// First and longest wait after a failed upload, milliseconds.
 const BACKOFF_MS: u64 = 1_000;
-/// The longest, milliseconds.
 const BACKOFF_MS_MAX: u64 = 30_000;
 /// Numbers of uploads have this bit, and none of higher ones.
 const NUMBERS: u64 = 2 << 60;
@@ -43,12 +43,7 @@ pub(crate) struct Uploads {
     /// Those that are whole, and not yet named by all chunks.
     landed: VecDeque<Upload>,
     next: u64,
-    retry_ms: u64,
-    backoff_ms: u64,
-    /// When one was last whole, milliseconds.
-    pub progress_ms: u64,
-    /// Bytes of data that arrived.
-    pub sent_bytes: u64,
+    backoff: Backoff,
 }
 
 struct Upload {
@@ -56,10 +51,10 @@ struct Upload {
     chunks: VecDeque<Sent>,
 }
 
-/// What of a chunk is in an object: as it was read, and where it is there.
+/// What of a chunk is in an object: as it was read, and at which byte of its data it is there.
 struct Sent {
     chunk: ChunkId,
-    pieces: Vec<(Extent, ObjectAt)>,
+    pieces: Vec<(Extent, u32)>,
 }
 
 /// What goes into an object.
@@ -90,7 +85,7 @@ impl Uploads {
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
         let (running, landed) = Default::default();
-        Self { running, landed, next, retry_ms: 0, backoff_ms: BACKOFF_MS, progress_ms: 0, sent_bytes: 0 }
+        Self { running, landed, next, backoff: Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX) }
     }
 
     /// Objects on their way.
@@ -100,7 +95,7 @@ impl Uploads {
 
     /// True if another one may be begun.
     pub fn may_begin(&self, now_ms: u64) -> bool {
-        self.len() < UPLOADS_MAX && now_ms >= self.retry_ms
+        self.len() < UPLOADS_MAX && self.backoff.is_over(now_ms)
     }
 
     /// The chunks whose bytes are on their way.
@@ -132,7 +127,9 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
             if count == 0 {
                 break;
             }
-            content(s, &extents, (block, count), at, &mut parts, &mut pieces)?;
+            let place = |pack| s.data.packs.place(pack);
+            let note = |piece: Extent| pieces.push((piece, at + (piece.off - block * B)));
+            parts.extend(plan::content(&extents, (block, count), true, &place, note)?);
             let first = chunk.start() / BLOCK as u64 + u64::from(block);
             runs.push(BlockRun { ino: chunk.file.ino, block: first, blocks: count });
             at += count * B;
@@ -147,7 +144,7 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     // The rest of it goes into the next one.
     looked -= usize::from(cut);
     let held = sent.iter().flat_map(|sent: &Sent| &sent.pieces).map(|(piece, _)| piece.len).sum();
-    let key: ObjectKey = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
+    let key = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
     uploads.running.insert(uploads.next, Upload { blob: key.blob, chunks: sent });
@@ -168,52 +165,17 @@ fn marked(extents: &[Extent], cargo: &Cargo) -> Vec<(u32, u32)> {
     runs
 }
 
-/// The content of blocks `[block, block+count)`, whole, and which of it lies where in the object, from byte `at` of it on.
-fn content(
-    s: &State,
-    extents: &[Extent],
-    (block, count): (u32, u32),
-    at: u32,
-    parts: &mut Vec<Part>,
-    pieces: &mut Vec<(Extent, ObjectAt)>,
-) -> Result<()> {
-    let (from, to) = (block * B, (block + count) * B);
-    let mut done = from;
-    for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
-        let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
-        if first > done {
-            parts.push(Part { len: first - done, from: Source::Zero });
-        }
-        let place = extent.place.advanced(first - extent.off);
-        let placement = match place {
-            Place::Flash { stripe, .. } => Some(s.data.packs.place(stripe.pack)?.clone()),
-            Place::Object(_) | Place::Stage { .. } => None,
-        };
-        parts.push(Part { len: end - first, from: Source::At(place, placement) });
-        let here = ObjectAt { blob: BlobId(0), off: at + (first - from) };
-        pieces.push((Extent { off: first, len: end - first, place }, here));
-        done = end;
-    }
-    if to > done {
-        parts.push(Part { len: to - done, from: Source::Zero });
-    }
-    Ok(())
-}
-
 /// Takes the end of an upload; false if it is none of these.
 pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>) -> Result<bool> {
     let tier = &mut s.data.tier;
     let Some(upload) = tier.uploads.running.remove(&id) else { return Ok(false) };
     if result.is_err() && s.data.mutation != Some(Mutation::TrustUpload) {
-        tier.blobs.failed(t, upload.blob);
-        let uploads = &mut tier.uploads;
-        uploads.retry_ms = t.now.mono_ms + uploads.backoff_ms;
-        uploads.backoff_ms = (2 * uploads.backoff_ms).min(BACKOFF_MS_MAX);
+        tier.blobs.bury(t, upload.blob);
+        tier.uploads.backoff.failed(t.now.mono_ms);
         return Ok(true);
     }
     tier.blobs.arrived(t, upload.blob);
-    tier.uploads.backoff_ms = BACKOFF_MS;
-    tier.uploads.progress_ms = t.now.mono_ms;
+    tier.uploads.backoff.went_well();
     tier.uploads.landed.push_back(upload);
     commit(t, s)?;
     Ok(true)
@@ -244,15 +206,15 @@ fn name(
     s: &mut State,
     (chunk, cuts): (ChunkId, &Cuts),
     blob: BlobId,
-    pieces: &[(Extent, ObjectAt)],
+    pieces: &[(Extent, u32)],
     used: &mut UsedChanges,
 ) -> Result<()> {
     let history = remap::history(t, s, chunk, cuts)?;
     let Some(base) = &history.base else { return Ok(()) };
     let mut cells = Cells::new(&base.extents);
     let mut named = 0;
-    for (piece, at) in pieces {
-        let at = ObjectAt { blob, ..*at };
+    for (piece, off) in pieces {
+        let at = ObjectAt { blob, off: *off };
         let end = piece.off + piece.len;
         for extent in base.extents.iter().filter(|extent| extent.off < end && extent.off + extent.len > piece.off) {
             let (first, last) = (extent.off.max(piece.off), (extent.off + extent.len).min(end));
@@ -277,7 +239,6 @@ fn name(
     if s.data.mutation != Some(Mutation::NoBlobHint) {
         t.put(keys::blob_hint(t.partition, blob, chunk.file.fs, chunk.file.ino, chunk.chunk), Vec::new());
     }
-    s.data.tier.uploads.sent_bytes += named;
     remap::rebase(t, s, chunk, &history, upto, cells.done(), used)?;
     s.data.jobs.spoil(chunk);
     Ok(())

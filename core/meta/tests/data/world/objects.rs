@@ -6,7 +6,7 @@ use braid_base::ids::{BlobId, Ino, StoreId, Term};
 use braid_base::keys;
 use braid_base::limits::BLOCK;
 use braid_base::msg::fs::{Op, TierWant};
-use braid_base::msg::job::{RemoveJob, Source, UploadJob};
+use braid_base::msg::job::{RemoveJob, UploadJob};
 use braid_base::record::{BlobRec, ObjectAt, Record};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Event, TierPolicy};
@@ -117,17 +117,7 @@ impl World {
         if job.key.term.0 < self.term {
             self.met.insert("a late upload");
         }
-        let (mut bytes, mut good) = (Vec::new(), true);
-        for part in &job.parts {
-            match &part.from {
-                Source::Zero => bytes.resize(bytes.len() + part.len as usize, 0),
-                Source::At(place, placement) => match self.bytes_at(place, part.len) {
-                    Ok(found) if self.placed_well(place, placement.as_ref()) => bytes.extend(found),
-                    Ok(_) => return Err(format!("{place:?} comes with a wrong placement")),
-                    Err(_) => good = false,
-                },
-            }
-        }
+        let (bytes, mut good) = self.gathered(&job.parts)?;
         let blocks: u32 = job.runs.iter().map(|run| run.blocks).sum();
         if good && bytes.len() != blocks as usize * BLOCK {
             return Err(format!("{:?}: {} bytes in {blocks} blocks", job.key, bytes.len()));
