@@ -1,4 +1,4 @@
-//! One coarse error: fewer than thirty kinds, each = what the caller should do; the message is for people.
+//! One coarse error: thirty kinds, each = what the caller should do; the message is for people.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -66,6 +66,8 @@ pub enum ErrorKind {
     /// The partition has ended the client's session: open references, locks, leases and what was not written yet are
     /// gone there. Begin a new session.
     SessionLost = 29,
+    /// There is no room now and there will be: ask again, for as long as this is the answer; never shown to programs.
+    Held = 30,
 }
 
 /// Braid's error: a kind for the program, a sentence for the person (expected, found, what to do).
@@ -130,7 +132,7 @@ impl ErrorKind {
     /// True if the same request may well succeed a little later: the session repeats it, and no partition takes it
     /// for the operation's answer.
     pub fn is_passing(self) -> bool {
-        matches!(self, Self::Busy | Self::TimedOut | Self::Stopped | Self::Moved)
+        matches!(self, Self::Busy | Self::TimedOut | Self::Stopped | Self::Moved | Self::Held)
     }
 
     /// A short phrase for this kind.
@@ -165,6 +167,7 @@ impl ErrorKind {
             Self::Refused => "refused",
             Self::Moved => "served in another term, try again",
             Self::SessionLost => "the session has ended",
+            Self::Held => "held back until there is room",
         }
     }
 }

@@ -84,6 +84,11 @@ pub const HELD_MAX: usize = 256;
 /// How long a write is held back while there is no room to destage to, milliseconds: less than a client waits before
 /// it gives up (30 s), so that a program is told of the lack of space.
 pub const HELD_FULL_MS_MAX: u64 = 20_000;
+/// How long a write is held back while flash of its file system is full and nothing leaves for the object store,
+/// milliseconds: a store may be away for a moment.
+pub const HELD_STORE_MS_MAX: u64 = 60_000;
+/// Whose write is held back for that reason hears so after this, milliseconds, so that it does not give up.
+pub const HELD_TOLD_MS: u64 = 5_000;
 /// How long a write is held back while there is room and no move succeeds, milliseconds: its client has given up by
 /// then, unless it waits longer than others.
 pub const HELD_MS_MAX: u64 = 60_000;

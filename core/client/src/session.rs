@@ -275,7 +275,8 @@ impl Session {
     async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
         let Call { p, fs, cred, session: fixed, waits } = call;
         let mut doubt = Doubt { leases: None };
-        let give_up = self.wire.now_ms() + self.patience.deadline_ms.max(attempt_ms);
+        let patience_ms = self.patience.deadline_ms.max(attempt_ms);
+        let mut give_up = self.wire.now_ms() + patience_ms;
         let mut pause = BACKOFF_FIRST_MS;
         loop {
             let alone = Asked { session: fixed.unwrap_or(0), stamp: 0 };
@@ -308,7 +309,15 @@ impl Session {
                 let after = self.patience.deadline_ms;
                 return Err(Error::new(ErrorKind::Io, format!("{p} gave no answer within {after} ms: {error}")));
             }
-            let longest = if error.kind() == ErrorKind::Busy { BACKOFF_BUSY_MAX_MS } else { BACKOFF_GONE_MAX_MS };
+            if error.kind() == ErrorKind::Held {
+                // It is known there, and has its turn; the partition answers otherwise when it has waited too long.
+                give_up = now + patience_ms;
+            }
+            let longest = if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Held) {
+                BACKOFF_BUSY_MAX_MS
+            } else {
+                BACKOFF_GONE_MAX_MS
+            };
             // Two that collide would collide again after equal pauses: the number of the operation tells them apart.
             let spread = (ticket.seq ^ self.client.0) % pause;
             let rest = self.wire.sleep_ms((pause + spread).min(give_up - now));

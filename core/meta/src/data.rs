@@ -160,8 +160,14 @@ pub(crate) fn truncate(
 
 /// True if so much is free for `fs` that a client need not ask for room for a few small files.
 pub(crate) fn is_roomy(s: &State, fs: FsId) -> bool {
+    left(s, fs) >= ROOMY_BYTES
+}
+
+/// Bytes that `fs` may still take here, beside what is lent. What has to leave flash to make room does not count.
+pub(crate) fn left(s: &State, fs: FsId) -> u64 {
     let lent = s.data.grants.outstanding(None);
-    s.data.space.left(fs, s.config.capacity_bytes.saturating_sub(lent)) >= ROOMY_BYTES
+    let left = s.data.space.left(fs, s.config.capacity_bytes.saturating_sub(lent));
+    tier::flash_left(s, fs).map_or(left, |on_flash| on_flash.min(s.data.space.below_limit(fs)))
 }
 
 /// Records of `fs` point to `after` instead of `before`: counts what is in use of packs and objects, and of flash.

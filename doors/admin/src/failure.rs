@@ -17,7 +17,7 @@ pub struct ErrorBody {
 }
 
 /// Every kind that an administrator can meet; what is not here is `io`, 500.
-const TABLE: [(ErrorKind, &str, u16); 22] = [
+const TABLE: [(ErrorKind, &str, u16); 23] = [
     (ErrorKind::NotFound, "not_found", 404),
     (ErrorKind::Exists, "exists", 409),
     (ErrorKind::NotDirectory, "not_directory", 400),
@@ -40,6 +40,7 @@ const TABLE: [(ErrorKind, &str, u16); 22] = [
     (ErrorKind::Refused, "refused", 409),
     (ErrorKind::Moved, "moved", 503),
     (ErrorKind::SessionLost, "session_lost", 503),
+    (ErrorKind::Held, "held", 503),
 ];
 
 impl ErrorBody {

@@ -41,7 +41,7 @@ fn of_kind(kind: ErrorKind) -> Errno {
         ErrorKind::Stale => Errno::ESTALE,
         ErrorKind::Unsupported => Errno::EOPNOTSUPP,
         ErrorKind::ReadOnly => Errno::EROFS,
-        // The session repeats `Busy`, `TimedOut`, `Stopped`, `Moved` and `SessionLost` itself; what is left of them after its deadline is
+        // The session repeats `Busy`, `TimedOut`, `Stopped`, `Moved`, `Held` and `SessionLost` itself; what is left of them after its deadline is
         // the same to a program as a broken device. `Refused` is for administrators and never answers a file call.
         ErrorKind::Io
         | ErrorKind::Corrupt
@@ -49,6 +49,7 @@ fn of_kind(kind: ErrorKind) -> Errno {
         | ErrorKind::TimedOut
         | ErrorKind::Stopped
         | ErrorKind::Moved
+        | ErrorKind::Held
         | ErrorKind::SessionLost
         | ErrorKind::Refused => Errno::EIO,
     }

@@ -25,7 +25,7 @@ use crate::data::gc;
 use crate::data::plan::{Filled, Moves, Moving, fill};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::view::Cuts;
-use crate::data::{Mutation, care};
+use crate::data::{Mutation, care, tier};
 use crate::event::Effect;
 use crate::ops::inode;
 use crate::state::State;
@@ -208,7 +208,8 @@ fn staged(t: &Txn<'_>, s: &State) -> (Vec<ChunkId>, BTreeSet<ChunkId>) {
 fn sweep(t: &Txn<'_>, s: &State) -> Vec<ChunkId> {
     let (stage, jobs, committed) = (&s.data.stage, &s.data.jobs, s.data.committed);
     let mut chosen: Vec<ChunkId> = Vec::new();
-    let Some(upto) = stage.due(t.now.mono_ms, committed) else { return chosen };
+    let due = if tier::presses(s) { Some(committed) } else { stage.due(t.now.mono_ms, committed) };
+    let Some(upto) = due else { return chosen };
     let mut files: BTreeSet<FileId> = BTreeSet::new();
     let mut bytes = 0;
     for oldest in stage.by_age(upto.min(committed)) {

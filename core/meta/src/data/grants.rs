@@ -17,7 +17,7 @@ use braid_base::msg::fs::{Laid, Reply};
 use braid_base::record::{PackClass, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::data::{Mutation, care};
+use crate::data::{self, Mutation, care};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -38,6 +38,7 @@ pub(crate) struct Grants {
 
 struct Run {
     at: StripeAt,
+    fs: FsId,
     client: ClientId,
     epoch: Epoch,
     /// Data shards.
@@ -79,6 +80,11 @@ impl Grants {
         self.runs.values().filter(|run| Some(run.client) != me).map(Run::left).sum()
     }
 
+    /// Bytes that are lent for `fs` and not named.
+    pub fn lent_to(&self, fs: FsId) -> u64 {
+        self.runs.values().filter(|run| run.fs == fs).map(Run::left).sum()
+    }
+
     /// The run that holds all of `at`, of this client.
     fn run_of(&self, client: ClientId, at: &StripeAt) -> Option<(&(PackId, u16), &Run)> {
         let (key, run) = self.runs.range(..=(at.pack, at.sb)).next_back()?;
@@ -91,8 +97,7 @@ impl Grants {
 /// What is lent is as good as used, so that who has it will not hear later that there is no room. The fuller it is, the
 /// less of what is left goes to one client.
 pub(crate) fn lend(s: &mut State, (fs, client): (FsId, ClientId), bytes: u64, now_ms: u64) -> Reply {
-    let left = s.data.space.left(fs, s.config.capacity_bytes).saturating_sub(s.data.grants.outstanding(None));
-    let bytes = bytes.min(GRANT_BYTES_MAX).min(left / SHARE);
+    let bytes = bytes.min(GRANT_BYTES_MAX).min(data::left(s, fs) / SHARE);
     s.data.grants.wanted = s.data.grants.wanted.saturating_add(bytes);
     let blocks = bytes.div_ceil(BLOCK as u64) as u32;
     let ranges = s.data.packs.carve(PackClass::User, blocks, RUN_BLOCKS_MAX);
@@ -100,7 +105,7 @@ pub(crate) fn lend(s: &mut State, (fs, client): (FsId, ClientId), bytes: u64, no
     for (at, _) in ranges {
         let place = s.data.packs.place(at.pack).expect("ranges are carved from packs of the table").clone();
         s.data.packs.lend(at);
-        let run = Run { at, client, epoch: place.epoch, width: place.data, since_ms: now_ms, named: Vec::new() };
+        let run = Run { at, fs, client, epoch: place.epoch, width: place.data, since_ms: now_ms, named: Vec::new() };
         s.data.grants.runs.insert((at.pack, at.sb), run);
         lent.push((at, place));
     }
@@ -161,7 +166,7 @@ pub(crate) fn tend(t: &mut Txn<'_>, s: &mut State) {
     let wanted = std::mem::take(&mut s.data.grants.wanted);
     if wanted > 0 {
         // For those that ask next: creating a pack takes a while.
-        let room = s.config.capacity_bytes.saturating_sub(s.data.space.used());
+        let room = s.config.capacity_bytes.saturating_sub(s.data.space.occupied());
         let bytes = (2 * wanted).clamp(GRANT_BYTES_MAX, AHEAD_MAX).min(room / 8).max(CHUNK);
         care::open_ahead(t, s, PackClass::User, bytes);
     }

@@ -1,17 +1,20 @@
-//! Writes that wait because the stage is full.
+//! Writes that wait for room: in the stage, or on flash of a file system whose data leaves for an object store.
 //!
-//! They run in order as destage makes room. While it makes no progress at all, those that have waited too long
-//! are answered with an error: nobody waits for ever. Which one depends: there is no room on flash, or there is, and
-//! the drives do not take it, or too few of them can be used.
+//! They run in order as destage, or the tier, makes room; those that wait for flash of one file system hold up no other.
+//! While nothing moves at all, those that have waited too long are answered with an error: nobody waits for ever. Which
+//! one depends: there is no room on flash, or there is, and the drives do not take it, or too few of them can be used, or
+//! the object store takes nothing.
 
 use std::collections::VecDeque;
 
-use braid_base::ids::ClientId;
-use braid_base::limits::{ASKED_AGAIN_MS, HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, SLICE_COST_BYTES};
+use braid_base::ids::{ClientId, FsId};
+use braid_base::limits::{
+    ASKED_AGAIN_MS, HELD_FULL_MS_MAX, HELD_MAX, HELD_MS_MAX, HELD_STORE_MS_MAX, HELD_TOLD_MS, SLICE_COST_BYTES,
+};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::data::destage;
+use crate::data::{destage, tier};
 use crate::event::Token;
 use crate::state::State;
 use crate::txn::Txn;
@@ -25,7 +28,8 @@ pub(crate) struct Held {
 }
 
 struct Wait {
-    token: Token,
+    /// None while its client, which was told that it waits, has not asked again: it keeps its place.
+    token: Option<Token>,
     request: Request,
     since_ms: u64,
     asked_ms: u64,
@@ -51,56 +55,76 @@ fn cost(request: &Request) -> u64 {
     }
 }
 
+/// True if the stage has room for it. An empty one takes any one write: the caps may be small.
+fn is_staged(s: &State, request: &Request) -> bool {
+    let stage = &s.data.stage;
+    stage.cost() == 0 || stage.cost() + cost(request) <= stage.limits.cap_bytes
+}
+
+/// True if flash of its file system is too full for it, and something may leave to make room.
+fn lacks_flash(s: &State, request: &Request) -> bool {
+    let fs = request.fs;
+    tier::flash_left(s, fs).is_some_and(|left| left < cost(request)) && tier::on_flash(s, fs) > 0
+}
+
 /// Puts a write aside if there is no room for it now; true if it waits. `Busy` if too many wait already.
 pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<bool> {
-    let held = &mut s.data.held;
-    let full = s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes;
-    if held.turn == Some(token) || (!full && held.queue.is_empty()) {
+    if s.data.held.turn == Some(token) {
         return Ok(false);
     }
-    let now = t.now.mono_ms;
+    // In turn: behind those of the same file system, and behind all that wait for the stage.
+    let is_behind = |wait: &Wait| wait.request.fs == request.fs || !lacks_flash(s, &wait.request);
+    if is_staged(s, request) && !lacks_flash(s, request) && !s.data.held.queue.iter().any(is_behind) {
+        return Ok(false);
+    }
+    let (held, now) = (&mut s.data.held, t.now.mono_ms);
     if let Some(waiting) = held.queue.iter_mut().find(|waiting| waiting.request.op == request.op) {
         // Its client asks again, and listens to the newest question only: the place and the time in the queue stay.
-        let before = std::mem::replace(&mut waiting.token, token);
+        let before = waiting.token.replace(token);
         waiting.asked_ms = now;
-        t.reply(before, Err(Error::new(ErrorKind::Busy, "the same write was asked again and waits")));
+        if let Some(before) = before {
+            t.reply(before, Err(Error::new(ErrorKind::Busy, "the same write was asked again and waits")));
+        }
         return Ok(true);
     }
     if held.queue.len() >= HELD_MAX {
         return Err(Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"));
     }
+    let token = Some(token);
     held.queue.push_back(Wait { token, request: request.clone(), since_ms: now, asked_ms: now });
     Ok(true)
 }
 
-/// The next write that there is room for.
+/// The next write that there is room for, and somebody waits for.
 pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
-    let held = &mut s.data.held;
-    let Wait { request, .. } = held.queue.front()?;
-    // An empty stage takes any one write: the caps may be small.
-    if s.data.stage.cost() > 0 && s.data.stage.cost() + cost(request) > s.data.stage.limits.cap_bytes {
-        return None;
+    let mut passed: Vec<FsId> = Vec::new();
+    let mut found = None;
+    for (at, Wait { token, request, .. }) in s.data.held.queue.iter().enumerate() {
+        if passed.contains(&request.fs) {
+            continue;
+        }
+        if lacks_flash(s, request) {
+            passed.push(request.fs);
+        } else if !is_staged(s, request) {
+            break;
+        } else if token.is_some() {
+            found = Some(at);
+            break;
+        }
     }
-    let Wait { token, request, .. } = held.queue.pop_front()?;
-    held.turn = Some(token);
-    Some((token, request))
+    let held = &mut s.data.held;
+    let Wait { token, request, .. } = held.queue.remove(found?)?;
+    held.turn = token;
+    Some((token?, request))
 }
 
-/// Answers those that have waited too long while nothing moved.
+/// Answers those that have waited too long while nothing moved, and tells those that wait for flash that they do.
 pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     if s.data.held.queue.is_empty() {
         return;
     }
     let now = t.now.mono_ms;
     let may_move = destage::may_move(s, now);
-    // Nobody waits for these any more: they must not be carried out long after a program was told that they failed.
-    s.data.held.queue.retain(|wait| {
-        let forsaken = now >= wait.asked_ms + ASKED_AGAIN_MS;
-        if forsaken {
-            t.reply(wait.token, Err(Error::new(ErrorKind::Busy, "a write that nobody asks for any more")));
-        }
-        !forsaken
-    });
     let (wait_ms, kind, why) = if may_move {
         (HELD_MS_MAX, ErrorKind::Io, "the write stage is full and the drives do not take it: check them")
     } else if s.data.packs.drives.usable().len() <= usize::from(s.config.parity) {
@@ -111,11 +135,39 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     };
     // Any move tells that the drives work; only one of the stage makes room in it.
     let idle_since = if may_move { s.data.jobs.progress_ms } else { s.data.jobs.destaged_ms };
-    let held = &mut s.data.held;
-    while let Some(Wait { since_ms, .. }) = held.queue.front()
-        && now >= idle_since.max(*since_ms) + wait_ms
-        && let Some(Wait { token, request, .. }) = held.queue.pop_front()
-    {
-        t.answer(token, request.op, Err(Error::new(kind, why)));
-    }
+    let left_since = s.data.tier.moved_ms;
+    let mut queue = std::mem::take(&mut s.data.held.queue);
+    queue.retain_mut(|wait| {
+        let Wait { token, request, since_ms, asked_ms } = wait;
+        // Nobody waits for it any more: it must not be carried out long after a program was told that it failed.
+        if now >= *asked_ms + ASKED_AGAIN_MS {
+            if let Some(token) = *token {
+                t.reply(token, Err(Error::new(ErrorKind::Busy, "a write that nobody asks for any more")));
+            }
+            return false;
+        }
+        let Some(asked) = *token else { return true };
+        let lacks_flash = lacks_flash(s, request);
+        let (idle_since, wait_ms) = if lacks_flash { (left_since, HELD_STORE_MS_MAX) } else { (idle_since, wait_ms) };
+        if now >= idle_since.max(*since_ms) + wait_ms {
+            let error = if lacks_flash { full(request.fs) } else { Error::new(kind, why) };
+            t.answer(asked, request.op, Err(error));
+            return false;
+        }
+        if lacks_flash && now >= *asked_ms + HELD_TOLD_MS {
+            t.reply(asked, Err(ErrorKind::Held.into()));
+            *token = None;
+        }
+        true
+    });
+    s.data.held.queue = queue;
+}
+
+fn full(fs: FsId) -> Error {
+    let text = format!(
+        "the flash of {fs} is full, and nothing of it went into its object store for {} s: look at `braid fs tier`, or \
+         give it more with `braid fs update --ssd-capacity`",
+        HELD_STORE_MS_MAX / 1_000
+    );
+    Error::new(ErrorKind::NoSpace, text)
 }

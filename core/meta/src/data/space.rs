@@ -77,13 +77,18 @@ impl Space {
 
     /// Bytes that `fs` may still take here.
     pub fn left(&self, fs: FsId, capacity: u64) -> u64 {
+        capacity.saturating_sub(self.occupied()).min(self.below_limit(fs))
+    }
+
+    /// Bytes that `fs` may still take here of what it may hold, wherever that lies.
+    pub fn below_limit(&self, fs: FsId) -> u64 {
         let held = self.used.get(&fs).copied().unwrap_or(0);
-        let limit = self.limits.get(&fs).map_or(u64::MAX, |most| most.saturating_sub(held));
-        capacity.saturating_sub(self.occupied()).min(limit)
+        self.limits.get(&fs).map_or(u64::MAX, |most| most.saturating_sub(held))
     }
 
     /// Refuses `fresh` more bytes (whole blocks) of `fs` beyond what it may hold here, or beyond `capacity`, each with
     /// `spare` on top. The capacity leaves the reserve out, which stays free for deletes, destage and garbage collection (I26).
+    /// Of those whose data leaves flash it is no bound: their writes wait until there is room (`held`).
     pub fn check(&self, fs: FsId, fresh: u64, capacity: u64, spare: u64) -> Result<()> {
         let wanted = self.occupied() + fresh;
         let held = self.used.get(&fs).copied().unwrap_or(0);
@@ -95,7 +100,7 @@ impl Space {
                 format!("{fs} may hold {most} bytes here and holds {held}: delete something or raise its size");
             return Err(Error::new(ErrorKind::NoSpace, message));
         }
-        if fresh == 0 || wanted <= capacity.saturating_add(spare) {
+        if fresh == 0 || self.tiered.contains(&fs) || wanted <= capacity.saturating_add(spare) {
             return Ok(());
         }
         let message = format!("{wanted} bytes wanted, {capacity} may be used here: delete something or add drives");

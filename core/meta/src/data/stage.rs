@@ -55,6 +55,8 @@ pub(crate) struct Stage {
     /// Chunks with too many slices, and since when.
     crowded: BTreeMap<ChunkId, u64>,
     bytes: u64,
+    /// The same by file system.
+    of_fs: BTreeMap<FsId, u64>,
     slices: u64,
     /// Entries that take slices away and are not committed: entry, oldest position it takes. Until then a
     /// successor of this primary may still need the bytes.
@@ -118,6 +120,7 @@ impl Stage {
         pile.laid += u32::from(staged == 0);
         *self.live.entry((at, chunk)).or_default() += 1;
         self.bytes += staged;
+        *self.of_fs.entry(chunk.file.fs).or_default() += staged;
         self.slices += 1;
         if self.marks.len() < MARKS_MAX && self.marks.back().is_none_or(|(_, then)| now_ms >= then + MARK_MS) {
             self.marks.push_back((at, now_ms));
@@ -147,6 +150,9 @@ impl Stage {
             }
         }
         self.bytes -= len;
+        if let Some(held) = self.of_fs.get_mut(&chunk.file.fs) {
+            *held -= len;
+        }
         self.slices -= 1;
         match self.leaving.back_mut() {
             Some((entry, oldest)) if *entry == by => *oldest = at.min(*oldest),
@@ -194,6 +200,11 @@ impl Stage {
     /// Staged bytes.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Those of `fs`.
+    pub fn bytes_of(&self, fs: FsId) -> u64 {
+        self.of_fs.get(&fs).copied().unwrap_or(0)
     }
 
     /// Staged bytes with what each slice costs beside them.

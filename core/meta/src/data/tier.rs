@@ -57,6 +57,8 @@ pub(crate) struct Tier {
     accessed: HashMap<FileId, u32>,
     /// File systems that are short of flash.
     short: BTreeSet<FsId>,
+    /// When something was last put into an object, or left flash, milliseconds.
+    pub moved_ms: u64,
 }
 
 impl Tier {
@@ -69,6 +71,7 @@ impl Tier {
             sweeps: BTreeMap::new(),
             accessed: HashMap::new(),
             short: BTreeSet::new(),
+            moved_ms: 0,
         })
     }
 
@@ -158,7 +161,7 @@ pub(crate) fn want(
                     if s.data.stage.has(chunk) {
                         s.data.jobs.want(chunk);
                     }
-                    s.data.tier.sweeps.entry(fs).or_default().want(chunk);
+                    s.data.tier.sweeps.entry(fs).or_default().want(chunk, t.now.mono_ms);
                 }
             }
         }
@@ -210,27 +213,49 @@ pub(crate) fn is_short(s: &State, fs: FsId) -> bool {
     s.data.tier.short.contains(&fs)
 }
 
+/// Bytes of `fs` that take room on flash, or will when they leave the log.
+pub(crate) fn on_flash(s: &State, fs: FsId) -> u64 {
+    s.data.space.flash(fs) + s.data.stage.bytes_of(fs)
+}
+
+/// Bytes that `fs` may still take of flash, beside what is lent; none: its data does not leave flash.
+pub(crate) fn flash_left(s: &State, fs: FsId) -> Option<u64> {
+    let policy = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some())?;
+    let taken = s.data.space.occupied() + s.data.stage.bytes() + s.data.grants.outstanding(None);
+    let left = s.config.capacity_bytes.saturating_sub(taken);
+    let own = policy.flash_bytes.map(|most| most.saturating_sub(on_flash(s, fs) + s.data.grants.lent_to(fs)));
+    Some(own.map_or(left, |own| own.min(left)))
+}
+
+/// True if `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is 90 %.
+fn fills_flash(s: &State, fs: FsId) -> bool {
+    let Some(policy) = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some()) else { return false };
+    let percent = if is_short(s, fs) { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
+    let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
+    let (grants, own) = (&s.data.grants, policy.flash_bytes);
+    let all = s.data.space.occupied() + s.data.stage.bytes() + grants.outstanding(None);
+    beyond(all, s.config.capacity_bytes) || own.is_some_and(|most| beyond(on_flash(s, fs) + grants.lent_to(fs), most))
+}
+
+/// True if writes wait until what is staged leaves the log for flash, to be able to leave that, too.
+pub(crate) fn presses(s: &State) -> bool {
+    s.data.held.len() > 0 && s.data.tier.short.iter().any(|fs| s.data.stage.bytes_of(*fs) > 0)
+}
+
 /// Looks who is short of flash.
 fn look(s: &mut State) {
     if s.data.tier.policies.is_empty() {
         return;
     }
-    let staged = s.data.stage.bytes();
-    let (all, capacity) = (s.data.space.occupied() + staged, s.config.capacity_bytes);
-    let State { data, .. } = s;
-    for (fs, policy) in &data.tier.policies {
-        let was = data.tier.short.contains(fs);
-        let percent = if was { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
-        let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
-        let own = policy.flash_bytes.is_some_and(|most| beyond(data.space.flash(*fs) + staged, most));
-        if policy.writable.is_some() && (own || beyond(all, capacity)) {
-            if data.tier.short.insert(*fs)
-                && let Some(sweep) = data.tier.sweeps.get_mut(fs)
-            {
-                sweep.now();
-            }
-        } else if was {
-            data.tier.short.remove(fs);
+    for fs in s.data.tier.policies.keys().copied().collect::<Vec<_>>() {
+        let fills = fills_flash(s, fs);
+        let Tier { short, sweeps, .. } = &mut s.data.tier;
+        if !fills {
+            short.remove(&fs);
+        } else if short.insert(fs)
+            && let Some(sweep) = sweeps.get_mut(&fs)
+        {
+            sweep.now();
         }
     }
 }

@@ -26,7 +26,7 @@ pub fn calm_world(wish: Wish) -> Result<(World, Ino), String> {
     Ok((world, ino))
 }
 
-fn write_op(ino: Ino, off: u64, bytes: &[u8]) -> (Op, Act) {
+pub fn write_op(ino: Ino, off: u64, bytes: &[u8]) -> (Op, Act) {
     let parts = vec![(off, Bytes::copy_from_slice(bytes))];
     let op = Op::Write { ino, parts, append: false, kill_suid_sgid: true, at: None };
     (op, Act::Write { ino, parts: vec![(off, bytes.to_vec())], append: false })

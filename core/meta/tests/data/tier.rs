@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use braid_base::ids::{Ino, StoreId};
-use braid_base::limits::BLOCK;
-use braid_base::msg::fs::{Op, Reply, Residency, TierWant};
-use braid_meta::{Mutation, TierPolicy};
+use braid_base::ErrorKind;
+use braid_base::ids::{Ino, OpId, StoreId};
+use braid_base::limits::{BLOCK, HELD_STORE_MS_MAX};
+use braid_base::msg::fs::{FsResult, Op, Reply, Residency, TierWant};
+use braid_meta::{Mutation, TierPolicy, Token};
 
-use crate::cases::{Outcome, calm_world, write};
+use crate::cases::{Outcome, calm_world, write, write_op};
 use crate::model::Act;
 use crate::world::{FS, Wish, World};
 
@@ -172,4 +173,83 @@ fn a_short_file_system_gives_flash_up_before_its_time() -> Outcome {
     assert!(sums.write_cache + sums.read_cache <= 10 * BLOCK as u64, "{sums:?}");
     world.read(ino)?;
     world.check_all()
+}
+
+/// Time passes with the store at work or without, while somebody waits for `op`: what he hears in the end.
+fn wait_for(world: &mut World, (op, mut token): (OpId, Token), body: &Op, stores: bool, secs: u64) -> FsResult {
+    let end_ms = world.now_ms + secs * 1_000;
+    while world.now_ms < end_ms {
+        world.tick().expect("time passes");
+        for _ in 0..20 {
+            world.commit(usize::MAX).expect("commits");
+            world.answer_drive().expect("drives answer");
+            world.run_job().expect("moves run");
+            world.finish_job().expect("moves end");
+            if stores {
+                world.work_store().expect("the store works");
+            }
+        }
+        match world.replies.remove(&token) {
+            Some(Err(told)) if told.kind() == ErrorKind::Held => {
+                token = world.again(op, body.clone()).expect("asks again")
+            }
+            Some(answer) => return answer,
+            None => {}
+        }
+    }
+    Err(ErrorKind::TimedOut.into())
+}
+
+#[test]
+fn writes_wait_while_flash_is_full_and_hold_up_nobody_else() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
+    write(&mut world, ino, 0, &[1; 10 * BLOCK])?;
+    let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
+    let asked = world.request(body.clone(), act)?;
+    assert_eq!(world.part.state().data_status().held, 1);
+    let answer = wait_for(&mut world, asked, &body, true, 60);
+    assert!(matches!(answer, Ok(Reply::Wrote { .. })), "{answer:?}");
+    let sums = where_is(&mut world, ino)?;
+    assert!(sums.write_cache + sums.read_cache <= 10 * BLOCK as u64, "{sums:?}");
+    world.read(ino)?;
+    world.check_all()
+}
+
+#[test]
+fn who_waits_for_a_store_that_takes_nothing_hears_of_it() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
+    write(&mut world, ino, 0, &[1; 10 * BLOCK])?;
+    let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
+    let asked = world.request(body.clone(), act)?;
+    let waited = HELD_STORE_MS_MAX / 1_000;
+    let answer = wait_for(&mut world, asked, &body, false, waited - 5);
+    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::TimedOut), "{answer:?}");
+    // Its client was told all the time that it is not forgotten.
+    let token = world.again(asked.0, body.clone())?;
+    let answer = wait_for(&mut world, (asked.0, token), &body, false, 20);
+    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::NoSpace), "{answer:?}");
+    assert_eq!(world.part.state().data_status().held, 0);
+    world.read(ino)
+}
+
+#[test]
+fn where_flash_is_short_the_oldest_leaves_first() -> Outcome {
+    let b = BLOCK as u64;
+    let (mut world, old) = calm_world(TIERED)?;
+    set(&mut world, policy());
+    let new = *world.model.files.keys().find(|ino| **ino != old).ok_or("a second file")?;
+    for ino in [old, new] {
+        write(&mut world, ino, 0, &[1; 8 * BLOCK])?;
+        pass_with_store(&mut world, 12)?;
+    }
+    for ino in [old, new] {
+        assert_eq!(where_is(&mut world, ino)?.read_cache, 8 * b, "on flash and in an object");
+    }
+    set(&mut world, TierPolicy { flash_bytes: Some(9 * b), ..policy() });
+    pass_with_store(&mut world, 3)?;
+    assert_eq!(where_is(&mut world, old)?.read_cache, 0);
+    assert_eq!(where_is(&mut world, new)?.read_cache, 8 * b);
+    Ok(())
 }

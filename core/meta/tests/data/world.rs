@@ -11,12 +11,13 @@ use braid_base::ids::{ClientId, DomainId, DriveId, FsId, HostId, Index, Ino, OpI
 use braid_base::keys::Table;
 use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
-use braid_base::msg::fs::{FsResult, Laid, Op, Reply};
+use braid_base::msg::fs::{FsResult, Laid, Op};
 use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, ScrubJob, Source};
 use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
 use braid_replica::{Change, Kv, MapKv};
+use clients::Asked;
 use objects::Objects;
 
 use crate::model::{Act, Model};
@@ -82,6 +83,7 @@ pub struct World {
     before: VecDeque<Model>,
     opens: BTreeMap<Ino, u32>,
     acts: HashMap<OpId, Act>,
+    asked: Asked,
     landed: HashMap<OpId, u64>,
     pub replies: HashMap<Token, FsResult>,
     calls: Vec<(u64, DriveId, DriveOp)>,
@@ -148,6 +150,7 @@ impl World {
             before: VecDeque::new(),
             opens: BTreeMap::new(),
             acts: HashMap::new(),
+            asked: Asked::default(),
             landed: HashMap::new(),
             replies: HashMap::new(),
             calls: Vec::new(),
@@ -278,27 +281,6 @@ impl World {
         if let Some(fault) = self.part.state().fault() {
             return Err(format!("the partition stopped: {fault}"));
         }
-        Ok(())
-    }
-
-    fn answered(&mut self, token: Token, result: FsResult) -> Result<(), String> {
-        let op = OpId { client: CLIENT, seq: token.0 };
-        let act = self.acts.remove(&op);
-        if let (Some(off), Ok(Reply::Wrote { off: found, .. })) = (self.landed.remove(&op), &result)
-            && off != *found
-        {
-            return Err(format!("{act:?} landed at {found}, expected {off}"));
-        }
-        if let (Some(act), Err(error)) = (&act, &result) {
-            // Only a file that went away meanwhile, or a full stage (which the drives may not take), may refuse.
-            let gone = matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound);
-            let full = matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace | ErrorKind::Io)
-                && self.wish.cap_bytes < 1 << 20;
-            if !gone && !full {
-                return Err(format!("{act:?}: {error:?}").chars().take(300).collect());
-            }
-        }
-        self.replies.insert(token, result);
         Ok(())
     }
 
@@ -448,7 +430,8 @@ impl World {
             let index = Index(self.committed.0.saturating_sub(self.chance.below(10)));
             self.part.state_mut().want_stage_below(index);
         }
-        self.feed(Event::Tick)
+        self.feed(Event::Tick)?;
+        self.ask_again()
     }
 
     fn answer_drives(&mut self) -> Result<(), String> {
@@ -578,6 +561,7 @@ impl World {
         self.opens.clear();
         self.forget_gone();
         self.acts.clear();
+        self.asked = Asked::default();
         self.landed.clear();
         self.replies.clear();
         // Answers to the old primary may still come, moves may still write where nobody looks.

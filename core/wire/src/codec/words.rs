@@ -307,6 +307,7 @@ wire_enum!(ErrorKind, "kind of error" {
     8 = AccessDenied, 9 = NoSpace, 10 = Quota, 11 = CrossDevice, 12 = TooManyLinks, 13 = NameTooLong,
     14 = NoAttribute, 15 = Range, 16 = FileTooBig, 17 = WouldBlock, 18 = Deadlock, 19 = Busy, 20 = Stale, 21 = Io,
     22 = Corrupt, 23 = Unsupported, 24 = TimedOut, 25 = ReadOnly, 26 = Stopped, 27 = Refused, 28 = Moved, 29 = SessionLost,
+    30 = Held,
 });
 wire_enum!(FileType, "file type" {
     1 = File, 2 = Directory, 3 = Symlink, 4 = Fifo, 5 = CharDevice, 6 = BlockDevice, 7 = Socket,

@@ -2,7 +2,7 @@
 //!
 //! A pass looks at every base, a few in each step. What is ripe is remembered and goes into objects in the order of its
 //! age; what may leave, leaves at once. The next pass begins when the next chunk becomes ripe: while nothing does, nothing
-//! is looked at.
+//! is looked at. Where flash is short, what is in objects leaves before its time, the oldest first.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -16,17 +16,18 @@ use crate::data::Mutation;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::upload::{self, Cargo};
-use crate::data::tier::{is_short, leaves, reclaim, wall_s};
+use crate::data::tier::{fills_flash, is_short, leaves, reclaim, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
-/// Bases looked at in one step.
-const BASES_AT_ONCE: usize = 256;
+/// Bases looked at in one step: some 2 ms of work, ten times a second.
+const BASES_AT_ONCE: usize = 1_024;
 /// Chunks that are remembered as ripe, at most: the rest is found by a later pass.
 const RIPE_MAX: usize = 65_536;
-/// Pause between two passes, at least, milliseconds; and so many times as long as the last one took.
+/// Pause between two passes, at least, milliseconds; and as long as the last one took.
 const PAUSE_MS: u64 = 1_000;
-const PAUSE_TIMES: u64 = 4;
+/// Who wants things out of flash names them one after the other: more may come within this, milliseconds.
+const WANTED_MS: u64 = 300;
 /// A pass that found nothing due is followed by another one after this, milliseconds, whatever else is known.
 const LOOK_MS: u64 = 3_600_000;
 
@@ -45,9 +46,13 @@ pub(crate) struct Sweep {
     /// Chunks that are to be put into objects, by age, with how many bytes of them.
     ripe: BTreeMap<(u32, ChunkId), u64>,
     ripe_bytes: u64,
+    /// Chunks that are in objects beside flash, by when they were last put there, or read: the oldest that are known.
+    copied: BTreeSet<(u32, ChunkId)>,
     /// Those that somebody wants out of flash now.
     wanted: VecDeque<ChunkId>,
     wants: BTreeSet<ChunkId>,
+    /// When somebody last wanted that, milliseconds.
+    wanted_ms: u64,
     /// Objects are being put together, because they have too many holes.
     pub reclaims: bool,
     /// When that is looked at again, milliseconds.
@@ -69,7 +74,8 @@ impl Sweep {
     }
 
     /// `chunk` is to leave flash, whatever its age.
-    pub fn want(&mut self, chunk: ChunkId) {
+    pub fn want(&mut self, chunk: ChunkId, now_ms: u64) {
+        self.wanted_ms = now_ms;
         if self.wanted.len() < RIPE_MAX && self.wants.insert(chunk) {
             self.wanted.push_back(chunk);
         }
@@ -84,6 +90,14 @@ impl Sweep {
 
     fn take(&mut self, key: (u32, ChunkId)) {
         self.ripe_bytes -= self.ripe.remove(&key).unwrap_or(0);
+    }
+
+    /// `chunk` could leave flash if it has to; it was last put into an object, or read, at `since_s`.
+    pub fn may_leave(&mut self, since_s: u32, chunk: ChunkId) {
+        self.copied.insert((since_s, chunk));
+        if self.copied.len() > RIPE_MAX {
+            self.copied.pop_last();
+        }
     }
 
     fn ripens(&mut self, at_s: u32) {
@@ -111,6 +125,7 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mut Sweep) -> Result<()> {
     let mut used = UsedChanges::default();
     leave(t, s, policy, sweep, &mut used)?;
+    shed(t, s, fs, sweep, &mut used)?;
     let (now_ms, now_s) = (t.now.mono_ms, wall_s(t));
     if sweep.at.is_none() && now_ms >= sweep.due_ms && sweep.next_s.is_none_or(|next| next <= now_s) {
         (sweep.at, sweep.begun_ms, sweep.seen_s) = (Some(keys::bases_of(t.partition, fs)), now_ms, None);
@@ -119,10 +134,10 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mu
         look(t, s, (fs, policy), from, sweep, &mut used)?;
         if sweep.at.is_none() {
             let took_ms = now_ms - sweep.begun_ms;
-            sweep.due_ms = now_ms + PAUSE_MS.max(PAUSE_TIMES * took_ms);
+            sweep.due_ms = now_ms + PAUSE_MS.max(took_ms);
             let later = now_s.saturating_add((LOOK_MS / 1_000) as u32);
             sweep.next_s = Some(sweep.seen_s.map_or(later, |seen| seen.min(later)));
-            if is_short(s, fs) {
+            if is_short(s, fs) && sweep.copied.is_empty() {
                 // What comes now has to leave as soon as it may.
                 sweep.now();
             }
@@ -203,16 +218,39 @@ fn judge(
     if copied > 0 && stays {
         let read_s = s.data.tier.accessed.get(&chunk.file).copied().unwrap_or(0);
         let stay_s = base.since_s.saturating_add(policy.retention_s);
-        if read_s > base.since_s && stay_s <= now_s && !short {
+        if read_s > base.since_s && stay_s <= now_s {
             // Noted when it matters, and not with each read.
             touch(t, s, (chunk, base), read_s);
             sweep.ripens(read_s.saturating_add(policy.retention_s));
-        } else if stay_s <= now_s || short {
+        } else if stay_s <= now_s {
             release(t, s, chunk, used)?;
+            return Ok(());
         } else {
             sweep.ripens(stay_s);
         }
+        sweep.may_leave(base.since_s.max(read_s), chunk);
     }
+    Ok(())
+}
+
+/// While flash is short: what is in objects leaves it, the oldest first.
+fn shed(t: &mut Txn<'_>, s: &mut State, fs: FsId, sweep: &mut Sweep, used: &mut UsedChanges) -> Result<()> {
+    let mut later = Vec::new();
+    while is_short(s, fs) && fills_flash(s, fs) && !t.is_full() {
+        let Some((since_s, chunk)) = sweep.copied.pop_first() else {
+            sweep.now();
+            break;
+        };
+        let read_s = s.data.tier.accessed.get(&chunk.file).copied().unwrap_or(0);
+        if read_s > since_s {
+            later.push((read_s, chunk));
+        } else if s.data.jobs.is_busy(chunk) {
+            later.push((since_s, chunk));
+        } else {
+            release(t, s, chunk, used)?;
+        }
+    }
+    later.into_iter().for_each(|(since_s, chunk)| sweep.may_leave(since_s, chunk));
     Ok(())
 }
 
@@ -241,6 +279,7 @@ fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChange
     if extents != base.extents {
         let upto = base.upto;
         remap::rebase(t, s, chunk, &history, upto, extents, used)?;
+        s.data.tier.moved_ms = t.now.mono_ms;
     }
     Ok(())
 }
@@ -285,9 +324,14 @@ fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep
     let Some(store) = policy.writable else { return Ok(()) };
     while s.data.tier.uploads.may_begin(t.now.mono_ms) && !t.is_full() {
         let Some(((oldest_s, _), _)) = sweep.ripe.first_key_value() else { return Ok(()) };
-        // Those that somebody wants out have no age.
-        let waited =
-            *oldest_s == 0 || oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs);
+        // Those that somebody wants out have no age: they leave when no more of them come. Where flash is short, what there
+        // is leaves at once. But one object after the other: meanwhile more comes together.
+        let pressed = if *oldest_s == 0 {
+            t.now.mono_ms >= sweep.wanted_ms + WANTED_MS
+        } else {
+            oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs)
+        };
+        let waited = pressed && !s.data.tier.uploads.serves(fs);
         if sweep.ripe_bytes < u64::from(policy.object_bytes) && !waited {
             return Ok(());
         }

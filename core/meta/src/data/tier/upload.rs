@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
+use crate::data::tier::wall_s;
 use crate::data::view::{Cells, Cuts};
 use crate::data::{Mutation, destage, plan};
 use crate::event::Effect;
@@ -96,6 +97,12 @@ impl Uploads {
     /// True if another one may be begun.
     pub fn may_begin(&self, now_ms: u64) -> bool {
         self.len() < UPLOADS_MAX && self.backoff.is_over(now_ms)
+    }
+
+    /// True if something of `fs` is on its way.
+    pub fn serves(&self, fs: FsId) -> bool {
+        let all = self.running.values().chain(&self.landed);
+        all.flat_map(|upload| upload.chunks.front()).any(|sent| sent.chunk.file.fs == fs)
     }
 
     /// The chunks whose bytes are on their way.
@@ -176,6 +183,7 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     }
     tier.blobs.arrived(t, upload.blob);
     tier.uploads.backoff.went_well();
+    tier.moved_ms = t.now.mono_ms;
     tier.uploads.landed.push_back(upload);
     commit(t, s)?;
     Ok(true)
@@ -241,6 +249,10 @@ fn name(
     }
     remap::rebase(t, s, chunk, &history, upto, cells.done(), used)?;
     s.data.jobs.spoil(chunk);
+    let since_s = wall_s(t);
+    if let Some(sweep) = s.data.tier.sweeps.get_mut(&chunk.file.fs) {
+        sweep.may_leave(since_s, chunk);
+    }
     Ok(())
 }
 

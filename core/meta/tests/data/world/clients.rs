@@ -1,7 +1,8 @@
 //! The clients of the world: what they ask at random, and what they must read.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use braid_base::ErrorKind;
 use braid_base::attr::{FileType, SetAttr};
 use braid_base::ids::{Ino, OpId};
 use braid_base::limits::{BLOCK, CHUNK};
@@ -13,12 +14,25 @@ use bytes::Bytes;
 use super::{CLIENT, FS, World, root};
 use crate::model::{Act, File, PAGE};
 
+/// Writes that clients wait for.
+#[derive(Default)]
+pub struct Asked {
+    bodies: HashMap<OpId, Op>,
+    /// Those that were asked more than once.
+    again: HashMap<Token, OpId>,
+    /// Those of which it was said that they wait.
+    told: Vec<OpId>,
+}
+
 impl World {
     pub fn request(&mut self, body: Op, act: Act) -> Result<(OpId, Token), String> {
         self.seq += 1;
         let op = OpId { client: CLIENT, seq: self.seq };
         let token = Token(self.seq);
         self.acts.insert(op, act);
+        if matches!(body, Op::Write { .. }) {
+            self.asked.bodies.insert(op, body.clone());
+        }
         let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         Ok((op, token))
@@ -28,9 +42,49 @@ impl World {
     pub fn again(&mut self, op: OpId, body: Op) -> Result<Token, String> {
         self.seq += 1;
         let token = Token(self.seq);
+        self.asked.again.insert(token, op);
         let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
         self.feed(Event::Request(token, request))?;
         Ok(token)
+    }
+
+    /// Whoever was told that a write waits asks for it again, or is gone.
+    pub fn ask_again(&mut self) -> Result<(), String> {
+        for op in std::mem::take(&mut self.asked.told) {
+            if let Some(body) = self.asked.bodies.get(&op).cloned()
+                && !(self.wish.chaos && self.chance.percent(10))
+            {
+                self.again(op, body)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn answered(&mut self, token: Token, result: FsResult) -> Result<(), String> {
+        let op = self.asked.again.get(&token).copied().unwrap_or(OpId { client: CLIENT, seq: token.0 });
+        if result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Held) {
+            self.met.insert("a write told that it waits");
+            self.asked.told.push(op);
+            self.replies.insert(token, result);
+            return Ok(());
+        }
+        let act = self.acts.remove(&op);
+        if let (Some(off), Ok(Reply::Wrote { off: found, .. })) = (self.landed.remove(&op), &result)
+            && off != *found
+        {
+            return Err(format!("{act:?} landed at {found}, expected {off}"));
+        }
+        if let (Some(act), Err(error)) = (&act, &result) {
+            // Only a file that went away meanwhile, or a full stage (which the drives may not take), may refuse.
+            let gone = matches!(error.kind(), ErrorKind::Stale | ErrorKind::NotFound);
+            let full = matches!(error.kind(), ErrorKind::Busy | ErrorKind::NoSpace | ErrorKind::Io)
+                && (self.wish.cap_bytes < 1 << 20 || self.wish.tiered);
+            if !gone && !full {
+                return Err(format!("{act:?}: {error:?}").chars().take(300).collect());
+            }
+        }
+        self.replies.insert(token, result);
+        Ok(())
     }
 
     /// Asks and waits for the answer.
