@@ -26,8 +26,9 @@ const ASKED_MAX: usize = 64;
 const UNDER_WAY_MAX: usize = 16_384;
 /// A file is asked again after so long, milliseconds: the request may be forgotten where partitions move.
 const AGAIN_MS: u64 = 1_000;
-/// A file is looked at again after so long at first; twice as long each time, up to [`AGAIN_MS`].
+/// A file is looked at again after so long at first, milliseconds; twice as long each time, up to [`LOOK_MS_MAX`].
 const LOOK_MS: u64 = 20;
+const LOOK_MS_MAX: u64 = 160;
 /// When nothing moved for so long, nothing will.
 const STALL_MS: u64 = 120_000;
 /// Between two words about how far it is.
@@ -223,7 +224,7 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
             return;
         }
         let due = now + under_way.pause_ms;
-        under_way.pause_ms = (under_way.pause_ms * 2).min(AGAIN_MS);
+        under_way.pause_ms = (under_way.pause_ms * 2).min(LOOK_MS_MAX);
         self.waiting.insert((due, self.next), under_way);
         self.next += 1;
     }

@@ -234,6 +234,11 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     });
 }
 
+/// True if an answer of a drive made room for work that waited for it, once.
+pub(crate) fn is_woken(s: &mut State) -> bool {
+    s.data.tier.fetches.take_woken()
+}
+
 /// The next write that was held back and may run now.
 pub(crate) fn next_held(s: &mut State) -> Option<(Token, Request)> {
     held::next(s)

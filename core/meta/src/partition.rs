@@ -63,7 +63,12 @@ impl Partition {
         match event {
             Event::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
             Event::Peer(from, message) => _ = self.run(out, |t, s| ops::peer(t, s, from, message)),
-            Event::Drive(id, result) => _ = self.run(out, |t, s| ops::drive(t, s, id, result)),
+            Event::Drive(id, result) => {
+                self.run(out, |t, s| ops::drive(t, s, id, result));
+                if crate::data::is_woken(&mut self.state) {
+                    self.tick(out);
+                }
+            }
             Event::JobDone(id, result) => {
                 self.run(out, |t, s| ops::job_done(t, s, id, result));
                 // The next move starts at once: under load moves follow each other, not the clock.

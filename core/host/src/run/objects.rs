@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_base::ids::{FsId, Guid, Ino};
+use braid_base::ids::{FsId, Guid, Ino, StoreId};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::job::{BlockRun, ObjectKey};
 use braid_base::{Error, ErrorKind, Result};
@@ -19,7 +19,7 @@ use braid_client::wire::BoxFuture;
 use braid_tier::blob::{self, Block, DATA_MAX, Descriptor, Header, PIECE, Span, keys};
 use braid_tier::{Link, Links, Store};
 use bytes::Bytes;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::wire::wall_ms;
@@ -28,7 +28,7 @@ mod pieces;
 
 use pieces::{Comes, Piece, Pieces};
 
-/// Objects in memory on their way to stores, at most.
+/// Objects in memory on their way to one store, at most: one that takes nothing holds up no other.
 const OBJECTS_MAX: usize = 4;
 /// How long an answer waits for a store, milliseconds: less than who asks waits for the answer. Then he is told that it goes
 /// on, and asks again.
@@ -43,7 +43,7 @@ pub(super) struct HostObjects {
     cluster: Guid,
     links: Arc<Links>,
     runtime: tokio::runtime::Handle,
-    room: Semaphore,
+    rooms: Mutex<BTreeMap<StoreId, Arc<Semaphore>>>,
     pieces: Mutex<Pieces>,
     /// The identities of the file systems, for the headers of their objects.
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
@@ -51,8 +51,8 @@ pub(super) struct HostObjects {
 
 impl HostObjects {
     pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        let (pieces, filesystems) = Default::default();
-        Arc::new(Self { cluster, links, runtime, room: Semaphore::new(OBJECTS_MAX), pieces, filesystems })
+        let (rooms, pieces, filesystems) = Default::default();
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems })
     }
 
     /// The links to the stores.
@@ -65,9 +65,13 @@ impl HostObjects {
         *self.filesystems.lock().unwrap_or_else(PoisonError::into_inner) = known;
     }
 
-    /// Room in memory for an object, once there is some.
-    pub(super) async fn room(&self) -> Result<SemaphorePermit<'_>> {
-        self.room.acquire().await.map_err(|_| Error::new(ErrorKind::Stopped, "the host stops"))
+    /// Room in memory for an object of `store`, once there is some.
+    pub(super) async fn room(&self, store: StoreId) -> Result<OwnedSemaphorePermit> {
+        let room = {
+            let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(rooms.entry(store).or_insert_with(|| Arc::new(Semaphore::new(OBJECTS_MAX))))
+        };
+        room.acquire_owned().await.map_err(|_| Error::new(ErrorKind::Stopped, "the host stops"))
     }
 
     /// Bytes `[off, off+len)` of an object's data, checked.

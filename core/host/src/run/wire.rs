@@ -359,7 +359,11 @@ impl Switch {
             match mover.reader.get() {
                 Some(reader) => {
                     let objects = &mover.objects;
-                    let _room = if let Job::Upload(_) = &job { Some(objects.room().await?) } else { None };
+                    let to = if let Job::Upload(job) = &job { Some(job.key.store) } else { None };
+                    let _room = match to {
+                        Some(store) => Some(objects.room(store).await?),
+                        None => None,
+                    };
                     let stage = SeatStage { switch: Arc::clone(&mover), seat: p };
                     mover::run(reader, &stage, &Carrier(Arc::clone(objects)), &job).await
                 }

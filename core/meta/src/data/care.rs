@@ -25,7 +25,7 @@ const CREATE_AGAIN_MS: u64 = 1_000;
 /// Drops that were not confirmed are repeated after this, milliseconds.
 const DROP_AGAIN_MS: u64 = 10_000;
 /// Packs of one class that are open at once, unless they are tiny.
-const OPEN_MAX: usize = 4;
+const OPEN_MAX: usize = 8;
 
 /// Open packs of which nothing is in use are looked at this often, milliseconds.
 const IDLE_MS: u64 = 5_000;
@@ -328,7 +328,11 @@ fn created(s: &mut State, id: PackId, shard: u8) {
     missing.remove(&shard);
     if missing.is_empty() {
         pack.life = Life::Lending { cursor: 0 };
+        let class = pack.rec.class;
         s.data.packs.care.remove(&id);
+        if class == PackClass::Cache {
+            s.data.tier.fetches.room_came();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::Result;
-use braid_base::ids::{Chunk, Epoch, Index};
+use braid_base::ids::{Chunk, Epoch, FsId, Index};
 use braid_base::keys;
 use braid_base::limits::{BLOCK, CHUNK, JOB_BYTES_MAX, JOB_META_MAX, JOBS_MAX, STRIPE_BYTES};
 use braid_base::msg::job::{self, MoveJob, StripePlan};
@@ -41,6 +41,9 @@ const ALL: (Chunk, Chunk) = (Chunk(0), Chunk(u32::MAX));
 /// Chunks looked at for one move.
 const CANDIDATES_MAX: usize = 4_096;
 
+/// Room kept ready for what comes back from objects, bytes at most: for all moves of that kind.
+const FETCH_AHEAD: u64 = 4 * JOB_BYTES_MAX as u64;
+
 /// Moves under way.
 pub(crate) struct Jobs {
     running: BTreeMap<u64, Job>,
@@ -64,8 +67,8 @@ pub(crate) struct Jobs {
 struct Job {
     /// It makes room in the stage.
     destages: bool,
-    /// It brings bytes back from objects, for which it waits.
-    fetches: bool,
+    /// It brings bytes of that file system back from objects, for which it waits.
+    fetches: Option<FsId>,
     chunks: Vec<Planned>,
     stripes: Vec<(StripeAt, Epoch, u32)>,
 }
@@ -87,6 +90,8 @@ pub(crate) struct Choice {
     pub chunks: Vec<ChunkId>,
     /// Those of them that come in the order of their files.
     pub sweep: BTreeSet<ChunkId>,
+    /// Bytes that come back from objects after them; of others it is what is staged.
+    pub behind: u64,
 }
 
 impl Jobs {
@@ -109,9 +114,14 @@ impl Jobs {
         self.running.len()
     }
 
-    /// Those of them that wait for objects.
-    pub fn fetches(&self) -> usize {
-        self.running.values().filter(|job| job.fetches).count()
+    /// Those of them that wait for objects of `fs`.
+    pub fn fetches_of(&self, fs: FsId) -> usize {
+        self.running.values().filter(|job| job.fetches == Some(fs)).count()
+    }
+
+    /// Those that wait for none.
+    fn on_flash(&self) -> usize {
+        self.running.values().filter(|job| job.fetches.is_none()).count()
     }
 
     /// The base of the chunk was changed up to no other position than before: what a move of it planned is not to be
@@ -144,7 +154,7 @@ pub(crate) fn may_move(s: &State, now_ms: u64) -> bool {
 /// Else what is staged goes first. While little is free garbage collection and stage take turns: collected alone, a
 /// full cluster would let writes wait for ever; destaged alone, it would never have room again.
 pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while s.data.jobs.len() - s.data.jobs.fetches() < JOBS_MAX && s.data.jobs.backoff.is_over(t.now.mono_ms) {
+    while s.data.jobs.on_flash() < JOBS_MAX && s.data.jobs.backoff.is_over(t.now.mono_ms) {
         let urgent = gc::urgent(s);
         let collect_first = urgent && !s.data.jobs.collected;
         let begun = match begin(t, s, collect_first)? {
@@ -166,7 +176,7 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
         gc::choose(t, s)?
     } else {
         let (chunks, sweep) = staged(t, s);
-        let choice = Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep };
+        let choice = Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep, behind: 0 };
         (!choice.chunks.is_empty()).then_some(choice)
     };
     let Some(choice) = choice else { return Ok(None) };
@@ -177,10 +187,11 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
     Ok(Some(begun))
 }
 
-/// Brings as much of `chunks` back from objects as fits one move; whether there was room for any, and those that did not
-/// fit.
-pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>) -> Result<(bool, Vec<ChunkId>)> {
-    let choice = Choice { class: PackClass::Cache, moves: Moves::Objects, chunks, sweep: BTreeSet::new() };
+/// Brings as much of `chunks`, all of one file system, back from objects as fits one move; whether there was room for any,
+/// and those that did not fit. `behind`: bytes that are to come back after them.
+pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>, behind: u64) -> Result<(bool, Vec<ChunkId>)> {
+    let (class, moves, sweep) = (PackClass::Cache, Moves::Objects, BTreeSet::new());
+    let choice = Choice { class, moves, chunks, sweep, behind };
     let all = choice.chunks.clone();
     let Plan { begun, looked, mut dropped } = plan(t, s, choice)?;
     dropped.extend_from_slice(&all[looked..]);
@@ -298,9 +309,13 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<Plan> {
     // Room for this move, and for what will follow it: creating a pack takes a while. Of the last slots only what is
     // needed now: a pack that is opened later may be a wider one.
     let last = choice.class == PackClass::Gc && !s.data.packs.drives.have_room(PackClass::User, s.config.parity);
-    let following = s.data.stage.bytes().min(JOB_BYTES_MAX as u64);
+    // Of what comes back from objects several moves run at a time.
     let bytes = u64::from(blocks) * BLOCK as u64;
-    let bytes = if last { bytes } else { (bytes + following).clamp(CHUNK, 2 * JOB_BYTES_MAX as u64) };
+    let (behind, most) = match choice.class {
+        PackClass::Cache => (choice.behind, FETCH_AHEAD),
+        _ => (s.data.stage.bytes().min(JOB_BYTES_MAX as u64), 2 * JOB_BYTES_MAX as u64),
+    };
+    let bytes = if last { bytes } else { (bytes + behind).clamp(CHUNK, most) };
     care::open_ahead(t, s, choice.class, bytes);
     let mut dropped: Vec<ChunkId> = gathered.iter().map(|moving| moving.chunk).collect();
     let (any, begun) = (!gathered.is_empty(), launch(t, s, choice.class, gathered, &sweep));
@@ -365,13 +380,14 @@ fn launch(
         stripes.push((at, place.epoch, len));
         plans.push(StripePlan { at, place, parts });
     }
+    let fetched = chunks.first().map(|moving| moving.chunk.file.fs).filter(|_| class == PackClass::Cache);
     // A collected chunk takes along what is staged of it.
     let destages = chunks.iter().any(|moving| s.data.stage.has(moving.chunk));
     let planned = chunks.into_iter().map(|moving| {
         let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
         Planned { chunk, upto, base_upto, extents: moving.into_extents(), spoiled: false }
     });
-    let job = Job { destages, fetches: class == PackClass::Cache, chunks: planned.collect(), stripes };
+    let job = Job { destages, fetches: fetched, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
     t.after(Effect::Job(job::Job::Move(MoveJob { id, stripes: plans })));
@@ -394,12 +410,12 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         }
         commit(t, s, &job)?;
         job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
-        if job.fetches {
-            s.data.tier.fetches.ended(true, t.now.mono_ms);
+        if let Some(fs) = job.fetches {
+            s.data.tier.fetches.ended(fs, true, t.now.mono_ms);
         }
         return start(t, s);
     }
-    let closes = !job.fetches || s.data.tier.fetches.ended(false, t.now.mono_ms);
+    let closes = job.fetches.is_none_or(|fs| s.data.tier.fetches.ended(fs, false, t.now.mono_ms));
     for (at, ..) in &job.stripes {
         s.data.packs.returned(*at);
         if s.data.mutation == Some(Mutation::LendAgain) {
@@ -408,7 +424,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
             s.data.packs.close(at.pack, false);
         }
     }
-    if job.fetches {
+    if job.fetches.is_some() {
         // Its source may be down, and what is staged has to move all the same.
         return Ok(());
     }

@@ -228,7 +228,8 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 fn tend(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     let now = t.now.mono_ms;
     let blobs = &mut s.data.tier.blobs;
-    let removing = blobs.removing.len();
+    let store = blobs.store(id);
+    let removing = blobs.removing.values().filter(|id| blobs.store(**id) == store).count();
     let Some(blob) = blobs.table.get_mut(&id) else {
         blobs.care.remove(&id);
         return Ok(());

@@ -3,10 +3,10 @@
 //! What a reader met comes first in, first out; whoever reads a file from one chunk to the next gets what follows
 //! brought back ahead of him.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use braid_base::Result;
-use braid_base::ids::Chunk;
+use braid_base::ids::{Chunk, FsId};
 use braid_base::limits::CHUNK;
 
 use crate::data::backoff::Backoff;
@@ -15,11 +15,11 @@ use crate::data::destage;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// Chunks that wait to be brought back, at most: what comes beyond is read from its object, and asked for again.
+/// Chunks of a file system that wait to be brought back, at most: what comes beyond is read from its object, and asked for again.
 const QUEUE_MAX: usize = 65_536;
 /// Chunks looked at for one move.
 const CHUNKS_AT_ONCE: usize = 256;
-/// Moves of this kind at a time.
+/// Moves of this kind of one file system at a time.
 const FETCHES_MAX: usize = 4;
 /// First and longest wait after one that failed, milliseconds.
 const BACKOFF_MS: u64 = 500;
@@ -30,27 +30,39 @@ const NO_ROOM_MS: u64 = 50;
 const READERS_MAX: usize = 65_536;
 
 /// What is to come back.
+#[derive(Default)]
 pub(crate) struct Fetches {
-    queue: VecDeque<ChunkId>,
-    queued: BTreeSet<ChunkId>,
+    /// By file system: one whose store does not answer holds up no other.
+    of: BTreeMap<FsId, Wants>,
     /// The chunk behind the last one that was read of a file, and up to where it was asked to come back.
     readers: HashMap<FileId, (Chunk, Chunk)>,
-    backoff: Backoff,
-    failures: u32,
+    /// There is room for something that had none.
+    woken: bool,
 }
 
-impl Default for Fetches {
+/// The same of one file system.
+struct Wants {
+    queue: VecDeque<ChunkId>,
+    queued: BTreeSet<ChunkId>,
+    backoff: Backoff,
+    failures: u32,
+    /// There was no room to bring anything back to when last it was to be.
+    cramped: bool,
+}
+
+impl Default for Wants {
     fn default() -> Self {
-        let (queue, queued, readers) = Default::default();
-        Self { queue, queued, readers, backoff: Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX), failures: 0 }
+        let (queue, queued) = Default::default();
+        Self { queue, queued, backoff: Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX), failures: 0, cramped: false }
     }
 }
 
 impl Fetches {
     /// `chunk` is to come back; it goes by the state of its base then.
     pub fn want(&mut self, chunk: ChunkId) {
-        if self.queue.len() < QUEUE_MAX && self.queued.insert(chunk) {
-            self.queue.push_back(chunk);
+        let Wants { queue, queued, .. } = self.of.entry(chunk.file.fs).or_default();
+        if queue.len() < QUEUE_MAX && queued.insert(chunk) {
+            queue.push_back(chunk);
         }
     }
 
@@ -73,51 +85,79 @@ impl Fetches {
         self.readers.insert(file, (Chunk(last.0.saturating_add(1)), Chunk(upto.0.saturating_add(1))));
     }
 
-    /// A move of this kind ended; true if the packs that it was to write to are to be given up.
-    pub fn ended(&mut self, ok: bool, now_ms: u64) -> bool {
+    /// There is room in a pack for what comes back.
+    pub fn room_came(&mut self) {
+        for wants in self.of.values_mut() {
+            if std::mem::take(&mut wants.cramped) {
+                wants.backoff.pause(0);
+                self.woken = true;
+            }
+        }
+    }
+
+    /// True if something that waited for room can go on, once.
+    pub fn take_woken(&mut self) -> bool {
+        std::mem::take(&mut self.woken)
+    }
+
+    /// A move of `fs` ended; true if the packs that it was to write to are to be given up.
+    pub fn ended(&mut self, fs: FsId, ok: bool, now_ms: u64) -> bool {
+        let wants = self.of.entry(fs).or_default();
         if ok {
-            self.backoff.went_well();
-            self.failures = 0;
+            wants.backoff.went_well();
+            wants.failures = 0;
             return false;
         }
-        self.backoff.failed(now_ms);
-        self.failures += 1;
+        wants.backoff.failed(now_ms);
+        wants.cramped = false;
+        wants.failures += 1;
         // Most likely the store does not answer; but it may be a drive.
-        self.failures.is_multiple_of(4)
+        wants.failures.is_multiple_of(4)
     }
 }
 
 /// Begins as many moves as there is reason, room and leave for.
 pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    while s.data.tier.fetches.backoff.is_over(t.now.mono_ms) && s.data.jobs.fetches() < FETCHES_MAX && !t.is_full() {
+    for fs in s.data.tier.fetches.of.keys().copied().collect::<Vec<_>>() {
+        // Out of its place while it works: it looks at everything else.
+        let mut wants = s.data.tier.fetches.of.remove(&fs).unwrap_or_default();
+        let done = one(t, s, fs, &mut wants);
+        s.data.tier.fetches.of.insert(fs, wants);
+        done?;
+    }
+    Ok(())
+}
+
+fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, wants: &mut Wants) -> Result<()> {
+    while wants.backoff.is_over(t.now.mono_ms) && s.data.jobs.fetches_of(fs) < FETCHES_MAX && !t.is_full() {
         let (mut chunks, mut later) = (Vec::new(), Vec::new());
         while chunks.len() < CHUNKS_AT_ONCE
-            && let Some(chunk) = s.data.tier.fetches.queue.pop_front()
+            && let Some(chunk) = wants.queue.pop_front()
         {
-            if super::is_short(s, chunk.file.fs) {
-                // What comes back now would leave again at once: it is read from its object.
-                s.data.tier.fetches.queued.remove(&chunk);
-            } else if s.data.jobs.is_busy(chunk) {
+            if s.data.jobs.is_busy(chunk) && !super::is_short(s, fs) {
                 later.push(chunk);
-            } else {
-                s.data.tier.fetches.queued.remove(&chunk);
+                continue;
+            }
+            wants.queued.remove(&chunk);
+            // What comes back while flash is short would leave again at once: it is read from its object.
+            if !super::is_short(s, fs) {
                 chunks.push(chunk);
             }
         }
-        s.data.tier.fetches.queue.extend(later);
+        wants.queue.extend(later);
         if chunks.is_empty() {
             return Ok(());
         }
-        let (begun, left) = destage::fetch(t, s, chunks)?;
-        let fetches = &mut s.data.tier.fetches;
+        let (begun, left) = destage::fetch(t, s, chunks, wants.queue.len() as u64 * CHUNK)?;
         for chunk in left.into_iter().rev() {
-            if fetches.queued.insert(chunk) {
-                fetches.queue.push_front(chunk);
+            if wants.queued.insert(chunk) {
+                wants.queue.push_front(chunk);
             }
         }
         if !begun {
             // A pack for it is being opened, or there is no room for one now.
-            fetches.backoff.pause(t.now.mono_ms + NO_ROOM_MS);
+            wants.backoff.pause(t.now.mono_ms + NO_ROOM_MS);
+            wants.cramped = true;
             return Ok(());
         }
     }

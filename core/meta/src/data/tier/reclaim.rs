@@ -34,11 +34,11 @@ const PAUSE_MS: u64 = 1_000;
 /// Begins the next object with what is left of others, if there is reason, and nothing else is on its way.
 pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep: &mut Sweep) -> Result<()> {
     let now_ms = t.now.mono_ms;
-    let Some(to) = policy.writable.filter(|_| s.data.tier.uploads.len() == 0 && now_ms >= sweep.reclaim_ms) else {
-        return Ok(());
-    };
+    let uploads = &s.data.tier.uploads;
+    let idle = |store: &StoreId| uploads.to(*store) == 0 && uploads.may_begin(*store, now_ms);
+    let Some(to) = policy.writable.filter(idle).filter(|_| now_ms >= sweep.reclaim_ms) else { return Ok(()) };
     sweep.reclaim_ms = now_ms + PAUSE_MS;
-    if !s.data.tier.uploads.may_begin(now_ms) || t.is_full() {
+    if t.is_full() {
         return Ok(());
     }
     let stored = s.data.tier.blobs.stored();

@@ -322,7 +322,7 @@ fn leave(t: &mut Txn<'_>, s: &mut State, policy: &TierPolicy, sweep: &mut Sweep,
 /// Begins objects with what is ripe: full ones, or when it has waited as long again as it had to.
 fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep: &mut Sweep) -> Result<()> {
     let Some(store) = policy.writable else { return Ok(()) };
-    while s.data.tier.uploads.may_begin(t.now.mono_ms) && !t.is_full() {
+    while s.data.tier.uploads.may_begin(store, t.now.mono_ms) && !t.is_full() {
         let Some(((oldest_s, _), _)) = sweep.ripe.first_key_value() else { return Ok(()) };
         // Those that somebody wants out have no age: they leave when no more of them come. Where flash is short, what there
         // is leaves at once. But one object after the other: meanwhile more comes together.

@@ -28,8 +28,8 @@ use crate::state::State;
 use crate::txn::Txn;
 
 const B: u32 = BLOCK as u32;
-/// Objects of one partition on their way at a time: each is in the memory of its sender.
-const UPLOADS_MAX: usize = 2;
+/// Objects of one partition on their way to one store at a time: each is in the memory of its sender.
+const UPLOADS_MAX: usize = 4;
 /// First and longest wait after a failed upload, milliseconds.
 const BACKOFF_MS: u64 = 1_000;
 const BACKOFF_MS_MAX: u64 = 30_000;
@@ -44,10 +44,12 @@ pub(crate) struct Uploads {
     /// Those that are whole, and not yet named by all chunks.
     landed: VecDeque<Upload>,
     next: u64,
-    backoff: Backoff,
+    /// A store that takes nothing holds up no other.
+    backoffs: BTreeMap<StoreId, Backoff>,
 }
 
 struct Upload {
+    store: StoreId,
     blob: BlobId,
     chunks: VecDeque<Sent>,
 }
@@ -85,18 +87,22 @@ impl Cargo {
 impl Uploads {
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
-        let (running, landed) = Default::default();
-        Self { running, landed, next, backoff: Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX) }
+        let (running, landed, backoffs) = Default::default();
+        Self { running, landed, next, backoffs }
     }
 
-    /// Objects on their way.
-    pub fn len(&self) -> usize {
-        self.running.len() + self.landed.len()
+    /// Objects on their way to `store`.
+    pub fn to(&self, store: StoreId) -> usize {
+        self.running.values().chain(&self.landed).filter(|upload| upload.store == store).count()
     }
 
     /// True if another one may be begun.
-    pub fn may_begin(&self, now_ms: u64) -> bool {
-        self.len() < UPLOADS_MAX && self.backoff.is_over(now_ms)
+    pub fn may_begin(&self, store: StoreId, now_ms: u64) -> bool {
+        self.to(store) < UPLOADS_MAX && self.backoffs.get(&store).is_none_or(|backoff| backoff.is_over(now_ms))
+    }
+
+    fn backoff(&mut self, store: StoreId) -> &mut Backoff {
+        self.backoffs.entry(store).or_insert(Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX))
     }
 
     /// True if something of `fs` is on its way.
@@ -154,7 +160,7 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     let key = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
-    uploads.running.insert(uploads.next, Upload { blob: key.blob, chunks: sent });
+    uploads.running.insert(uploads.next, Upload { store: cargo.store, blob: key.blob, chunks: sent });
     t.after(Effect::Job(Job::Upload(UploadJob { id: uploads.next, key, fs: cargo.fs, runs, parts })));
     Ok((looked, true))
 }
@@ -178,11 +184,11 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     let Some(upload) = tier.uploads.running.remove(&id) else { return Ok(false) };
     if result.is_err() && s.data.mutation != Some(Mutation::TrustUpload) {
         tier.blobs.bury(t, upload.blob);
-        tier.uploads.backoff.failed(t.now.mono_ms);
+        tier.uploads.backoff(upload.store).failed(t.now.mono_ms);
         return Ok(true);
     }
     tier.blobs.arrived(t, upload.blob);
-    tier.uploads.backoff.went_well();
+    tier.uploads.backoff(upload.store).went_well();
     tier.moved_ms = t.now.mono_ms;
     tier.uploads.landed.push_back(upload);
     commit(t, s)?;
