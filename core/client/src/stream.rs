@@ -83,7 +83,8 @@ impl Streams {
         let trail = &mut trails[at];
         trail.next = trail.next.max(end);
         trail.reads = trail.reads.saturating_add(1);
-        if trail.reads < FOLLOWING_MIN || trail.next.saturating_add(trail.window / 2) <= trail.upto {
+        // Little by little: a store that gets everything at once has nothing to do until half of it was read.
+        if trail.reads < FOLLOWING_MIN || trail.next.saturating_add(trail.window / 8 * 7) <= trail.upto {
             return None;
         }
         let from = trail.upto.max(trail.next);

@@ -28,8 +28,9 @@ mod pieces;
 
 use pieces::{Comes, Piece, Pieces};
 
-/// Objects in memory on their way to one store, at most: one that takes nothing holds up no other.
-const OBJECTS_MAX: usize = 4;
+/// Objects in memory on their way to one store, at least and at most; between them it is one more than there are
+/// processors: what a store takes of them is taken from whoever reads and writes.
+const OBJECTS: (usize, usize) = (3, 8);
 /// How long an answer waits for a store, milliseconds: less than who asks waits for the answer. Then he is told that it goes
 /// on, and asks again.
 const ANSWER_MS: u64 = 8_000;
@@ -69,7 +70,7 @@ impl HostObjects {
     pub(super) async fn room(&self, store: StoreId) -> Result<OwnedSemaphorePermit> {
         let room = {
             let mut rooms = self.rooms.lock().unwrap_or_else(PoisonError::into_inner);
-            Arc::clone(rooms.entry(store).or_insert_with(|| Arc::new(Semaphore::new(OBJECTS_MAX))))
+            Arc::clone(rooms.entry(store).or_insert_with(|| Arc::new(Semaphore::new(objects_max()))))
         };
         room.acquire_owned().await.map_err(|_| Error::new(ErrorKind::Stopped, "the host stops"))
     }
@@ -224,6 +225,12 @@ impl HostObjects {
         self.pieces().learn(key, data_len);
         Ok(())
     }
+}
+
+/// Objects on their way to one store.
+fn objects_max() -> usize {
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    (processors + 1).clamp(OBJECTS.0, OBJECTS.1)
 }
 
 /// Its blocks one after another.

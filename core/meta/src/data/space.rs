@@ -72,7 +72,9 @@ impl Space {
     /// Bytes that `fs` may hold in all partitions together, as far as that is known.
     pub fn total(&self, fs: FsId) -> Option<u64> {
         let (all, limits) = self.totals.as_ref()?;
-        Some(limits.get(&fs).map_or(*all, |limit| *limit.min(all)))
+        // Where data leaves flash, what there is of it is no bound.
+        let bound = if self.tiered.contains(&fs) { u64::MAX } else { *all };
+        Some(limits.get(&fs).map_or(*all, |limit| (*limit).min(bound)))
     }
 
     /// Bytes that `fs` may still take here.
