@@ -6,12 +6,13 @@
 #     --only GROUP   some of: demote fetch cold far tail small walk
 #     --trace DIR    all requests, also those of the client, pass a proxy: how many are under way, and each of them in DIR
 #     --perf DIR     what the processes of Braid do in each timed step, as perf sees it, into DIR
-#     --at DIR       where all of it works (default /var/tmp); needs five times the size there
+#     --at DIR       where all of it works (default /var/tmp); needs seven times the size there
+#     --store-at DIR   another place for the store, so that it does not share a disk with the drives; four times the size
 # bench/README.md says what is measured.
 set -euo pipefail
 root=$(realpath "$(dirname "$0")/..")
 
-place=${BRAID_TEST_DIR:-/var/tmp} commit='' suffix=-tier size=4096 files=100000 options=() only=()
+place=${BRAID_TEST_DIR:-/var/tmp} apart='' commit='' suffix=-tier size=4096 files=100000 options=() only=()
 export LONG=0 BRAID=$root/bin/braid BENCH=${BRAID_BENCH:-$root/bin/braid-bench}
 export BRAID_TOOLS=${BRAID_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/tools}
 while (($#)); do
@@ -24,6 +25,7 @@ while (($#)); do
     --trace) mkdir -p "$2"; options+=(--trace "$(realpath "$2")"); suffix+=-trace; shift ;;
     --only) while (($# > 1)) && [[ $2 != --* ]]; do only+=("$2"); shift; done ;;
     --at) place=$(realpath "$2"); shift ;;
+    --store-at) apart=$(realpath "$2"); suffix+=-apart; shift ;;
     # Another program has its own name in the results: which commit it is of is not known.
     --bin) BRAID=$(realpath "$2") commit=$(basename "$2"); shift ;;
     --bench) BENCH=$(realpath "$2"); shift ;;
@@ -54,13 +56,13 @@ cleanup() {
     umount -l "$mount" || true
   done
   stop_all
-  rm -rf "$SCRATCH" "/dev/shm/$(basename "$SCRATCH")"
+  rm -rf "$SCRATCH" "/dev/shm/$(basename "$SCRATCH")" ${apart:+"$apart/$(basename "$SCRATCH")-store"}
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
 
 free=$(($(stat -f -c '%a * %S' "$SCRATCH") >> 20))
-((free >= 5 * size + 4096)) || { echo "bench/tier.sh: $((5 * size + 4096)) MiB needed at $place, $free are free" >&2; exit 1; }
+((free >= 7 * size + 6144)) || { echo "bench/tier.sh: $((7 * size + 6144)) MiB needed at $place, $free are free" >&2; exit 1; }
 tests-outside/tools.sh
 "${CC:-cc}" -O2 -pthread -o "$SCRATCH/tier-proxy" bench/tier/proxy.c
 
@@ -79,6 +81,10 @@ passer() {
   die "the proxy $1 does not listen"
 }
 
+if [[ -n $apart ]]; then
+  mkdir -p "$(store_dir s3)" "$apart/$(basename "$SCRATCH")-store"
+  ln -s "$apart/$(basename "$SCRATCH")-store" "$(store_dir s3)/data"
+fi
 s3_up s3
 passer near 0
 passer far 40000
@@ -90,7 +96,7 @@ cluster_new tier --drive-size "$((size / 2 + 1024))MiB"
   --access-key-id "$STORE_S3_ID" --secret-key-file "$(store_dir s3)/secret" >/dev/null
 "$BRAID" fs tier s3 attach default cold >/dev/null
 
-echo "store: versitygw, $(stat -f -c %T "$SCRATCH") at $place, $(nproc) CPUs, commit $commit"
+echo "store: versitygw, $(stat -L -f -c %T "$(store_dir s3)/data") at ${apart:-$place}, $(nproc) CPUs, commit $commit"
 python3 -B bench/tier/tier.py --scratch "$SCRATCH" --mount "$MOUNT" --braid "$BRAID" --server "$PID" \
   --store "${STORE_PID[s3]}" --port "${STORE_PORT[s3]}" --near "${PASSER[near]}" --far "${PASSER[far]}" \
   --id "$STORE_S3_ID" --secret "$(store_dir s3)/secret" --bucket "$STORE_BUCKET" \

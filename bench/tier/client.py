@@ -96,15 +96,11 @@ class Client:
         subprocess.run(words, check=True)
         return time.monotonic() - begin
 
-    def remove(self, port, count):
-        for n in range(count):
-            self.ask("DELETE", port, f"raw/{n}")
-
-    def ask(self, method, port, key, headers=None):
+    def remove(self, port, numbers):
         line = http.client.HTTPConnection("127.0.0.1", port)
-        line.request(method, self.link(method, port, key).split(str(port), 1)[1], headers=headers or {})
-        answer = line.getresponse()
-        answer.read()
+        for n in numbers:
+            line.request("DELETE", self.link("DELETE", port, f"raw/{n}").split(str(port), 1)[1])
+            line.getresponse().read()
         line.close()
 
     def get_times(self, port, key, length, count):
