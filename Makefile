@@ -13,7 +13,7 @@ export ROCKSDB_LIB_DIR ?= $(CACHE)/rocksdb-$(ROCKSDB_VERSION)
 export ROCKSDB_STATIC := 1
 export BRAID_TOOLS ?= $(CACHE)/tools
 
-.PHONY: help setup build install test test-long demo cluster cluster-down cluster-demo bench bench-quick bench-cluster soak fix clean
+.PHONY: help setup build install test test-long demo cluster cluster-down cluster-demo bench bench-quick bench-cluster bench-tier soak fix clean
 
 # Where `make install` puts things; DESTDIR stands before all of it. mount(8) looks for helpers in /sbin only.
 PREFIX ?= /usr/local
@@ -73,6 +73,9 @@ bench-quick: build ## the same in two minutes, to try it: its figures mean littl
 
 bench-cluster: build ## the same of six hosts and three members of etcd in network namespaces, 4+2, three copies of metadata
 	tests-outside/cluster.sh bench --rounds 3
+
+bench-tier: build ## the capacity tier beside a client of the same S3 server on this machine (ten minutes; bench/README.md)
+	bench/tier.sh
 
 soak: build ## 4 KiB random overwrite on a cluster that is 80 % full, MINUTES=30
 	bench/soak.sh --minutes $(or $(MINUTES),30)
