@@ -204,7 +204,11 @@ impl Link {
         let direction = job.kind.direction();
         let began = Instant::now();
         let patience = if direction == Direction::Upload { UPLOAD_PATIENCE } else { 1 };
-        let (last_begin, end) = (began + self.inner.patience, began + self.inner.patience * patience);
+        // Whoever comes when all patience is over already is not to wait for as long again: one attempt tells.
+        let is_over = self.board().is_long_down(direction, self.inner.patience, began);
+        let last_begin = if is_over { began } else { began + self.inner.patience };
+        let end = began + self.inner.patience * patience;
+        let end = if is_over { end.min(began + CHECK_TIMEOUT * patience) } else { end };
         let mut entry = record::begin(&self.inner.record, job, began);
         let (mut pause, mut tries, mut before) = (PAUSE_MIN, 1_u32, None);
         loop {

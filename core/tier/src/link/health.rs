@@ -54,6 +54,8 @@ pub(super) struct Board {
 struct Line {
     health: Health,
     failures: u32,
+    /// Since when it is down.
+    down: Option<Instant>,
 }
 
 /// The store takes no more; until `next_try` no upload is let through.
@@ -66,13 +68,18 @@ impl Board {
     pub fn new() -> Self {
         let line = || {
             let health = Health { state: State::Unknown, since: braid_io::clock::now().wall, last_error: None };
-            Line { health, failures: 0 }
+            Line { health, failures: 0, down: None }
         };
         Self { lines: [line(), line(), line()], full: None }
     }
 
     pub fn health(&self, direction: Direction) -> Health {
         self.lines[direction as usize].health.clone()
+    }
+
+    /// True if the direction has been down for at least `time`.
+    pub fn is_long_down(&self, direction: Direction, time: Duration, now: Instant) -> bool {
+        self.lines[direction as usize].down.is_some_and(|since| now >= since + time)
     }
 
     pub fn is_full(&self) -> bool {
@@ -147,12 +154,15 @@ impl Line {
         if self.health.state != state {
             self.health.state = state;
             self.health.since = braid_io::clock::now().wall;
+            self.down = (state == State::Down).then(Instant::now);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::{Board, Direction, FULL_RETRY, State};
     use braid_base::{Error, ErrorKind};
     use tokio::time::Instant;
@@ -174,6 +184,11 @@ mod tests {
         board.failed(Direction::Download, &error);
         board.gave_up(Direction::Download);
         assert_eq!(board.health(Direction::Download).state, State::Down);
+        let (minute, now) = (Duration::from_secs(60), Instant::now());
+        let long = |now| board.is_long_down(Direction::Download, minute, now);
+        assert!(!long(now) && long(now + minute));
+        board.answered(Direction::Download);
+        assert!(!board.is_long_down(Direction::Download, minute, now + minute));
     }
 
     #[test]

@@ -51,6 +51,8 @@ impl Cloud {
         let signer = (of.auth == S3Auth::AWSSignature2)
             .then(|| Signer { access_key_id: of.access_key_id.clone(), secret_key: of.secret_key.clone() });
         let tls = tls::config(&of.endpoint)?;
+        // In the clear the signature covers the bytes, so that nobody changes them on the way; TLS does that itself.
+        let checksum = if tls.is_some() { Checksum::CRC64NVME } else { Checksum::SHA256 };
         let wire = Wire::new(Dialer::new(tls.clone(), &server, patience), signer, target.clone());
         let mut builder = AmazonS3Builder::new()
             .with_endpoint(&server)
@@ -58,10 +60,8 @@ impl Cloud {
             .with_bucket_name(&of.bucket)
             .with_region(if of.region.is_empty() { "us-east-1" } else { &of.region })
             .with_virtual_hosted_style_request(false)
-            // In the clear the signature covers the bytes, so that nobody changes them on the way; TLS does that itself.
             .with_unsigned_payload(tls.is_some())
-            // For what comes after the way: the store sends it back. A second SHA-256 would cost it as much as all else.
-            .with_checksum_algorithm(Checksum::CRC64NVME)
+            .with_checksum_algorithm(checksum)
             .with_disable_bulk_delete(true)
             .with_skip_signature(of.auth != S3Auth::AWSSignature4)
             .with_retry(once())
