@@ -24,11 +24,15 @@ use crate::tree::Trouble;
 const ASKED_MAX: usize = 64;
 /// Files under way: many, so that small ones share objects.
 const UNDER_WAY_MAX: usize = 16_384;
-/// A file is asked again after so long, milliseconds: the request may be forgotten where partitions move.
+/// A file is asked again after so long at first, milliseconds, and twice as long each time: the request may be forgotten
+/// where partitions move.
 const AGAIN_MS: u64 = 1_000;
-/// A file is looked at again after so long at first, milliseconds; twice as long each time, up to [`LOOK_MS_MAX`].
+const AGAIN_MS_MAX: u64 = 16_000;
+/// A file is looked at again after so long at first, milliseconds; twice as long each time, up to
+/// [`LOOK_MS_MAX`], or a millisecond for each [`LOOKS_PER_MS`] files that are under way.
 const LOOK_MS: u64 = 20;
 const LOOK_MS_MAX: u64 = 160;
+const LOOKS_PER_MS: usize = 8;
 /// When nothing moved for so long, nothing will.
 const STALL_MS: u64 = 120_000;
 /// Between two words about how far it is.
@@ -79,6 +83,7 @@ struct UnderWay {
     /// Bytes that were elsewhere when it was first looked at, and are now.
     bytes: Option<(u64, u64)>,
     asked_ms: Option<u64>,
+    again_ms: u64,
     pause_ms: u64,
 }
 
@@ -166,9 +171,10 @@ fn look(goal: Goal, under_way: &mut UnderWay, now: u64) -> Result<u64, String> {
             if goal == Goal::Flash { found.far_bytes() } else { found.flash_bytes() }
         }
     };
-    if left > 0 && under_way.asked_ms.is_none_or(|asked| now.saturating_sub(asked) >= AGAIN_MS) {
+    if left > 0 && under_way.asked_ms.is_none_or(|asked| now.saturating_sub(asked) >= under_way.again_ms) {
         residence::ask(path, goal, *part)?;
         under_way.asked_ms = Some(now);
+        under_way.again_ms = (under_way.again_ms * 2).min(AGAIN_MS_MAX);
     }
     Ok(left)
 }
@@ -189,7 +195,13 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
                 Some(Ok(piece)) => {
                     (self.in_hand, self.seen, self.moved_ms) = (self.in_hand + 1, self.seen + 1, now);
                     self.bytes_under_way += piece.bytes_max;
-                    return Some(UnderWay { piece, bytes: None, asked_ms: None, pause_ms: LOOK_MS });
+                    return Some(UnderWay {
+                        piece,
+                        bytes: None,
+                        asked_ms: None,
+                        again_ms: AGAIN_MS / 2,
+                        pause_ms: LOOK_MS,
+                    });
                 }
                 Some(Err(trouble)) => {
                     self.seen += 1;
@@ -224,7 +236,8 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
             return;
         }
         let due = now + under_way.pause_ms;
-        under_way.pause_ms = (under_way.pause_ms * 2).min(LOOK_MS_MAX);
+        let longest = LOOK_MS_MAX.max((self.waiting.len() / LOOKS_PER_MS) as u64);
+        under_way.pause_ms = (under_way.pause_ms * 2).min(longest);
         self.waiting.insert((due, self.next), under_way);
         self.next += 1;
     }

@@ -51,7 +51,7 @@ pub(crate) struct Sweep {
     /// Those that somebody wants out of flash now.
     wanted: VecDeque<ChunkId>,
     wants: BTreeSet<ChunkId>,
-    /// When somebody last wanted that, milliseconds.
+    /// When somebody last wanted another one, milliseconds.
     wanted_ms: u64,
     /// Objects are being put together, because they have too many holes.
     pub reclaims: bool,
@@ -75,9 +75,9 @@ impl Sweep {
 
     /// `chunk` is to leave flash, whatever its age.
     pub fn want(&mut self, chunk: ChunkId, now_ms: u64) {
-        self.wanted_ms = now_ms;
         if self.wanted.len() < RIPE_MAX && self.wants.insert(chunk) {
             self.wanted.push_back(chunk);
+            self.wanted_ms = now_ms;
         }
     }
 
