@@ -5,12 +5,12 @@
 //! were asked for. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
 //! while, because who reads one part of it often reads the next, and the partition brings it back to flash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_base::ids::{FsId, Guid, Ino};
+use braid_base::ids::{FsId, Guid, Ino, StoreId};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::job::{BlockRun, ObjectKey};
 use braid_base::{Error, ErrorKind, Result};
@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::wire::wall_ms;
 
+mod links;
 mod pieces;
 
 use pieces::{Comes, Piece, Pieces};
@@ -47,12 +48,14 @@ pub(super) struct HostObjects {
     pieces: Mutex<Pieces>,
     /// The identities of the file systems, for the headers of their objects.
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
+    /// The stores that are just being asked whether they are there, see [`links`].
+    looking: Mutex<BTreeSet<StoreId>>,
 }
 
 impl HostObjects {
     pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        let (pieces, filesystems) = Default::default();
-        Arc::new(Self { cluster, links, runtime, room: Semaphore::new(OBJECTS_MAX), pieces, filesystems })
+        let (pieces, filesystems, looking) = Default::default();
+        Arc::new(Self { cluster, links, runtime, room: Semaphore::new(OBJECTS_MAX), pieces, filesystems, looking })
     }
 
     /// The links to the stores.
