@@ -130,7 +130,8 @@ pub enum FsVerb {
         #[command(subcommand)]
         verb: Option<GroupVerb>,
     },
-    /// List the object stores that take cold data, set them up and attach them; show and say where files are
+    /// List the object stores that take cold data, set them up and attach them; show what is done and held there, and
+    /// where files are
     Tier {
         #[command(subcommand)]
         kind: Option<TierKind>,
@@ -154,6 +155,12 @@ pub enum TierKind {
         #[command(subcommand)]
         verb: Option<StoreVerb<cmd::fs_tier_dir::Add, cmd::fs_tier_dir::Update>>,
     },
+    /// Show what the hosts do at an object store, and what they did last
+    #[command(visible_alias = "operations")]
+    Ops(cmd::fs_tier_ops::Ops),
+    /// Show what file systems hold in object stores, and how much of it is in use
+    #[command(after_help = cmd::fs_tier_capacity::RECLAIMED)]
+    Capacity(cmd::fs_tier_capacity::Capacity),
     /// Show where files are: on flash, in objects, or both
     Location(cmd::fs_tier_location::Location),
     /// Bring files back to flash
@@ -283,6 +290,8 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(TierKind::Dir { verb }) => {
                 store(whole, Kind::Dir, verb, (cmd::fs_tier_dir::add, cmd::fs_tier_dir::update))
             }
+            Some(TierKind::Ops(command)) => cmd::fs_tier_ops::run(whole, &command),
+            Some(TierKind::Capacity(command)) => cmd::fs_tier_capacity::run(whole, &command),
             Some(TierKind::Location(command)) => cmd::fs_tier_location::run(whole, &command),
             Some(TierKind::Fetch(command)) => cmd::fs_tier_fetch::run(whole, &command),
             Some(TierKind::Release(command)) => cmd::fs_tier_release::run(whole, &command),

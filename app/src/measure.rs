@@ -92,6 +92,22 @@ pub fn duration(seconds: u64) -> String {
     shown.join(" ")
 }
 
+/// A moment for people, in UTC: `2026-11-25 16:41:59`; `at_s`: seconds since 1970.
+pub fn moment(at_s: f64) -> String {
+    let whole_s = at_s as u64;
+    let (of_day_s, days) = (whole_s % 86_400, whole_s / 86_400);
+    // Counted from 0000-03-01, so that a leap day is the last one of its year; 400 years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    let (year, hour, minute, second) = (era * 400 + year + next, of_day_s / 3600, of_day_s / 60 % 60, of_day_s % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
 /// Reads a protection such as `4+2`.
 pub fn parse_protection(text: &str) -> Result<Protection, String> {
     let parts = text.split_once('+').and_then(|(data, parity)| Some((data.parse().ok()?, parity.parse().ok()?)));
@@ -102,7 +118,7 @@ pub fn parse_protection(text: &str) -> Result<Protection, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{duration, parse_duration_s, parse_protection, parse_size, size};
+    use super::{duration, moment, parse_duration_s, parse_protection, parse_size, size};
 
     #[test]
     fn sizes() {
@@ -147,6 +163,21 @@ mod tests {
             [(0, "0s"), (59, "59s"), (900, "15m"), (104_400, "1d 5h"), (86_405, "1d"), (u64::MAX, "infinite")]
         {
             assert_eq!(duration(seconds), text);
+        }
+    }
+
+    #[test]
+    fn moments() {
+        for (at_s, text) in [
+            (0.0, "1970-01-01 00:00:00"),
+            (951_782_399.9, "2000-02-28 23:59:59"),
+            (951_782_400.0, "2000-02-29 00:00:00"),
+            (951_868_800.0, "2000-03-01 00:00:00"),
+            (1_700_000_000.5, "2023-11-14 22:13:20"),
+            (1_798_761_599.0, "2026-12-31 23:59:59"),
+            (4_107_542_400.0, "2100-03-01 00:00:00"),
+        ] {
+            assert_eq!(moment(at_s), text);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a command prints: JSON for programs, tables for people, colours on a terminal only.
 
 use std::env;
-use std::io::{self, IsTerminal, Write, stdout};
+use std::io::{self, IsTerminal, Write, stderr, stdout};
 
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table};
 use serde::Serialize;
@@ -88,6 +88,12 @@ pub fn lines(lines: &[String]) -> Outcome {
         }
         _ => Ok(()),
     }
+}
+
+/// Says on stderr what is missing in what is printed.
+pub fn warn(text: &str) {
+    // Without stderr there is nobody to tell.
+    let _ = writeln!(stderr(), "braid: {text}");
 }
 
 /// `text` in the colour of `tone`, if there are colours.

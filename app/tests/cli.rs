@@ -204,12 +204,85 @@ fn object_stores() {
     fails(&running.braid(&["fs", "update", "one", "--ssd-capacity", "5GiB"]), 2, &["4294967296", "5368709120"]);
     let table = out(&tier(&["s3", "attach", "one", "cold"]));
     assert!(table.contains("near (read-only), cold") && table.contains("1.00 GiB"), "{table}");
-    let table = out(&tier(&[]));
+    let listed = tier(&[]);
+    let table = out(&listed);
     assert!(table.starts_with("NAME") && table.contains("Bucket/a") && !table.contains("secret"), "{table}");
+    assert!(table.contains("UP  ") && table.contains("UP (1 of 2 hosts down)") && !table.contains("DOWN "), "{table}");
+    assert!(err(&listed).contains("host shed does not answer"), "{}", err(&listed));
+    let download = &json(&[])[0]["download"];
+    assert_eq!((&download["hosts"], &download["hosts_down"]), (&Value::from(2), &Value::from(1)));
+    assert_eq!(download["last_error"], "host barn: no route");
     fails(&tier(&["dir", "remove", "near"]), 4, &["file system one uses it"]);
     fails(&tier(&["dir", "detach", "one", "near"]), 2, &["--force"]);
     assert_eq!(json(&["dir", "detach", "one", "near", "--force"])["stores"][0]["detaching"], true);
     fails(&tier(&["dir", "detach", "one", "nothing", "--force"]), 1, &["no object store nothing"]);
+}
+
+#[test]
+fn what_is_done_and_held_in_object_stores() {
+    let running = Running::start();
+    let tier = |words: &[&str]| running.braid(&[&["fs", "tier"], words].concat());
+    let json = |words: &[&str]| running.json(&[&["fs", "tier"], words].concat());
+    assert!(out(&tier(&["capacity"])).contains("no file system has an object store"));
+    for name in ["cold", "idle"] {
+        assert!(tier(&["dir", "add", name, "--path", "/objects"]).status.success());
+    }
+    assert!(running.braid(&["fs", "add", "one", "--obs-name", "cold"]).status.success());
+    assert!(running.braid(&["fs", "add", "two"]).status.success());
+
+    let shown = tier(&["ops", "cold"]);
+    let table = out(&shown);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("PROCESS") && lines[0].contains("CONNECTION ERRORS"), "{table}");
+    assert!(lines[1].contains("DOWNLOAD") && lines[1].contains("Ongoing") && lines[1].contains("1.250 s"), "{table}");
+    for word in ["box", "B_1/key-1", "UPLOAD", "2023-11-14 22:13:20", "24.00 MiB", "IO: 2, SUCCESS: 1", "HTTP 503"] {
+        assert!(lines[2].contains(word), "{word} in {table}");
+    }
+    assert!(err(&shown).contains("host shed does not answer"), "{}", err(&shown));
+    let all = json(&["ops", "cold"]);
+    let mut keys: Vec<&String> = all[0].as_object().expect("an object").keys().collect();
+    keys.sort_unstable();
+    let expected = [
+        "concurrency",
+        "connection_errors",
+        "exec_time",
+        "id",
+        "inode",
+        "key",
+        "last_exec_time",
+        "last_http_error",
+        "phase",
+        "process",
+        "results",
+        "size",
+        "start_time",
+        "type",
+    ];
+    assert_eq!(keys, expected);
+    let ids = |words: &[&str]| {
+        let found = json(&[&["ops", "cold"], words].concat());
+        let ids = found.as_array().expect("a list").iter().map(|op| op["id"].as_u64().expect("a number"));
+        ids.collect::<Vec<u64>>()
+    };
+    assert_eq!((ids(&[]), ids(&["--ongoing"]), ids(&["--type", "upload"])), (vec![2, 1], vec![2], vec![1]));
+    assert_eq!((ids(&["--host", "box"]), ids(&["--type", "remove"])), (vec![2, 1], vec![]));
+    assert!(out(&tier(&["ops", "cold", "--type", "remove"])).contains("none of the 2 operations"));
+    assert!(out(&tier(&["ops", "idle"])).contains("nothing is under way at object store idle"));
+    fails(&tier(&["ops", "cold", "--host", "boks"]), 2, &["no host boks", "there are box"]);
+    fails(&tier(&["ops", "cold", "--type", "tape"]), 2, &["upload, download, remove or check expected"]);
+    fails(&tier(&["ops", "nothing"]), 1, &["no object store nothing"]);
+
+    let shown = tier(&["capacity"]);
+    let table = out(&shown);
+    assert!(table.starts_with("FILESYSTEM") && table.lines().count() == 2, "{table}");
+    for word in ["one", "cold", "5.86 KiB", "4.88 KiB", "20.00", "7.00", "13.00"] {
+        assert!(table.lines().last().expect("a row").contains(word), "{word} in {table}");
+    }
+    assert!(err(&shown).contains("1 partitions do not answer"), "{}", err(&shown));
+    let held = json(&["capacity", "one"]);
+    assert_eq!((&held[0]["consumed_bytes"], &held[0]["used_bytes"]), (&Value::from(6_000), &Value::from(5_000)));
+    assert!(out(&tier(&["capacity", "two"])).contains("file system two has no object store"));
+    fails(&tier(&["capacity", "three"]), 1, &["no file system three"]);
 }
 
 /// Whoever lists processes sees the words that a process was started with as long as it runs.

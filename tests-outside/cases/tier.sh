@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: cold data goes into a bucket and leaves flash, comes back on read and by command, outlives a kill, and all of it when the store is detached; through a directory and an S3 server.
+# What: cold data goes into a bucket and leaves flash, comes back on read and by command, outlives a kill, and all of it when the store is detached; the cluster tells of its uploads and of what it holds; through a directory and an S3 server.
 # Needs: cluster
 # Seconds: 300 300
 set -euo pipefail
@@ -17,6 +17,21 @@ is_fetched() { [[ $(place ssd_write_cache_bytes) == 0 && $(place ssd_read_cache_
 is_detached() { [[ $("$BRAID" fs tier --json | field 0.filesystems.0) == "" ]]; }
 recalls() { getfattr --only-values -n braid.recall "$MOUNT/data/big"; }
 
+# told KIND: an upload is told of with key and size, and what is held, all of it in use.
+told() {
+  local kind=$1 ops held key size consumed used
+  ops=$("$BRAID" fs tier ops cold --type upload --json)
+  key=$(field 0.key <<<"$ops") size=$(field 0.size <<<"$ops")
+  [[ $key == B_* && $(field 0.results <<<"$ops") == *SUCCESS:* ]] || die "$kind: no upload of data is told of: $ops"
+  ((size > 4096)) || die "$kind: $key is uploaded with $size bytes"
+  [[ $kind != dir || $(stat -c %s "$SCRATCH/cold/$key") == "$size" ]] || die "$key has not the $size bytes that were told"
+  "$BRAID" fs tier ops cold --type upload | grep -qF "$key" || die "$kind: $key is not in the table"
+  held=$("$BRAID" fs tier capacity default --json)
+  consumed=$(field 0.consumed_bytes <<<"$held") used=$(field 0.used_bytes <<<"$held")
+  ((used >= big && used <= consumed)) || die "$kind: of $consumed bytes held $used are in use, at least $big were uploaded"
+  [[ $("$BRAID" fs tier --json | field 0.upload.hosts_down) == 0 ]] || die "$kind: $("$BRAID" fs tier)"
+}
+
 big=$((24 << 20))
 # round KIND COMMAND...: all of it with the store that COMMAND adds.
 round() {
@@ -32,6 +47,7 @@ round() {
   sums >"$SCRATCH/sums"
   until_true 60 "$kind: nothing went into the store" is_copied
   [[ $(recalls) == no ]] || die "$kind: a read of what is on flash recalls"
+  told "$kind"
   until_true 90 "$kind: nothing left flash" is_released
   [[ $(recalls) == yes ]] || die "$kind: a read of what is in objects only recalls nothing"
   server_kill

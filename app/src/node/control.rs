@@ -19,7 +19,9 @@ use braid_client::fs::Space;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
+use braid_cluster::view::stores::{
+    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+};
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
     HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
@@ -408,6 +410,14 @@ impl Control for Node {
 
     fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>> {
         Box::pin(self.store_views())
+    }
+
+    fn store_operations(&self, name: String) -> Answer<'_, OperationsView> {
+        Box::pin(self.operations_at(name))
+    }
+
+    fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView> {
+        Box::pin(self.held(filesystem))
     }
 
     fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone> {

@@ -33,9 +33,12 @@ pub fn stores(stores: &[ObjectStoreView], problems: &mut Vec<String>) -> bool {
     for store in stores.iter().filter(|store| !store.filesystems.is_empty()) {
         let name = &store.name;
         for (what, link) in [("uploads", &store.upload), ("downloads", &store.download), ("removals", &store.remove)] {
+            let why = link.last_error.as_deref().unwrap_or("it does not answer");
             if link.state == "down" {
-                let why = link.last_error.as_deref().unwrap_or("it does not answer");
                 problems.push(format!("object store {name}: {what} fail: {why}"));
+            } else if link.hosts_down > 0 {
+                let (down, all) = (link.hosts_down, link.hosts);
+                problems.push(format!("object store {name}: {what} fail on {down} of {all} hosts: {why}"));
             }
         }
         if store.full {
@@ -62,4 +65,33 @@ pub fn replicas(
         }
     }
     worse
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::ids::StoreId;
+    use braid_base::store::{Place, StoreSpec};
+    use braid_cluster::facts::ObjectStore;
+    use braid_cluster::view::stores::LinkView;
+
+    #[test]
+    fn stores_that_some_or_all_have_lost() {
+        let near = Place::Dir { path: "/d".to_owned() };
+        let store = ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(near) };
+        let link = |state: &str, hosts, hosts_down| {
+            let last_error = Some("host b: no route".to_owned());
+            LinkView { state: state.to_owned(), hosts, hosts_down, last_error, ..LinkView::default() }
+        };
+        let mut view = braid_cluster::stores::view(&store, []);
+        (view.upload, view.download, view.remove) = (link("down", 3, 3), link("up", 3, 1), link("up", 3, 0));
+        let mut problems = Vec::new();
+        assert!(!super::stores(&[view.clone()], &mut problems) && problems.is_empty(), "no file system uses it");
+        view.filesystems.push("one".to_owned());
+        assert!(super::stores(&[view], &mut problems));
+        let expected = [
+            "object store near: uploads fail: host b: no route",
+            "object store near: downloads fail on 1 of 3 hosts: host b: no route",
+        ];
+        assert_eq!(problems, expected);
+    }
 }

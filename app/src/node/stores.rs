@@ -10,20 +10,18 @@ use std::time::Duration;
 use braid_base::Result;
 use braid_base::ids::{FsId, Guid, HostId, StoreId, Term};
 use braid_base::store::StoreSpec;
+use braid_cluster::attachments;
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::{Filesystem, ObjectStore};
+use braid_cluster::facts::ObjectStore;
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::view::stores::{LinkView, ObjectStoreView, StepView};
-use braid_cluster::{attachments, stores};
+use braid_cluster::view::stores::StepView;
 use braid_host::run::Host;
-use braid_tier::{Direction, Health, Link, Links, State};
+use braid_tier::{Direction, Link, Links, State};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval};
 
 /// How often a store is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(1);
-/// How long a look that somebody waits for may take.
-const LOOK_MAX: Duration = Duration::from_secs(3);
 
 /// A store that is being detached is forgotten when it held nothing in so many looks.
 const EMPTY_LOOKS: u32 = 10;
@@ -104,32 +102,6 @@ impl Stores {
         let steps = braid_tier::verify(spec, self.cluster, self.host).await?;
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Ok(steps.into_iter().map(|step| StepView { what: step.what, took_ms: millis(step.took) }).collect())
-    }
-
-    /// Asks all stores whether they are there, for somebody who waits for it: not for long.
-    pub async fn look(&self) {
-        let mut asking: JoinSet<()> = self.links.all().into_iter().map(|(_, link)| checked(link)).collect();
-        // Who has not answered by then shows what was known before.
-        let _ = timeout(LOOK_MAX, async { while asking.join_next().await.is_some() {} }).await;
-    }
-
-    /// A store and how this host sees it.
-    pub fn view(&self, store: &ObjectStore, filesystems: &[Filesystem]) -> ObjectStoreView {
-        let mut view = stores::view(store, filesystems);
-        match self.links.try_get(store.id) {
-            Ok(link) => {
-                view.upload = shown(link.health(Direction::Upload));
-                view.download = shown(link.health(Direction::Download));
-                view.remove = shown(link.health(Direction::Remove));
-                view.full = link.is_full();
-            }
-            Err(error) => {
-                for direction in [&mut view.upload, &mut view.download, &mut view.remove] {
-                    direction.last_error = Some(error.message().to_owned());
-                }
-            }
-        }
-        view
     }
 
     async fn keeping(
@@ -248,16 +220,6 @@ impl Told {
     }
 }
 
-fn shown(health: Health) -> LinkView {
-    let state = match health.state {
-        State::Unknown => "unknown",
-        State::Up => "up",
-        State::Down => "down",
-    };
-    let since_s = u64::try_from(health.since.sec).unwrap_or(0);
-    LinkView { state: state.to_owned(), since_s, last_error: health.last_error }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -273,7 +235,7 @@ mod tests {
     use braid_cluster::Embedded;
     use braid_cluster::facts::ObjectStore;
     use braid_cluster::snapshot::Snapshot;
-    use braid_tier::Links;
+    use braid_tier::{Direction, Links, State};
 
     use super::{Facts, Stores, keeps};
 
@@ -299,13 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn a_store_is_tried_and_looked_at() {
+    fn a_store_is_tried() {
         let home = tempfile::tempdir().expect("dir");
         let (stores, near) = (alone(), store(&home.path().join("objects")));
-        let shown = |stores: &Stores| {
-            let view = stores.view(&near, &[]);
-            [view.upload.state, view.download.state, view.remove.state].join(" ")
-        };
         run(async {
             let missing = stores.tried(&near.spec, false).await.expect_err("there is no directory");
             assert!(missing.message().contains("step 1, PUT"), "{missing}");
@@ -314,13 +272,6 @@ mod tests {
             assert_eq!(stores.tried(&relative, true).await.expect_err("wrong").kind(), ErrorKind::Refused);
             std::fs::create_dir(home.path().join("objects")).expect("mkdir");
             assert_eq!(stores.tried(&near.spec, false).await.expect("tried").len(), 4);
-            assert_eq!(shown(&stores), "unknown unknown unknown");
-            stores.set(std::slice::from_ref(&near));
-            stores.look().await;
-            assert_eq!(shown(&stores), "up up unknown");
-            std::fs::remove_dir_all(home.path().join("objects")).expect("removed");
-            stores.look().await;
-            assert_eq!(shown(&stores), "up down unknown");
         });
     }
 
@@ -332,13 +283,17 @@ mod tests {
         run(async {
             let now = Arc::new(Snapshot { object_stores: vec![near.clone()], ..Snapshot::default() });
             stores.keep(Weak::new(), coordinator, move || Ok(Facts { now: Arc::clone(&now), keeps: true }));
+            let is_up = || {
+                let link = stores.links.get(near.id);
+                link.is_some_and(|link| link.health(Direction::Download).state == State::Up)
+            };
             for _ in 0..1000 {
-                if stores.view(&near, &[]).download.state == "up" {
+                if is_up() {
                     break;
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            assert_eq!(stores.view(&near, &[]).download.state, "up");
+            assert!(is_up());
             stores.stop();
         });
     }

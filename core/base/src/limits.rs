@@ -156,6 +156,9 @@ pub const ASKED_AGAIN_MS: u64 = 15_000;
 pub const LEASES_PER_CLIENT_MAX: usize = 1 << 18;
 /// Requests that wait for leases of others to come back; more are sent back as busy.
 pub const RECALLED_WAITS_MAX: usize = 4_096;
+/// Bytes in an object store that nothing names, in per cent of those that are named: above the second they are reclaimed,
+/// until they are below the first (as the reference system does it).
+pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);
 /// Bytes per second that a drive is read with to check what lies there, unless something else is set.
 pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).

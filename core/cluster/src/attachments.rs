@@ -35,15 +35,15 @@ pub fn attach(coordinator: &dyn Coordinator, fs: &str, spec: &AttachSpec, now_s:
     Err(contended(fs))
 }
 
-/// Begins to detach a store: for good, it cannot be called off. `used_bytes` is what the file system holds, of which
-/// `flash_bytes` would find room on flash: if no other store takes it, it must fit there.
+/// Begins to detach a store: for good, it cannot be called off. `used_bytes` is what the file system holds, `free_bytes`
+/// what would find room on flash beside the other file systems: if no other store takes it, it must fit there.
 ///
 /// Errors: `NotFound`: it is not attached; `Refused`: it does not fit, or another store is being detached.
 pub fn start_detach(
     coordinator: &dyn Coordinator,
     fs: &str,
     store: &str,
-    (used_bytes, flash_bytes): (u64, u64),
+    (used_bytes, free_bytes): (u64, u64),
 ) -> Result<Filesystem> {
     let id = stores::find(coordinator, store)?.value.id;
     let key = filesystems::find(coordinator, fs)?.value.key();
@@ -59,12 +59,8 @@ pub fn start_detach(
             return Err(Error::new(ErrorKind::Refused, words));
         }
         let goes_elsewhere = record.writable().is_some_and(|other| other != id);
-        if !goes_elsewhere && used_bytes > flash_bytes {
-            let words = format!(
-                "file system {fs} holds {used_bytes} bytes, and {flash_bytes} would have room on flash: raise \
-                 --ssd-capacity, remove files, or attach another object store first"
-            );
-            return Err(Error::new(ErrorKind::Refused, words));
+        if !goes_elsewhere {
+            fits(record, used_bytes, free_bytes)?;
         }
         let attached = record.stores.iter_mut().find(|attached| attached.store == id);
         attached.expect("it was found above").detaching = true;
@@ -102,4 +98,24 @@ pub fn views(fs: &Filesystem, stores: &[ObjectStore]) -> Vec<AttachmentView> {
         attached_s: attached.attached_s,
     };
     fs.stores.iter().map(view).collect()
+}
+
+/// Would all that `fs` holds have room on flash?
+fn fits(fs: &Filesystem, used_bytes: u64, free_bytes: u64) -> Result<()> {
+    let bound_bytes = fs.ssd_bytes.or(fs.total_bytes).unwrap_or(u64::MAX);
+    let room_bytes = bound_bytes.min(free_bytes);
+    if used_bytes <= room_bytes {
+        return Ok(());
+    }
+    let (what, way) = if bound_bytes <= free_bytes {
+        ("", "raise --ssd-capacity")
+    } else {
+        (" beside the other file systems", "add drives")
+    };
+    let words = format!(
+        "file system {} holds {used_bytes} bytes, and {room_bytes} would have room on flash{what}: {way}, remove files, or \
+         attach another object store first",
+        fs.name
+    );
+    Err(Error::new(ErrorKind::Refused, words))
 }

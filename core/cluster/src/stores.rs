@@ -12,9 +12,12 @@ use crate::records::{self, Record, Stored};
 use crate::view::stores::{ObjectStoreChange, ObjectStoreSpec};
 
 pub(crate) mod attached;
+mod held;
+pub mod seen;
 mod settings;
 mod shown;
 
+pub use held::held;
 pub use shown::view;
 
 /// Most object stores.

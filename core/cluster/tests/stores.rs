@@ -243,6 +243,7 @@ fn detaching_has_two_ends() {
     attach(&coordinator, "fs", "a", Mode::Writable).expect("attached");
     let error = detach("a", 11, 10).expect_err("does not fit");
     assert!(error.kind() == ErrorKind::Refused && error.message().contains("11") && error.message().contains("10"));
+    assert!(error.message().contains("beside the other file systems: add drives"), "{error}");
     assert_eq!(attachments::forget(&coordinator, &one, a).expect_err("in use").kind(), ErrorKind::Refused);
     attach(&coordinator, "fs", "b", Mode::Writable).expect("attached");
     let begun = detach("a", 11, 10).expect("it goes to the other");
@@ -288,6 +289,9 @@ fn a_file_system_begins_with_its_store() {
     assert!(less.kind() == ErrorKind::Invalid && less.message().contains("1073741824"), "{less}");
     let both = FsChange { total_bytes: Some(1 << 29), ssd_bytes: Some(1 << 28), ..FsChange::default() };
     assert_eq!(update(both).expect("both").ssd_bytes, Some(1 << 28));
+    let short =
+        attachments::start_detach(&coordinator, "tiered", "a", ((1 << 28) + 1, 1 << 40)).expect_err("its own bound");
+    assert!(short.kind() == ErrorKind::Refused && short.message().contains("raise --ssd-capacity"), "{short}");
     assert_eq!(update(FsChange { ssd_bytes: Some(0), ..FsChange::default() }).expect("all").ssd_bytes, None);
 }
 

@@ -45,8 +45,13 @@ impl Links {
 
     /// All stores that there is a link to, by number.
     pub fn all(&self) -> Vec<(StoreId, Arc<Link>)> {
+        self.known().into_iter().filter_map(|(id, link)| Some((id, link.ok()?))).collect()
+    }
+
+    /// All stores, by number; of those without a link why there is none.
+    pub fn known(&self) -> Vec<(StoreId, Result<Arc<Link>>)> {
         let held = self.held.read().unwrap_or_else(PoisonError::into_inner);
-        held.iter().filter_map(|(id, held)| Some((*id, held.link.as_ref().ok()?.clone()))).collect()
+        held.iter().map(|(id, held)| (*id, held.link.clone())).collect()
     }
 
     /// From now on these are the stores. A link whose specification did not change stays, with all that is under way and
@@ -107,7 +112,8 @@ mod tests {
         let failed = links.set(vec![(StoreId(1), dir("relative"))]);
         assert_eq!(failed.len(), 1);
         assert_eq!(failed[0].1.kind(), ErrorKind::Refused);
-        assert!(links.get(StoreId(1)).is_none());
+        assert!(links.get(StoreId(1)).is_none() && links.all().is_empty());
+        assert!(matches!(&links.known()[..], [(StoreId(1), Err(error))] if error.kind() == ErrorKind::Refused));
         assert_eq!(links.try_get(StoreId(1)).err().map(|error| error.kind()), Some(ErrorKind::Refused));
         assert_eq!(links.try_get(StoreId(2)).err().map(|error| error.kind()), Some(ErrorKind::NotFound));
         assert!(links.set(vec![(StoreId(1), dir("relative"))]).is_empty(), "nothing new");

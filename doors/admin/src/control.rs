@@ -4,7 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 
 use braid_base::Result;
-use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
+use braid_cluster::view::stores::{
+    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+};
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
     HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
@@ -75,6 +77,12 @@ pub trait Control: Send + Sync {
 
     /// The object stores, ordered by number.
     fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>>;
+
+    /// What the hosts do at the object store `name`, and what they did last.
+    fn store_operations(&self, name: String) -> Answer<'_, OperationsView>;
+
+    /// What the file system of that name, or all, hold in object stores.
+    fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView>;
 
     /// Adds an object store after it was tried, or only tries it. The error names the step that failed and its likely cause.
     fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone>;

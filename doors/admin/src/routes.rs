@@ -63,6 +63,8 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(stores::detach))
         .routes(routes!(stores::list, stores::add))
         .routes(routes!(stores::update, stores::remove))
+        .routes(routes!(stores::operations))
+        .routes(routes!(stores::holdings))
         .routes(routes!(groups::list, groups::add))
         .routes(routes!(groups::update, groups::remove))
         .routes(routes!(mounts::list, mounts::add, mounts::remove))

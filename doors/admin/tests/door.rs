@@ -177,6 +177,17 @@ fn object_stores() {
         (201, &json!("cold"), &json!("writable"))
     );
     let (_, text) = running.ask("GET", "/api/v1/object-stores", None);
+    let (status, body) = running.json("GET", "/api/v1/object-stores/cold/operations", None);
+    let first = &body["operations"][0];
+    assert_eq!((status, &first["type"], &first["phase"]), (200, &json!("DOWNLOAD"), &json!("Ongoing")));
+    assert_eq!((&first["exec_time"], &body["silent_hosts"]), (&json!(1.25), &json!(["shed"])));
+    assert_eq!(running.ask("GET", "/api/v1/object-stores/none/operations", None).0, 404);
+    let (status, body) = running.json("GET", "/api/v1/holdings?filesystem=one", None);
+    let (first, silent) = (&body["holdings"][0], &body["silent_partitions"]);
+    assert_eq!((status, &first["consumed_bytes"], &first["store"]), (200, &json!(6000), &json!("cold")));
+    assert_eq!((&first["reclaimable_percent"], silent), (&json!(20.0), &json!(1)));
+    assert_eq!(running.json("GET", "/api/v1/holdings", None).1, body, "it is the only one");
+    assert_eq!(running.ask("GET", "/api/v1/holdings?filesystem=none", None).0, 404);
     assert!(!text.contains("very secret") && text.contains("\"filesystems\":[\"one\"]"), "{text}");
     assert_eq!(running.ask("DELETE", "/api/v1/object-stores/cold", None).0, 409);
     let (status, body) = running.json("DELETE", "/api/v1/filesystems/one/stores/cold", None);
@@ -233,12 +244,14 @@ fn the_document_describes_every_route() {
         "/api/v1/filesystems/{name}/stores/{store}",
         "/api/v1/groups",
         "/api/v1/groups/{name}",
+        "/api/v1/holdings",
         "/api/v1/hosts",
         "/api/v1/hosts/{name}",
         "/api/v1/lost",
         "/api/v1/mounts",
         "/api/v1/object-stores",
         "/api/v1/object-stores/{name}",
+        "/api/v1/object-stores/{name}/operations",
         "/api/v1/partitions",
         "/api/v1/settings",
         "/api/v1/shutdown",

@@ -1,38 +1,86 @@
 //! Object stores: what an administrator asks for, between the records and the links of this host.
 
-use braid_base::Result;
-use braid_base::ids::StoreId;
+use std::sync::Arc;
+
+use braid_base::ids::{FsId, StoreId, Term};
+use braid_base::msg::host::SeatReport;
+use braid_base::{ErrorKind, Result};
 use braid_cluster::facts::ObjectStore;
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::FilesystemView;
-use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
+use braid_cluster::view::stores::{
+    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+};
 use braid_cluster::{attachments, filesystems, stores};
 
-use super::super::filesystems::Way;
-use super::super::{stores as links, views};
+use super::super::views;
 use super::Node;
 
 impl Node {
-    /// All stores, as they are known now.
-    pub(super) fn store_views_known(&self, recorded: &Snapshot) -> Vec<ObjectStoreView> {
-        let view = |store| self.stores.view(store, &recorded.filesystems);
-        recorded.object_stores.iter().map(view).collect()
+    /// All stores, as the hosts see them when they ask them.
+    pub(super) async fn store_views(&self) -> Result<Vec<ObjectStoreView>> {
+        let now = self.read_or_recorded()?;
+        self.store_views_of(&now, true).await
     }
 
-    pub(super) async fn store_views(&self) -> Result<Vec<ObjectStoreView>> {
-        let me = match &self.way {
-            Way::Here => None,
-            Way::Network(network) => Some(network.host),
-        };
-        if !links::keeps(&self.recorded()?.0, me) {
-            // Another host asks the stores each second: what this one saw last may be long ago.
-            self.stores.look().await;
+    /// All stores of `now`, as the hosts see them; with `look` they ask them first.
+    pub(super) async fn store_views_of(&self, now: &Snapshot, look: bool) -> Result<Vec<ObjectStoreView>> {
+        if now.object_stores.is_empty() {
+            return Ok(Vec::new());
         }
-        // What was just added is to be seen, and a coordinator that is away is no reason to show nothing.
+        let seen = self.seen(now, look).await?;
+        Ok(now.object_stores.iter().map(|store| seen.show(stores::view(store, &now.filesystems))).collect())
+    }
+
+    async fn seen(&self, now: &Snapshot, look: bool) -> Result<Seen> {
+        Ok(Seen::new(now, self.host()?.stores(look).await))
+    }
+
+    /// What was just added is to be seen, and a coordinator that is away is no reason to show nothing.
+    fn read_or_recorded(&self) -> Result<Arc<Snapshot>> {
         match self.asked(Snapshot::read) {
-            Ok(now) => Ok(self.store_views_known(&now)),
-            Err(_) => Ok(self.store_views_known(&self.recorded()?.0)),
+            Ok(now) => Ok(Arc::new(now)),
+            Err(_) => Ok(self.recorded()?.0),
         }
+    }
+
+    pub(super) async fn operations_at(&self, name: String) -> Result<OperationsView> {
+        let store = self.asked(|c| stores::find(c, &name))?.value;
+        let now = self.recorded()?.0;
+        let (mut told, mut answered) = (Vec::new(), Vec::new());
+        for (host, operations) in self.host()?.store_ops(store.id).await {
+            match operations {
+                Ok(operations) => {
+                    answered.push(host);
+                    told.push((seen::host_name(&now, host), operations));
+                }
+                // It has not heard of the store yet.
+                Err(error) if error.kind() == ErrorKind::NotFound => answered.push(host),
+                Err(error) => tracing::warn!("host {host} tells of no operations at {name}: {error}"),
+            }
+        }
+        let silent_hosts = seen::silent(&now, |host| answered.contains(&host));
+        Ok(OperationsView { operations: seen::operations(told), silent_hosts })
+    }
+
+    pub(super) async fn held(&self, filesystem: Option<String>) -> Result<HoldingsView> {
+        let now = self.read_or_recorded()?;
+        let only = match &filesystem {
+            Some(name) => Some(self.asked(|c| filesystems::find(c, name))?.value.id),
+            None => None,
+        };
+        let reports = self.serving().await?;
+        let partitions = reports.iter().map(|report| &report.data);
+        let holdings = stores::held((&now.filesystems, &now.object_stores), only, partitions);
+        let silent_partitions = now.partitions.len().saturating_sub(reports.len()) as u64;
+        Ok(HoldingsView { holdings, silent_partitions })
+    }
+
+    /// What the partitions say that are served somewhere.
+    async fn serving(&self) -> Result<Vec<SeatReport>> {
+        let reports = self.host()?.partitions().await;
+        Ok(reports.into_iter().filter(|report| report.term != Term(0)).collect())
     }
 
     pub(super) async fn add_store(&self, spec: ObjectStoreSpec) -> Result<ObjectStoreDone> {
@@ -60,8 +108,9 @@ impl Node {
             self.stores_changed()?;
             store
         };
-        let filesystems = self.asked(filesystems::list)?;
-        Ok(ObjectStoreDone { store: self.stores.view(&store, &filesystems), steps, recorded: !change.dry_run })
+        let now = self.read_or_recorded()?;
+        let view = self.seen(&now, false).await?.show(stores::view(&store, &now.filesystems));
+        Ok(ObjectStoreDone { store: view, steps, recorded: !change.dry_run })
     }
 
     pub(super) async fn remove_store(&self, name: String) -> Result<()> {
@@ -77,11 +126,17 @@ impl Node {
     pub(super) async fn detach_store(&self, fs: String, store: String) -> Result<FilesystemView> {
         let record = self.asked(|c| filesystems::find(c, &fs))?.value;
         let used_bytes = self.view(&record).await?.used_bytes;
-        let capacity = self.host()?.capacity();
-        let flash_bytes = record.ssd_bytes.or(record.total_bytes).map_or(capacity, |bytes| bytes.min(capacity));
-        let room = (used_bytes, flash_bytes);
+        let room = (used_bytes, self.flash_free_of(record.id).await?);
         let record = self.asked(|c| attachments::start_detach(c, &fs, &store, room))?;
         self.view(&record).await
+    }
+
+    /// Bytes of flash that other file systems than `fs` leave it.
+    async fn flash_free_of(&self, fs: FsId) -> Result<u64> {
+        let reports = self.serving().await?;
+        let all = reports.iter().flat_map(|report| &report.data.flash_by_fs);
+        let others: u64 = all.filter(|(other, _)| **other != fs).map(|(_, bytes)| *bytes).sum();
+        Ok(self.host()?.capacity().saturating_sub(others))
     }
 
     /// The links follow at once, and not when this host hears of the change.

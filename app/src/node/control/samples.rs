@@ -2,6 +2,7 @@
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_base::Result;
+use braid_cluster::stores::{self, seen::Seen};
 
 use super::Node;
 
@@ -18,7 +19,9 @@ impl Node {
             gauge("drive_used_bytes", "Bytes taken by shards.", label(), drive.used_bytes);
             gauge("drive_lost", "1 if the drive does not serve.", label(), u64::from(drive.is_lost()));
         }
-        for store in self.store_views_known(&self.recorded()?.0) {
+        let here = Seen { reports: vec![(String::new(), self.host()?.stores_here())], silent: Vec::new() };
+        for store in &self.recorded()?.0.object_stores {
+            let store = here.show(stores::view(store, []));
             let links = [("upload", &store.upload), ("download", &store.download), ("remove", &store.remove)];
             for (direction, link) in links.into_iter().filter(|(_, link)| link.state != "unknown") {
                 let label = vec![("store", store.name.clone()), ("direction", direction.to_owned())];

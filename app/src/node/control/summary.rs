@@ -11,12 +11,13 @@ use super::Node;
 impl Node {
     pub(super) async fn summary(&self) -> Result<Status> {
         let host = self.host()?;
-        let (replicas, ahead) = tokio::join!(host.reports(), host.clocks());
+        let (recorded, silent) = self.recorded()?;
+        let (replicas, ahead, stores) =
+            tokio::join!(host.reports(), host.clocks(), self.store_views_of(&recorded, false));
         let reports = Host::served(&replicas);
         let (drives, partitions) = (self.drive_views(&reports).await?, self.partition_views(&reports)?);
         let cluster = &self.cluster;
         let (mut state, mut problems) = health::judge(cluster.protection, &drives, &partitions);
-        let (recorded, silent) = self.recorded()?;
         let hosts = views::hosts(&recorded, &partitions, ahead);
         let worse =
             problems::hosts(&hosts, &mut problems) | problems::replicas(&hosts, &replicas, &reports, &mut problems);
@@ -61,8 +62,7 @@ impl Node {
             let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
             problems.insert(0, format!("{words}: {}", error.message()));
         }
-        let stores = self.store_views_known(&recorded);
-        if problems::stores(&stores, &mut problems) {
+        if problems::stores(&stores?, &mut problems) {
             state = state.max(State::Degraded);
         }
         if let Some(damage) = self.host()?.view_damage() {

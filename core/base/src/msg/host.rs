@@ -51,6 +51,16 @@ pub enum HostOp {
     Clock,
     /// What have you kept of the coordinator, and what have your replicas seen?
     Recall,
+    /// Which of the object stores can you reach?
+    Stores {
+        /// Ask them first, for a moment.
+        look: bool,
+    },
+    /// What do you do at this object store, and what did you do last?
+    StoreOps {
+        /// The store.
+        store: StoreId,
+    },
 }
 
 /// What a host answers.
@@ -70,6 +80,10 @@ pub enum HostReply {
     Clock(u64),
     /// In JSON, as `docs/formats.md` says.
     Recalled(String),
+    /// Ordered by number.
+    Stores(Vec<StoreReport>),
+    /// Those under way, the oldest first; then those that have ended, the newest first, not all.
+    StoreOps(Vec<StoreOp>),
 }
 
 /// The answer of a host.
@@ -195,6 +209,63 @@ pub struct Healing {
     pub balanced_bytes: u64,
     /// The same per second, during the last minute in which there was anything to move.
     pub balance_bytes_per_s: u64,
+}
+
+/// An object store, as a host sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreReport {
+    /// The store.
+    pub store: StoreId,
+    /// Can objects be put there?
+    pub upload: LinkReport,
+    /// Can they be read?
+    pub download: LinkReport,
+    /// Can they be removed?
+    pub remove: LinkReport,
+    /// It takes no uploads because it is full.
+    pub full: bool,
+}
+
+/// One direction of traffic between a host and an object store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinkReport {
+    /// Do requests succeed? None: the host has tried nothing, or nothing for long since they failed.
+    pub up: Option<bool>,
+    /// Since when, seconds since 1970.
+    pub since_s: u64,
+    /// Why the last attempt that failed did so.
+    pub last_error: Option<String>,
+}
+
+/// An operation of a host at an object store, with all its attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreOp {
+    /// Counts up while the process of the host runs.
+    pub id: u64,
+    /// The key of the object, or what the keys of a listing begin with.
+    pub key: String,
+    /// What it does, in one word of capitals.
+    pub kind: String,
+    /// How long it took, or has taken until now, milliseconds.
+    pub took_ms: u64,
+    /// It is still under way.
+    pub ongoing: bool,
+    /// How long the last finished attempt took, milliseconds.
+    pub previous_ms: Option<u64>,
+    /// When it began, milliseconds since 1970.
+    pub started_ms: u64,
+    /// Bytes that it moves.
+    pub size: u64,
+    /// How its attempts ended, and how many so, in one line.
+    pub results: String,
+    /// Attempts to which no answer came.
+    pub line_errors: u32,
+    /// The last answer that was no success.
+    pub last_http_error: Option<String>,
+    /// Operations of its kind that were under way when it began, itself included.
+    pub concurrency: u32,
+    /// The file that it is done for, if it is for one.
+    pub inode: Option<u64>,
 }
 
 /// A part of a file that cannot be read.

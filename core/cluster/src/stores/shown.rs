@@ -5,7 +5,7 @@ use braid_base::store::{AzureAuth, Endpoint, Place, Protocol, S3Auth, Secret, St
 use crate::facts::{Filesystem, ObjectStore};
 use crate::view::stores::{Kind, LinkView, ObjectStoreView};
 
-/// The view of `store`, which serves some of `filesystems`. What a host sees of it is unknown here.
+/// The view of `store`, which serves some of `filesystems`. What hosts see of it is unknown here.
 pub fn view<'a>(store: &ObjectStore, filesystems: impl IntoIterator<Item = &'a Filesystem>) -> ObjectStoreView {
     let users = filesystems.into_iter().filter(|fs| fs.attachment(store.id).is_some());
     let StoreSpec { place, bandwidth, concurrency, errors_timeout_s, prefetch_mib } = &store.spec;
@@ -37,6 +37,7 @@ pub fn view<'a>(store: &ObjectStore, filesystems: impl IntoIterator<Item = &'a F
         download: unknown(),
         remove: unknown(),
         full: false,
+        silent_hosts: Vec::new(),
         filesystems: users.map(|fs| fs.name.clone()).collect(),
     };
     let endpoint = match place {

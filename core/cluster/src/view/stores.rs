@@ -51,27 +51,107 @@ views! {
         pub errors_timeout_s: u32,
         /// How far ahead of a sequential read is fetched, MiB.
         pub prefetch_mib: u32,
-        /// Can objects be put there, as the host that was asked sees it?
+        /// Can objects be put there, as the hosts see it?
         pub upload: LinkView,
         /// Can they be read?
         pub download: LinkView,
         /// Can they be removed?
         pub remove: LinkView,
-        /// It takes no uploads because it is full.
+        /// It takes no uploads because it is full, as some host found.
         pub full: bool,
         /// The file systems that it serves.
         pub filesystems: Vec<String>,
+        /// Hosts that live and do not answer: what they see of it is not known.
+        #[serde(default)]
+        pub silent_hosts: Vec<String>,
     }
 
     /// One direction of traffic with a store.
     #[derive(Eq, Default)]
     pub struct LinkView {
-        /// `up`, `down`, or `unknown` before anything was tried.
+        /// `down` if all hosts have lost it that have tried, `up` if some have not, `unknown` if none has tried.
         pub state: String,
         /// Since when.
         pub since_s: u64,
-        /// Why the last attempt that failed did so.
+        /// Why the last attempt that failed did so; of several hosts with the name of one.
         pub last_error: Option<String>,
+        /// Hosts that have tried.
+        #[serde(default)]
+        pub hosts: u64,
+        /// Those of them that have lost it.
+        #[serde(default)]
+        pub hosts_down: u64,
+    }
+
+    /// What hosts do at an object store, and what they did last.
+    pub struct OperationsView {
+        /// Those under way, the oldest first; then those that have ended, the newest first, not all.
+        pub operations: Vec<OperationView>,
+        /// Hosts that live and do not answer: what they do is not known.
+        pub silent_hosts: Vec<String>,
+    }
+
+    /// An operation of a host at an object store, with all its attempts.
+    pub struct OperationView {
+        /// Name of the host.
+        pub process: String,
+        /// Counts up while the process of the host runs.
+        pub id: u64,
+        /// The key of the object, or what the keys of a listing begin with.
+        pub key: String,
+        /// `UPLOAD`, `DOWNLOAD`, `REMOVE` or `CHECK`.
+        #[serde(rename = "type")]
+        pub kind: String,
+        /// How long it took, or has taken until now, seconds.
+        pub exec_time: f64,
+        /// `Ongoing` or `Recent`.
+        pub phase: String,
+        /// How long its last finished attempt took, seconds.
+        pub last_exec_time: Option<f64>,
+        /// When it began, seconds since 1970.
+        pub start_time: f64,
+        /// Bytes that it moves.
+        pub size: u64,
+        /// How its attempts ended, and how many so, for example `IO: 2, SUCCESS: 1`.
+        pub results: String,
+        /// Attempts to which no answer came.
+        pub connection_errors: u32,
+        /// The last answer that was no success, for example `HTTP 503 SlowDown`.
+        pub last_http_error: Option<String>,
+        /// Operations of its type that were under way in its process when it began, itself included.
+        pub concurrency: u32,
+        /// The file that it is done for, if it is for one.
+        pub inode: Option<u64>,
+    }
+
+    /// What file systems hold in object stores.
+    pub struct HoldingsView {
+        /// One for each store of each file system.
+        pub holdings: Vec<HeldView>,
+        /// Partitions that do not answer: what they hold is missing.
+        pub silent_partitions: u64,
+    }
+
+    /// What a file system holds in an object store.
+    pub struct HeldView {
+        /// Name of the file system.
+        pub filesystem: String,
+        /// Name of the store.
+        pub store: String,
+        /// Objects, with those that are on their way there and away.
+        pub objects: u64,
+        /// Bytes of data in them, with what fills blocks up.
+        pub object_bytes: u64,
+        /// Bytes of files in them.
+        pub consumed_bytes: u64,
+        /// Those of them that are still in use.
+        pub used_bytes: u64,
+        /// The others, in per cent of those in use; none if nothing is in use.
+        pub reclaimable_percent: Option<f64>,
+        /// They are reclaimed until they are below this.
+        pub low_percent: f64,
+        /// They are reclaimed when they are above this.
+        pub high_percent: f64,
     }
 
     /// What a store was or is to be set to; what is none stays, or is as usual in a new one.

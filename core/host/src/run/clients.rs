@@ -203,6 +203,10 @@ impl Handler for Clients {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || answer.send(&(this.gate.recall)().map(HostReply::Recalled)));
             }
+            HostOp::Stores { look } => {
+                runtime.spawn(async move { answer.send(&Ok(HostReply::Stores(switch.objects.reports(look).await))) });
+            }
+            HostOp::StoreOps { store } => answer.send(&switch.objects.operations(store).map(HostReply::StoreOps)),
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {

@@ -5,7 +5,7 @@
 //! were asked for. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
 //! while, because who reads one part of it often reads the next, and the partition brings it back to flash.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::wire::wall_ms;
 
+mod links;
 mod pieces;
 
 use pieces::{Comes, Piece, Pieces};
@@ -48,12 +49,14 @@ pub(super) struct HostObjects {
     pieces: Mutex<Pieces>,
     /// The identities of the file systems, for the headers of their objects.
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
+    /// The stores that are just being asked whether they are there, see [`links`].
+    looking: Mutex<BTreeSet<StoreId>>,
 }
 
 impl HostObjects {
     pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        let (rooms, pieces, filesystems) = Default::default();
-        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems })
+        let (rooms, pieces, filesystems, looking) = Default::default();
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking })
     }
 
     /// The links to the stores.

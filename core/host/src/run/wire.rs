@@ -12,7 +12,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::host::{HostOp, HostReply, Lost, SeatReport};
+use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport};
 use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
@@ -251,17 +251,26 @@ impl Switch {
         }
     }
 
-    /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
-    pub(super) async fn reports_of_others(&self) -> Vec<(HostId, SeatReport)> {
+    /// What other hosts answer; those that cannot be reached are not asked.
+    pub(super) async fn ask_others(&self, op: &HostOp) -> Vec<(HostId, HostResult)> {
         let Some(company) = &self.company else { return Vec::new() };
         let mut asked = JoinSet::new();
         for host in company.routes.reached() {
-            let routes = Arc::clone(&company.routes);
-            asked.spawn(async move { (host, routes.ask(host, HostOp::Seats).await) });
+            let (routes, op) = (Arc::clone(&company.routes), op.clone());
+            asked.spawn(async move { (host, routes.ask(host, op).await) });
         }
         let mut all = Vec::new();
         while let Some(answer) = asked.join_next().await {
-            if let Ok((host, Ok(HostReply::Seats(seats)))) = answer {
+            all.extend(answer.ok());
+        }
+        all
+    }
+
+    /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
+    pub(super) async fn reports_of_others(&self) -> Vec<(HostId, SeatReport)> {
+        let mut all = Vec::new();
+        for answer in self.ask_others(&HostOp::Seats).await {
+            if let (host, Ok(HostReply::Seats(seats))) = answer {
                 all.extend(seats.into_iter().map(|seat| (host, seat)));
             }
         }
@@ -294,15 +303,9 @@ impl Switch {
 
     /// What `reports_of_others` is for reports: the parts of files that cannot be read.
     pub(super) async fn lost_elsewhere(&self) -> Vec<Lost> {
-        let Some(company) = &self.company else { return Vec::new() };
-        let mut asked = JoinSet::new();
-        for host in company.routes.reached() {
-            let routes = Arc::clone(&company.routes);
-            asked.spawn(async move { routes.ask(host, HostOp::Lost).await });
-        }
         let mut all = Vec::new();
-        while let Some(answer) = asked.join_next().await {
-            if let Ok(Ok(HostReply::Lost(parts))) = answer {
+        for answer in self.ask_others(&HostOp::Lost).await {
+            if let (_, Ok(HostReply::Lost(parts))) = answer {
                 all.extend(parts);
             }
         }

@@ -42,6 +42,8 @@ pub struct Health {
     pub since: Time,
     /// Why the last attempt that failed did so.
     pub last_error: Option<String>,
+    /// How long ago the last attempt ended, or the link was made.
+    pub idle: Duration,
 }
 
 /// All directions of one store.
@@ -56,6 +58,8 @@ struct Line {
     failures: u32,
     /// Since when it is down.
     down: Option<Instant>,
+    /// When the last attempt ended.
+    tried: Instant,
 }
 
 /// The store takes no more; until `next_try` no upload is let through.
@@ -67,14 +71,16 @@ struct Full {
 impl Board {
     pub fn new() -> Self {
         let line = || {
-            let health = Health { state: State::Unknown, since: braid_io::clock::now().wall, last_error: None };
-            Line { health, failures: 0, down: None }
+            let (since, idle) = (braid_io::clock::now().wall, Duration::ZERO);
+            let health = Health { state: State::Unknown, since, last_error: None, idle };
+            Line { health, failures: 0, down: None, tried: Instant::now() }
         };
         Self { lines: [line(), line(), line()], full: None }
     }
 
     pub fn health(&self, direction: Direction) -> Health {
-        self.lines[direction as usize].health.clone()
+        let line = &self.lines[direction as usize];
+        Health { idle: line.tried.elapsed(), ..line.health.clone() }
     }
 
     /// True if the direction has been down for at least `time`.
@@ -113,14 +119,14 @@ impl Board {
     /// The store is there, whatever it said.
     pub fn answered(&mut self, direction: Direction) {
         let line = self.line(direction);
-        line.failures = 0;
+        (line.failures, line.tried) = (0, Instant::now());
         line.turn(State::Up);
     }
 
     /// An attempt failed; it may be repeated.
     pub fn failed(&mut self, direction: Direction, error: &Error) {
         let line = self.line(direction);
-        line.failures = line.failures.saturating_add(1);
+        (line.failures, line.tried) = (line.failures.saturating_add(1), Instant::now());
         line.health.last_error = Some(error.message().to_owned());
         if line.failures >= FAILURES_MAX {
             line.turn(State::Down);
@@ -141,6 +147,7 @@ impl Board {
         self.full = Some(Full { next_try: now + FULL_RETRY, error: error.clone() });
         let upload = self.line(Direction::Upload);
         upload.health.last_error = Some(error.message().to_owned());
+        upload.tried = Instant::now();
         upload.turn(State::Down);
     }
 
@@ -189,6 +196,22 @@ mod tests {
         assert!(!long(now) && long(now + minute));
         board.answered(Direction::Download);
         assert!(!board.is_long_down(Direction::Download, minute, now + minute));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn how_old_the_news_is() {
+        let mut board = Board::new();
+        let pause = Duration::from_secs(5);
+        tokio::time::advance(pause).await;
+        assert_eq!(board.health(Direction::Upload).idle, pause);
+        board.failed(Direction::Upload, &Error::new(ErrorKind::Io, "broken"));
+        assert_eq!(board.health(Direction::Upload).idle, Duration::ZERO);
+        tokio::time::advance(pause).await;
+        board.succeeded(Direction::Remove);
+        assert_eq!(
+            (board.health(Direction::Remove).idle, board.health(Direction::Upload).idle),
+            (Duration::ZERO, pause)
+        );
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Anybody <-> host.
 
-use braid_base::msg::host::{Attached, Healing, HostOp, HostReply, Lost, Map, SeatData, SeatReport, Stored, Who};
+use braid_base::msg::host::{
+    Attached, Healing, HostOp, HostReply, LinkReport, Lost, Map, SeatData, SeatReport, StoreOp, StoreReport, Stored,
+    Who,
+};
 
 use super::{wire_enum, wire_struct};
 
@@ -27,6 +30,23 @@ wire_struct!(Healing {
     balance_bytes_per_s,
 });
 wire_struct!(Lost { fs, ino, off, len });
+wire_struct!(StoreReport { store, upload, download, remove, full });
+wire_struct!(LinkReport { up, since_s, last_error });
+wire_struct!(StoreOp {
+    id,
+    key,
+    kind,
+    took_ms,
+    ongoing,
+    previous_ms,
+    started_ms,
+    size,
+    results,
+    line_errors,
+    last_http_error,
+    concurrency,
+    inode,
+});
 
 wire_enum!(HostOp, "question to a host" {
     1 = Map,
@@ -36,6 +56,8 @@ wire_enum!(HostOp, "question to a host" {
     5 = Lost,
     6 = Clock,
     7 = Recall,
+    8 = Stores { look },
+    9 = StoreOps { store },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -46,4 +68,6 @@ wire_enum!(HostReply, "answer of a host" {
     5 = Lost(parts),
     6 = Clock(wall_ms),
     7 = Recalled(json),
+    8 = Stores(stores),
+    9 = StoreOps(ops),
 });

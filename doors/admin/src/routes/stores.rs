@@ -6,17 +6,49 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::view::FilesystemView;
-use braid_cluster::view::stores::{AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView};
+use braid_cluster::view::stores::{
+    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
-use super::{Body, Segment};
+use super::{Asked, Body, Segment};
 use crate::desk::Desk;
 use crate::failure::{ErrorBody, Failure};
 
-/// The object stores, as the host that is asked sees them. Secrets are not shown.
+/// Of which file system.
+#[derive(Deserialize, IntoParams)]
+pub(super) struct Whose {
+    /// Its name; all if none is given.
+    filesystem: Option<String>,
+}
+
+/// The object stores, as the hosts see them together. Secrets are not shown.
 #[utoipa::path(get, operation_id = "listObjectStores", path = "/object-stores", tag = "object stores",
     responses((status = 200, body = Vec<ObjectStoreView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn list(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<ObjectStoreView>>, Failure> {
     Ok(Json(desk.control.stores().await?))
+}
+
+/// What the hosts do at an object store, and what they did last.
+#[utoipa::path(get, operation_id = "listObjectStoreOperations", path = "/object-stores/{name}/operations",
+    tag = "object stores", params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = OperationsView), (status = "default", body = ErrorBody)))]
+pub(super) async fn operations(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+) -> Result<Json<OperationsView>, Failure> {
+    Ok(Json(desk.control.store_operations(name).await?))
+}
+
+/// What file systems hold in object stores, and how much of it is in use.
+#[utoipa::path(get, operation_id = "listHoldings", path = "/holdings", tag = "object stores", params(Whose),
+    responses((status = 200, body = HoldingsView), (status = "default", body = ErrorBody)))]
+pub(super) async fn holdings(
+    State(desk): State<Arc<Desk>>,
+    Asked(whose): Asked<Whose>,
+) -> Result<Json<HoldingsView>, Failure> {
+    Ok(Json(desk.control.holdings(whose.filesystem).await?))
 }
 
 /// Adds an object store after it was tried; in a dry run it is tried only, and the status is 200.

@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
 use braid_base::ids::{Guid, StoreId};
+use braid_base::msg::host::{LinkReport, SeatData, StoreOp, StoreReport, Stored};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
+use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::stores::{
-    AttachSpec, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, StepView,
+    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+    StepView,
 };
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
@@ -141,6 +144,40 @@ impl Fake {
         vec![StepView { what: "PUT of one byte".to_owned(), took_ms: 3 }]
     }
 
+    /// Host box sees all, host barn has lost the way for downloads, host shed says nothing.
+    fn seen(&self) -> Seen {
+        let link = |up| LinkReport { up: Some(up), since_s: 7, last_error: (!up).then(|| "no route".to_owned()) };
+        let of = |store: &ObjectStore, download| StoreReport {
+            store: store.id,
+            upload: link(true),
+            download: link(download),
+            ..StoreReport::default()
+        };
+        let known = stores::list(&self.coordinator).expect("memory");
+        let said = |download| known.iter().map(|store| of(store, download)).collect();
+        let reports = vec![("box".to_owned(), said(true)), ("barn".to_owned(), said(false))];
+        Seen { reports, silent: vec!["shed".to_owned()] }
+    }
+
+    fn store_ops() -> Vec<StoreOp> {
+        let op = |id, kind: &str, ongoing| StoreOp {
+            id,
+            key: format!("B_1/key-{id}"),
+            kind: kind.to_owned(),
+            took_ms: 1_250,
+            ongoing,
+            started_ms: 1_700_000_000_500,
+            size: 24 << 20,
+            results: if ongoing { String::new() } else { "IO: 2, SUCCESS: 1".to_owned() },
+            line_errors: 2,
+            last_http_error: (!ongoing).then(|| "HTTP 503 SlowDown".to_owned()),
+            concurrency: 1,
+            inode: Some(77),
+            ..StoreOp::default()
+        };
+        vec![op(2, "DOWNLOAD", true), op(1, "UPLOAD", false)]
+    }
+
     fn add_store(&self, spec: &ObjectStoreSpec) -> Result<ObjectStoreDone> {
         let planned = stores::plan_add(&self.coordinator, spec)?;
         let steps = if spec.skip_verification { Vec::new() } else { Self::steps() };
@@ -247,7 +284,35 @@ impl Control for Fake {
 
     fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>> {
         let filesystems = filesystems::list(&self.coordinator).expect("memory");
-        now(stores::list(&self.coordinator).map(|all| all.iter().map(|s| stores::view(s, &filesystems)).collect()))
+        let seen = self.seen();
+        let view = |store: &ObjectStore| seen.show(stores::view(store, &filesystems));
+        now(stores::list(&self.coordinator).map(|all| all.iter().map(view).collect()))
+    }
+
+    fn store_operations(&self, name: String) -> Answer<'_, OperationsView> {
+        let told = |store: ObjectStore| match store.name.as_str() {
+            "cold" => vec![("box".to_owned(), Self::store_ops())],
+            _ => Vec::new(),
+        };
+        let view = |told| OperationsView { operations: seen::operations(told), silent_hosts: vec!["shed".to_owned()] };
+        now(stores::find(&self.coordinator, &name).map(|found| view(told(found.value))))
+    }
+
+    fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView> {
+        let (all, stores) = (filesystems::list(&self.coordinator).expect("memory"), stores::list(&self.coordinator));
+        let only = match filesystem.map(|name| filesystems::find(&self.coordinator, &name)) {
+            Some(Err(error)) => return now(Err(error)),
+            Some(Ok(found)) => Some(found.value.id),
+            None => None,
+        };
+        let sum = Stored { objects: 2, bytes: 8_192, held: 6_000, live: 5_000 };
+        let data = |fs: &Filesystem| SeatData {
+            stored: fs.stores.iter().map(|attached| ((fs.id, attached.store), sum)).collect(),
+            ..SeatData::default()
+        };
+        let seats: Vec<SeatData> = all.iter().map(data).collect();
+        now(stores
+            .map(|stores| HoldingsView { holdings: stores::held((&all, &stores), only, &seats), silent_partitions: 1 }))
     }
 
     fn store_add(&self, spec: ObjectStoreSpec) -> Answer<'_, ObjectStoreDone> {

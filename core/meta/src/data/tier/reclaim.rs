@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use braid_base::Result;
 use braid_base::ids::{BlobId, FsId, StoreId};
+use braid_base::limits::RECLAIM_PERCENT;
 use braid_base::msg::host::Stored;
 use braid_base::record::{BaseRec, Extent, Place};
 
@@ -21,9 +22,6 @@ use crate::data::tier::upload::{self, Cargo};
 use crate::state::State;
 use crate::txn::Txn;
 
-/// Bytes in a store that nothing names, in per cent of those that are named: above the first they are reclaimed, until they
-/// are below the second (as the reference system does it).
-const RECLAIM_PERCENT: (u64, u64) = (13, 7);
 /// Of an object that is rewritten more than this is free, per cent.
 const HOLEY_PERCENT: u64 = 5;
 /// Chunks looked for at a time.
@@ -50,7 +48,7 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
         None => {
             let Stored { held, live, .. } = stored.get(&(fs, to)).copied().unwrap_or_default();
             let free_percent = held.saturating_sub(live) * 100 / live.max(1);
-            let (start, stop) = RECLAIM_PERCENT;
+            let (stop, start) = RECLAIM_PERCENT;
             sweep.reclaims = live > 0 && free_percent > if sweep.reclaims { stop } else { start };
             if !sweep.reclaims {
                 return Ok(());
