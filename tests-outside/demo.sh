@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What Braid promises, shown on this machine in a few minutes. Ends with the mount up.
-#   tests-outside/demo.sh      (BRAID_DEMO_DIR: where; default /var/tmp/braid-demo; about 14 GB)
+#   tests-outside/demo.sh      (BRAID_DEMO_DIR: where; default /var/tmp/braid-demo; about 15 GB)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
@@ -97,7 +97,7 @@ begin=$(now)
 "$BRAID" fs add archive tiered --ssd-capacity 128MiB --object-mib 4 --obs-name bucket >/dev/null
 echo "$STATE $archive" >>"$demo/clusters"
 "$BRAID" mount archive "$archive" >/dev/null
-row "object store and file system, cue 10 s, retention 30 s" "store tried, mounted" "$(since "$begin")"
+row "object store and file system with it" "cue 10 s, retention 30 s" "$(since "$begin")"
 
 # where FOLDER: MB on flash only, on flash and in objects, in objects alone, of all files below it.
 where() {
@@ -109,10 +109,14 @@ where() {
 is_where() { [[ $(where "$1") == $2\ $3\ $4 ]]; }
 stored() { find "$bucket" -path '*/d/I_*' -type f -printf '%s\n' | awk '{ sum += $1 } END { printf "%d objects, %d MB\n", NR, sum / 1000000 }'; }
 stored_mb() { stored | awk '{ print $3 }'; }
-fill() { # FOLDER FILES BYTES
-  local number
-  mkdir "$archive/$1"
-  for ((number = 0; number < $2; number++)); do head -c "$3" /dev/urandom | tee "$archive/$1/$number" | md5sum | sed "s|-\$|$1/$number|"; done >>"$demo/archive-sums"
+# made FOLDER FILES BYTES: so many files, beside Braid; and their checksums.
+made() {
+  mkdir -p "$demo/source/$1"
+  head -c "$(($2 * $3))" /dev/urandom | split -b "$3" -a 4 -d - "$demo/source/$1/"
+  (cd "$demo/source" && md5sum "$1"/*) >>"$demo/archive-sums"
+}
+filled() { # FOLDER
+  cp -r "$demo/source/$1" "$archive/$1"
   sync -f "$archive/$1"
 }
 # Each read goes to Braid, and to the store where the bytes are there.
@@ -121,9 +125,11 @@ same_archive() {
   "$BRAID" mount archive "$archive" >/dev/null
   (cd "$archive" && md5sum --quiet --check "$demo/archive-sums")
 }
-fill warm 8 4000000
-fill cold 8 4000000
+made warm 8 4000000
+made cold 8 4000000
 begin=$(now)
+filled warm
+filled cold
 until_true 60 "demo: no objects appear" is_where . 0 64 0
 row "64 MB written, the cue passes" "$(stored) of them in the store" "$(since "$begin")"
 begin=$(now)
@@ -140,8 +146,9 @@ until_true 30 "demo: what was read does not come back" is_where . 0 64 0
 row "what was read is on flash again" "location: 64 MB on flash and in objects" "$(since "$begin")"
 
 step "Four times its flash, in small files, at the speed of the store"
+made full 1700 300000
 begin=$(now)
-fill full 1700 300000 &
+filled full &
 filling=$! most=0
 while kill -0 "$filling" 2>/dev/null; do
   # Names come and go under who lists them now.
@@ -154,7 +161,7 @@ took=$(since "$begin")
 speed=$(awk -v t="$took" 'BEGIN { printf "%d", 510 / t }')
 row "510 MB into 134 MB of flash" "$speed MB/s, at most $most MB on flash" "$took"
 read -r fresh both alone < <(where .)
-row "room was made before the retention was over" "$fresh + $both MB on flash, $alone MB in objects only" 0
+row "room was made before the retention is over" "$((fresh + both)) MB on flash, $alone MB in objects only" "$(since "$begin")"
 ((alone > 300)) || die "demo: only $alone MB are in objects alone"
 begin=$(now)
 same_archive
@@ -164,7 +171,7 @@ step "Delete the half of it, each second file: objects get holes, and are put to
 until_true 60 "demo: not all is in the store" is_where . 0 '*' '*'
 before=$(stored)
 begin=$(now)
-for ((number = 0; number < 1700; number += 2)); do rm "$archive/full/$number"; done
+rm "$archive/full"/*[02468]
 awk '!/full/ || $2 !~ /[02468]$/' "$demo/archive-sums" >"$demo/archive-kept"
 mv "$demo/archive-kept" "$demo/archive-sums"
 # 64 MB and the 255 MB that are left, and what the rules allow of holes.
@@ -174,6 +181,7 @@ row "reclaimed: $before" "$(stored) for 319 MB of files" "$(since "$begin")"
 same_archive
 row "read all of it" "$(wc -l <"$demo/archive-sums") files the same" "$(since "$begin")"
 
+rm -rf "$demo/source"
 table
 cat <<END
 

@@ -311,10 +311,14 @@ PY
 
 # One store is gone: what has another one does not notice.
 apart() {
+  local name
   begin_lane apart
   fs_new far s3
   store_down apart
-  while_it_fails "the store of others" - -
+  # More than a partition sends at a time.
+  for name in one two three four five six; do write "$name" $((5 * MiB)); done
+  (cd "$(folder)" && timeout 100 "$BRAID" fs tier release one two three four five six >/dev/null 2>&1) &
+  while_it_fails "the store of others" down -
   (
     lane=far
     mkdir "$(copies)"
@@ -332,7 +336,7 @@ apart() {
 # --- all at once ----------------------------------------------------------------------------------------
 s3_up s3
 s3_up rotated
-lanes=(busy broken wrong silent full gone keys lost)
+lanes=(busy broken wrong silent full gone keys lost apart)
 [[ -z ${TIER_FAULTS:-} ]] || read -ra lanes <<<"$TIER_FAULTS"
 started=$(now)
 pids=()
