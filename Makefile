@@ -53,7 +53,7 @@ test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 k
 	$(MAKE) build
 	tests-outside/run.sh --long
 
-demo: build ## a cluster, a real tree, a kill, two lost drives; leaves the mount up
+demo: build ## a cluster, a real tree, a kill, two lost drives, a capacity tier; leaves the mounts up
 	tests-outside/demo.sh
 
 cluster: build ## six hosts and three members of etcd in network namespaces, mounted; left running (cluster-down stops it)
