@@ -50,12 +50,14 @@ export SCRATCH
 . tests-outside/stores.sh
 cleanup() {
   local mount
+  # A second signal must not leave half of it.
+  trap '' INT TERM
   # shellcheck disable=SC2046 # a list of numbers
   kill $(cat "$SCRATCH"/*.proxy 2>/dev/null) 2>/dev/null || true
   for mount in $(awk -v under="$SCRATCH/" 'index($2, under) == 1 { print $2 }' /proc/mounts); do
     umount -l "$mount" || true
   done
-  stop_all
+  stop_all || true
   rm -rf "$SCRATCH" "/dev/shm/$(basename "$SCRATCH")" ${apart:+"$apart/$(basename "$SCRATCH")-store"}
 }
 trap cleanup EXIT
