@@ -289,7 +289,8 @@ fn a_file_system_begins_with_its_store() {
     assert!(less.kind() == ErrorKind::Invalid && less.message().contains("1073741824"), "{less}");
     let both = FsChange { total_bytes: Some(1 << 29), ssd_bytes: Some(1 << 28), ..FsChange::default() };
     assert_eq!(update(both).expect("both").ssd_bytes, Some(1 << 28));
-    let short = attachments::start_detach(&coordinator, "tiered", "a", ((1 << 28) + 1, 1 << 40)).expect_err("its own bound");
+    let short =
+        attachments::start_detach(&coordinator, "tiered", "a", ((1 << 28) + 1, 1 << 40)).expect_err("its own bound");
     assert!(short.kind() == ErrorKind::Refused && short.message().contains("raise --ssd-capacity"), "{short}");
     assert_eq!(update(FsChange { ssd_bytes: Some(0), ..FsChange::default() }).expect("all").ssd_bytes, None);
 }
