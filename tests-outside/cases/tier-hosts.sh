@@ -19,14 +19,17 @@ expect() { # WORDS WHEN
   table=$(tier)
   grep -qF "$1" <<<"$table" || die "$2: '$1' expected in: $table"
 }
-is_copied() { ! tier location --json "$MOUNT"/data/* | grep -q '"ssd_write_cache_bytes": [1-9]'; }
-uploaders() { tier ops cold --type upload --json | grep -v '/keepalive/' | grep -c "\"process\": \"$1\""; }
+is_copied() { ! tier location --json "$MOUNT"/data/*/file | grep -q '"ssd_write_cache_bytes": [1-9]'; }
+uploaders() { tier ops cold --type upload | grep -v /keepalive/ | grep -c "^$1 "; }
 
 on h1 fs group update default --target-ssd-retention 30s --start-demote 10s >/dev/null
 tier dir add cold --path "$SCRATCH/far/cold" >/dev/null
 tier dir attach default cold >/dev/null
-mkdir "$MOUNT/data"
-for i in $(seq 24); do head -c 1M /dev/urandom >"$MOUNT/data/$i"; done
+# Directories are spread over the partitions.
+for i in $(seq 24); do
+  mkdir -p "$MOUNT/data/$i"
+  head -c 1M /dev/urandom >"$MOUNT/data/$i/file"
+done
 sync -f "$MOUNT"
 until_true 60 "nothing went into the store" is_copied
 for host in h1 h2 h3; do
