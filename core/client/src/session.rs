@@ -313,11 +313,7 @@ impl Session {
                 // It is known there, and has its turn; the partition answers otherwise when it has waited too long.
                 give_up = now + patience_ms;
             }
-            let longest = if matches!(error.kind(), ErrorKind::Busy | ErrorKind::Held) {
-                BACKOFF_BUSY_MAX_MS
-            } else {
-                BACKOFF_GONE_MAX_MS
-            };
+            let longest = if error.kind() == ErrorKind::Busy { BACKOFF_BUSY_MAX_MS } else { BACKOFF_GONE_MAX_MS };
             // Two that collide would collide again after equal pauses: the number of the operation tells them apart.
             let spread = (ticket.seq ^ self.client.0) % pause;
             let rest = self.wire.sleep_ms((pause + spread).min(give_up - now));

@@ -165,9 +165,10 @@ pub(crate) fn is_roomy(s: &State, fs: FsId) -> bool {
 
 /// Bytes that `fs` may still take here, beside what is lent. What has to leave flash to make room does not count.
 pub(crate) fn left(s: &State, fs: FsId) -> u64 {
-    let lent = s.data.grants.outstanding(None);
-    let left = s.data.space.left(fs, s.config.capacity_bytes.saturating_sub(lent));
-    tier::flash_left(s, fs).map_or(left, |on_flash| on_flash.min(s.data.space.below_limit(fs)))
+    let grants = &s.data.grants;
+    let room = || s.data.space.room(s.config.capacity_bytes.saturating_sub(grants.outstanding(None)));
+    let own = s.data.space.below_limit(fs).saturating_sub(grants.lent_to(fs));
+    tier::flash_left(s, fs).unwrap_or_else(room).min(own)
 }
 
 /// Records of `fs` point to `after` instead of `before`: counts what is in use of packs and objects, and of flash.

@@ -208,7 +208,8 @@ impl Link {
         let is_over = self.board().is_long_down(direction, self.inner.patience, began);
         let last_begin = if is_over { began } else { began + self.inner.patience };
         let end = began + self.inner.patience * patience;
-        let end = if is_over { end.min(began + CHECK_TIMEOUT * patience) } else { end };
+        // An upload takes its time, and is what tells that uploads go again.
+        let end = if is_over && direction != Direction::Upload { end.min(began + CHECK_TIMEOUT) } else { end };
         let mut entry = record::begin(&self.inner.record, job, began);
         let (mut pause, mut tries, mut before) = (PAUSE_MIN, 1_u32, None);
         loop {

@@ -5,7 +5,7 @@
 //! one depends: there is no room on flash, or there is, and the drives do not take it, or too few of them can be used, or
 //! the object store takes nothing.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use braid_base::ids::{ClientId, FsId};
 use braid_base::limits::{
@@ -25,6 +25,10 @@ pub(crate) struct Held {
     queue: VecDeque<Wait>,
     /// Whose turn it is: the request that runs now was let out of the queue.
     turn: Option<Token>,
+    /// What the first write costs that waits for flash, by file system.
+    lacking: BTreeMap<FsId, u64>,
+    /// Somebody was turned away, because too many wait.
+    crowded: bool,
 }
 
 struct Wait {
@@ -33,6 +37,8 @@ struct Wait {
     request: Request,
     since_ms: u64,
     asked_ms: u64,
+    /// It waited for flash when last it was looked at.
+    lacked: bool,
 }
 
 impl Held {
@@ -41,9 +47,14 @@ impl Held {
         self.queue.len()
     }
 
-    /// True if a request of `client` waits.
+    /// True if a request of `client` waits, or may not be let in to wait.
     pub fn is_waiting(&self, client: ClientId) -> bool {
-        self.queue.iter().any(|wait| wait.request.op.client == client)
+        self.crowded || self.queue.iter().any(|wait| wait.request.op.client == client)
+    }
+
+    /// Flash that the next write of `fs` needs which waits for it, bytes.
+    pub fn lacks(&self, fs: FsId) -> Option<u64> {
+        self.lacking.get(&fs).copied()
     }
 }
 
@@ -67,47 +78,75 @@ fn lacks_flash(s: &State, request: &Request) -> bool {
     tier::flash_left(s, fs).is_some_and(|left| left < cost(request)) && tier::on_flash(s, fs) > 0
 }
 
-/// Puts a write aside if there is no room for it now; true if it waits. `Busy` if too many wait already.
+/// The file systems of which a write lacks flash: what stands behind it in the queue is not let past.
+#[derive(Default)]
+struct Passed(BTreeMap<FsId, u64>);
+
+impl Passed {
+    /// True if `request`, the next one in the queue, waits for flash.
+    fn lacks(&mut self, s: &State, request: &Request) -> bool {
+        if self.0.contains_key(&request.fs) {
+            return true;
+        }
+        let lacks = lacks_flash(s, request);
+        if lacks {
+            self.0.insert(request.fs, cost(request));
+        }
+        lacks
+    }
+}
+
+/// Puts a write aside if there is no room for it now; true if it waits. `Busy` or `Held` if too many wait already.
 pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> Result<bool> {
     if s.data.held.turn == Some(token) {
         return Ok(false);
     }
     // In turn: behind those of the same file system, and behind all that wait for the stage.
-    let is_behind = |wait: &Wait| wait.request.fs == request.fs || !lacks_flash(s, &wait.request);
-    if is_staged(s, request) && !lacks_flash(s, request) && !s.data.held.queue.iter().any(is_behind) {
+    let (mut passed, mut of_fs, mut of_stage) = (Passed::default(), 0, 0);
+    for wait in &s.data.held.queue {
+        match passed.lacks(s, &wait.request) {
+            true => of_fs += usize::from(wait.request.fs == request.fs),
+            false => of_stage += 1,
+        }
+    }
+    let lacks = passed.lacks(s, request);
+    if !lacks && of_stage == 0 && is_staged(s, request) {
         return Ok(false);
     }
     let (held, now) = (&mut s.data.held, t.now.mono_ms);
     if let Some(waiting) = held.queue.iter_mut().find(|waiting| waiting.request.op == request.op) {
         // Its client asks again, and listens to the newest question only: the place and the time in the queue stay.
         let before = waiting.token.replace(token);
-        waiting.asked_ms = now;
+        (waiting.asked_ms, waiting.request) = (now, request.clone());
         if let Some(before) = before {
             t.reply(before, Err(Error::new(ErrorKind::Busy, "the same write was asked again and waits")));
         }
         return Ok(true);
     }
-    if held.queue.len() >= HELD_MAX {
-        return Err(Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"));
+    if (if lacks { of_fs } else { of_stage }) >= HELD_MAX {
+        held.crowded = true;
+        let busy = || Error::new(ErrorKind::Busy, "the write stage is full: destage is behind");
+        return Err(if lacks { ErrorKind::Held.into() } else { busy() });
     }
-    let token = Some(token);
-    held.queue.push_back(Wait { token, request: request.clone(), since_ms: now, asked_ms: now });
+    if lacks {
+        held.lacking.entry(request.fs).or_insert_with(|| cost(request));
+    }
+    let wait = Wait { token: Some(token), request: request.clone(), since_ms: now, asked_ms: now, lacked: lacks };
+    held.queue.push_back(wait);
     Ok(true)
 }
 
 /// The next write that there is room for, and somebody waits for.
 pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
-    let mut passed: Vec<FsId> = Vec::new();
-    let mut found = None;
+    let (mut passed, mut found) = (Passed::default(), None);
     for (at, Wait { token, request, .. }) in s.data.held.queue.iter().enumerate() {
-        if passed.contains(&request.fs) {
+        if passed.lacks(s, request) {
             continue;
         }
-        if lacks_flash(s, request) {
-            passed.push(request.fs);
-        } else if !is_staged(s, request) {
+        if !is_staged(s, request) {
             break;
-        } else if token.is_some() {
+        }
+        if token.is_some() {
             found = Some(at);
             break;
         }
@@ -120,6 +159,8 @@ pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
 
 /// Answers those that have waited too long while nothing moved, and tells those that wait for flash that they do.
 pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
+    s.data.held.lacking.clear();
+    s.data.held.crowded &= s.data.held.queue.len() >= HELD_MAX;
     if s.data.held.queue.is_empty() {
         return;
     }
@@ -135,10 +176,16 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
     };
     // Any move tells that the drives work; only one of the stage makes room in it.
     let idle_since = if may_move { s.data.jobs.progress_ms } else { s.data.jobs.destaged_ms };
-    let left_since = s.data.tier.moved_ms;
+    let mut passed = Passed::default();
     let mut queue = std::mem::take(&mut s.data.held.queue);
     queue.retain_mut(|wait| {
-        let Wait { token, request, since_ms, asked_ms } = wait;
+        let lacks = passed.lacks(s, &wait.request);
+        if wait.lacked && !lacks {
+            // From now on it waits for something else.
+            wait.since_ms = now;
+        }
+        wait.lacked = lacks;
+        let Wait { token, request, since_ms, asked_ms, .. } = wait;
         // Nobody waits for it any more: it must not be carried out long after a program was told that it failed.
         if now >= *asked_ms + ASKED_AGAIN_MS {
             if let Some(token) = *token {
@@ -147,20 +194,24 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
             return false;
         }
         let Some(asked) = *token else { return true };
-        let lacks_flash = lacks_flash(s, request);
-        let (idle_since, wait_ms) = if lacks_flash { (left_since, HELD_STORE_MS_MAX) } else { (idle_since, wait_ms) };
+        if !lacks && is_staged(s, request) {
+            // Its turn comes now.
+            return true;
+        }
+        let (idle_since, wait_ms) =
+            if lacks { (s.data.tier.moved_ms(request.fs), HELD_STORE_MS_MAX) } else { (idle_since, wait_ms) };
         if now >= idle_since.max(*since_ms) + wait_ms {
-            let error = if lacks_flash { full(request.fs) } else { Error::new(kind, why) };
+            let error = if lacks { full(request.fs) } else { Error::new(kind, why) };
             t.answer(asked, request.op, Err(error));
             return false;
         }
-        if lacks_flash && now >= *asked_ms + HELD_TOLD_MS {
+        if lacks && now >= *asked_ms + HELD_TOLD_MS {
             t.reply(asked, Err(ErrorKind::Held.into()));
             *token = None;
         }
         true
     });
-    s.data.held.queue = queue;
+    (s.data.held.queue, s.data.held.lacking) = (queue, passed.0);
 }
 
 fn full(fs: FsId) -> Error {

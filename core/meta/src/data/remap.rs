@@ -134,6 +134,7 @@ pub(crate) fn rebase(
         _ => tier::wall_s(t),
     };
     s.data.tier.changed(chunk.file.fs, since_s);
+    tier::written(s, chunk, since_s, &extents);
     if !extents.is_empty() {
         t.write(chunk.base_key(t), &BaseRec { upto, since_s, extents });
     } else if history.base.is_some() {

@@ -77,9 +77,9 @@ impl Space {
         Some(limits.get(&fs).map_or(*all, |limit| (*limit).min(bound)))
     }
 
-    /// Bytes that `fs` may still take here.
-    pub fn left(&self, fs: FsId, capacity: u64) -> u64 {
-        capacity.saturating_sub(self.occupied()).min(self.below_limit(fs))
+    /// Bytes of `capacity` that are free.
+    pub fn room(&self, capacity: u64) -> u64 {
+        capacity.saturating_sub(self.occupied())
     }
 
     /// Bytes that `fs` may still take here of what it may hold, wherever that lies.

@@ -207,6 +207,12 @@ impl Stage {
         self.of_fs.get(&fs).copied().unwrap_or(0)
     }
 
+    /// True if a chunk of `fs` has a slice.
+    pub fn holds(&self, fs: FsId) -> bool {
+        let first = FileId { fs, ino: Ino(0), layer: Layer(0) }.chunk(Chunk(0));
+        self.piles.range(first..).next().is_some_and(|(chunk, _)| chunk.file.fs == fs)
+    }
+
     /// Staged bytes with what each slice costs beside them.
     pub fn cost(&self) -> u64 {
         self.bytes + self.slices * SLICE_COST_BYTES

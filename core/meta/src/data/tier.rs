@@ -22,7 +22,7 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::{Config, TierPolicy};
-use crate::data::chunk::{FileId, chunk_at};
+use crate::data::chunk::{ChunkId, FileId, chunk_at};
 use crate::data::remap;
 use crate::event::{Effect, Token};
 use crate::ops::Verdict;
@@ -58,7 +58,7 @@ pub(crate) struct Tier {
     /// File systems that are short of flash.
     short: BTreeSet<FsId>,
     /// When something was last put into an object, or left flash, milliseconds.
-    pub moved_ms: u64,
+    moved: BTreeMap<FsId, u64>,
 }
 
 impl Tier {
@@ -71,8 +71,18 @@ impl Tier {
             sweeps: BTreeMap::new(),
             accessed: HashMap::new(),
             short: BTreeSet::new(),
-            moved_ms: 0,
+            moved: BTreeMap::new(),
         })
+    }
+
+    /// When something of `fs` was last put into an object, or left flash, milliseconds.
+    pub fn moved_ms(&self, fs: FsId) -> u64 {
+        self.moved.get(&fs).copied().unwrap_or(0)
+    }
+
+    /// Something of `fs` was put into an object, or left flash.
+    fn moved(&mut self, fs: FsId, now_ms: u64) {
+        self.moved.insert(fs, now_ms);
     }
 
     /// A base of `fs` was written, and counts from `since_s`.
@@ -100,6 +110,7 @@ pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) 
         }
     }
     tier.short.retain(|fs| policies.contains_key(fs));
+    tier.moved.retain(|fs, _| policies.contains_key(fs));
     s.data.space.tiered = policies.iter().filter(|(_, p)| p.writable.is_some()).map(|(fs, _)| *fs).collect();
     s.data.tier.policies = policies;
 }
@@ -208,6 +219,18 @@ fn leaves(s: &State, policy: &TierPolicy, extent: &Extent) -> bool {
     store.is_some_and(|store| policy.leaving.contains(&store))
 }
 
+/// The base of `chunk` is made of `extents` now: where flash is short it need not be found first.
+pub(crate) fn written(s: &mut State, chunk: ChunkId, since_s: u32, extents: &[Extent]) {
+    if !is_short(s, chunk.file.fs) {
+        return;
+    }
+    let fresh = extents.iter().filter(|extent| extent.place.object().is_none());
+    let bytes: u64 = fresh.map(|extent| u64::from(extent.len)).sum();
+    if let Some(sweep) = s.data.tier.sweeps.get_mut(&chunk.file.fs).filter(|_| bytes > 0) {
+        sweep.add(since_s, chunk, bytes);
+    }
+}
+
 /// True if `fs` takes more of flash than it may for long: what is in objects leaves before its time, nothing comes back.
 pub(crate) fn is_short(s: &State, fs: FsId) -> bool {
     s.data.tier.short.contains(&fs)
@@ -227,19 +250,22 @@ pub(crate) fn flash_left(s: &State, fs: FsId) -> Option<u64> {
     Some(own.map_or(left, |own| own.min(left)))
 }
 
-/// True if `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is 90 %.
+/// True if `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is 90 %; or if
+/// it has no room for the next write that waits for it.
 fn fills_flash(s: &State, fs: FsId) -> bool {
     let Some(policy) = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some()) else { return false };
     let percent = if is_short(s, fs) { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
     let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
     let (grants, own) = (&s.data.grants, policy.flash_bytes);
     let all = s.data.space.occupied() + s.data.stage.bytes() + grants.outstanding(None);
-    beyond(all, s.config.capacity_bytes) || own.is_some_and(|most| beyond(on_flash(s, fs) + grants.lent_to(fs), most))
+    let lacks = s.data.held.lacks(fs).is_some_and(|cost| flash_left(s, fs).is_some_and(|left| left < cost));
+    let own = own.is_some_and(|most| beyond(on_flash(s, fs) + grants.lent_to(fs), most));
+    lacks || own || beyond(all, s.config.capacity_bytes)
 }
 
-/// True if writes wait until what is staged leaves the log for flash, to be able to leave that, too.
+/// True if writes wait until what is not merged yet can leave flash, too.
 pub(crate) fn presses(s: &State) -> bool {
-    s.data.held.len() > 0 && s.data.tier.short.iter().any(|fs| s.data.stage.bytes_of(*fs) > 0)
+    s.data.held.len() > 0 && s.data.tier.short.iter().any(|fs| s.data.stage.holds(*fs))
 }
 
 /// Looks who is short of flash.

@@ -200,20 +200,30 @@ fn wait_for(world: &mut World, (op, mut token): (OpId, Token), body: &Op, stores
     Err(ErrorKind::TimedOut.into())
 }
 
+/// All of it is on flash, or nearly all: a write that has no room makes some.
 #[test]
-fn writes_wait_while_flash_is_full_and_hold_up_nobody_else() -> Outcome {
-    let (mut world, ino) = calm_world(TIERED)?;
-    set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
-    write(&mut world, ino, 0, &[1; 10 * BLOCK])?;
-    let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
-    let asked = world.request(body.clone(), act)?;
-    assert_eq!(world.part.state().data_status().held, 1);
-    let answer = wait_for(&mut world, asked, &body, true, 60);
-    assert!(matches!(answer, Ok(Reply::Wrote { .. })), "{answer:?}");
-    let sums = where_is(&mut world, ino)?;
-    assert!(sums.write_cache + sums.read_cache <= 10 * BLOCK as u64, "{sums:?}");
-    world.read(ino)?;
-    world.check_all()
+fn writes_wait_while_flash_is_full() -> Outcome {
+    for used in [9, 10] {
+        let (mut world, ino) = calm_world(TIERED)?;
+        set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
+        write(&mut world, ino, 0, &vec![1; used * BLOCK])?;
+        let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
+        let asked = world.request(body.clone(), act)?;
+        // A smaller one behind it waits its turn, and hears so.
+        let (small, act) = write_op(ino, 40 * BLOCK as u64, &[3; 10]);
+        let behind = world.request(small.clone(), act)?;
+        assert_eq!(world.part.state().data_status().held, 2);
+        let answer = wait_for(&mut world, asked, &body, true, 60);
+        assert!(matches!(answer, Ok(Reply::Wrote { .. })), "{answer:?}");
+        let token = world.again(behind.0, small.clone())?;
+        let answer = wait_for(&mut world, (behind.0, token), &small, true, 60);
+        assert!(matches!(answer, Ok(Reply::Wrote { .. })), "{answer:?}");
+        let sums = where_is(&mut world, ino)?;
+        assert!(sums.write_cache + sums.read_cache <= 10 * BLOCK as u64, "{sums:?}");
+        world.read(ino)?;
+        world.check_all()?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -251,5 +261,31 @@ fn where_flash_is_short_the_oldest_leaves_first() -> Outcome {
     pass_with_store(&mut world, 3)?;
     assert_eq!(where_is(&mut world, old)?.read_cache, 0);
     assert_eq!(where_is(&mut world, new)?.read_cache, 8 * b);
+    Ok(())
+}
+
+#[test]
+fn what_is_lent_counts_against_what_a_file_system_may_hold() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    let limit = 64 * BLOCK as u64;
+    world.part.state_mut().set_limit(FS, Some(limit));
+    let mut lent = 0;
+    // Less than the time for which it is lent.
+    for _ in 0..15 {
+        let asked = Op::GetSpace { ino, bytes: limit, back: Vec::new() };
+        match world.sync(asked, Act::Other)? {
+            Ok(Reply::Space(ranges)) => {
+                lent += ranges.iter().map(|(at, place)| u64::from(at.ul) * u64::from(place.data)).sum::<u64>();
+            }
+            other => return Err(format!("{other:?}")),
+        }
+        world.now_ms += 100;
+        world.tick()?;
+        for _ in 0..10 {
+            world.commit(usize::MAX)?;
+            world.answer_drive()?;
+        }
+    }
+    assert!((1..=64).contains(&lent), "{lent} blocks");
     Ok(())
 }

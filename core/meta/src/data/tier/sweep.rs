@@ -81,7 +81,8 @@ impl Sweep {
         }
     }
 
-    fn add(&mut self, since_s: u32, chunk: ChunkId, bytes: u64) {
+    /// `bytes` of `chunk`, which counts from `since_s`, are to go into an object.
+    pub fn add(&mut self, since_s: u32, chunk: ChunkId, bytes: u64) {
         if self.ripe.len() < RIPE_MAX {
             let before = self.ripe.insert((since_s, chunk), bytes).unwrap_or(0);
             self.ripe_bytes = self.ripe_bytes + bytes - before;
@@ -279,7 +280,7 @@ fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChange
     if extents != base.extents {
         let upto = base.upto;
         remap::rebase(t, s, chunk, &history, upto, extents, used)?;
-        s.data.tier.moved_ms = t.now.mono_ms;
+        s.data.tier.moved(chunk.file.fs, t.now.mono_ms);
     }
     Ok(())
 }
@@ -326,11 +327,12 @@ fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep
         let Some(((oldest_s, _), _)) = sweep.ripe.first_key_value() else { return Ok(()) };
         // Those that somebody wants out have no age: they leave when no more of them come. Where flash is short, what there
         // is leaves at once. But one object after the other: meanwhile more comes together.
-        let pressed = if *oldest_s == 0 {
+        let due = if *oldest_s == 0 {
             t.now.mono_ms >= sweep.wanted_ms + WANTED_MS
         } else {
-            oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t) || is_short(s, fs)
+            oldest_s.saturating_add(policy.cue_s.saturating_mul(2)) <= wall_s(t)
         };
+        let pressed = due || is_short(s, fs);
         let waited = pressed && !s.data.tier.uploads.serves(fs);
         if sweep.ripe_bytes < u64::from(policy.object_bytes) && !waited {
             return Ok(());
@@ -350,6 +352,7 @@ fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep
         let mut chunks: Vec<ChunkId> = taken.iter().map(|(_, chunk)| *chunk).collect();
         chunks.retain(|chunk| !under_way.contains(chunk));
         chunks.sort_unstable();
+        chunks.dedup();
         let cargo = Cargo { fs, store, bytes: policy.object_bytes, chunks, fresh: true, from: BTreeSet::new() };
         let (looked, begun) = upload::begin(t, s, &cargo)?;
         let left: BTreeSet<ChunkId> = cargo.chunks[looked..].iter().copied().collect();

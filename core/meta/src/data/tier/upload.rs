@@ -189,7 +189,9 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     }
     tier.blobs.arrived(t, upload.blob);
     tier.uploads.backoff(upload.store).went_well();
-    tier.moved_ms = t.now.mono_ms;
+    if let Some(sent) = upload.chunks.front() {
+        tier.moved(sent.chunk.file.fs, t.now.mono_ms);
+    }
     tier.uploads.landed.push_back(upload);
     commit(t, s)?;
     Ok(true)
