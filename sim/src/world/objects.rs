@@ -143,7 +143,8 @@ pub(crate) fn policy(seed: u64) -> TierPolicy {
         leaving: BTreeSet::new(),
         cue_s: rng.below(3) as u32,
         retention_s: 1 + rng.below(4) as u32,
-        object_bytes: (1 + rng.below(64) as u32) * BLOCK as u32,
+        // What writes while flash is full waits for objects one after the other: of a block each that would take hours.
+        object_bytes: (8 + rng.below(57) as u32) * BLOCK as u32,
         flash_bytes: (rng.below(2) == 0).then(|| 1 << (16 + rng.below(4))),
         prefetch_bytes: rng.below(3) << 20,
     }
