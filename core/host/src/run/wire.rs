@@ -362,10 +362,9 @@ impl Switch {
             match mover.reader.get() {
                 Some(reader) => {
                     let objects = &mover.objects;
-                    let to = if let Job::Upload(job) = &job { Some(job.key.store) } else { None };
-                    let _room = match to {
-                        Some(store) => Some(objects.room(store).await?),
-                        None => None,
+                    let _room = match &job {
+                        Job::Upload(job) => Some(objects.room(job.key.store).await?),
+                        _ => None,
                     };
                     let stage = SeatStage { switch: Arc::clone(&mover), seat: p };
                     mover::run(reader, &stage, &Carrier(Arc::clone(objects)), &job).await

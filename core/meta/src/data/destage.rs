@@ -90,8 +90,6 @@ pub(crate) struct Choice {
     pub chunks: Vec<ChunkId>,
     /// Those of them that come in the order of their files.
     pub sweep: BTreeSet<ChunkId>,
-    /// Bytes that come back from objects after them; of others it is what is staged.
-    pub behind: u64,
 }
 
 impl Jobs {
@@ -176,11 +174,11 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
         gc::choose(t, s)?
     } else {
         let (chunks, sweep) = staged(t, s);
-        let choice = Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep, behind: 0 };
+        let choice = Choice { class: PackClass::Destage, moves: Moves::Stage, chunks, sweep };
         (!choice.chunks.is_empty()).then_some(choice)
     };
     let Some(choice) = choice else { return Ok(None) };
-    let begun = plan(t, s, choice)?.begun;
+    let begun = plan(t, s, choice, None)?.begun;
     if begun {
         s.data.jobs.collected = collect;
     }
@@ -191,9 +189,9 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
 /// and those that did not fit. `behind`: bytes that are to come back after them.
 pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>, behind: u64) -> Result<(bool, Vec<ChunkId>)> {
     let (class, moves, sweep) = (PackClass::Cache, Moves::Objects, BTreeSet::new());
-    let choice = Choice { class, moves, chunks, sweep, behind };
+    let choice = Choice { class, moves, chunks, sweep };
     let all = choice.chunks.clone();
-    let Plan { begun, looked, mut dropped } = plan(t, s, choice)?;
+    let Plan { begun, looked, mut dropped } = plan(t, s, choice, Some(behind))?;
     dropped.extend_from_slice(&all[looked..]);
     Ok((begun || looked > 0, dropped))
 }
@@ -254,8 +252,9 @@ struct Plan {
     dropped: Vec<ChunkId>,
 }
 
-/// Plans one move over the chosen chunks, as many as fit.
-fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<Plan> {
+/// Plans one move over the chosen chunks, as many as fit. `behind`: bytes that come back from objects after them; none: what
+/// follows is what is staged.
+fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> Result<Plan> {
     let mut gathered: Vec<Moving> = Vec::new();
     // Cuts of the files; `None` for those that are gone.
     let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
@@ -309,11 +308,11 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice) -> Result<Plan> {
     // Room for this move, and for what will follow it: creating a pack takes a while. Of the last slots only what is
     // needed now: a pack that is opened later may be a wider one.
     let last = choice.class == PackClass::Gc && !s.data.packs.drives.have_room(PackClass::User, s.config.parity);
-    // Of what comes back from objects several moves run at a time.
     let bytes = u64::from(blocks) * BLOCK as u64;
-    let (behind, most) = match choice.class {
-        PackClass::Cache => (choice.behind, FETCH_AHEAD),
-        _ => (s.data.stage.bytes().min(JOB_BYTES_MAX as u64), 2 * JOB_BYTES_MAX as u64),
+    let (behind, most) = match behind {
+        // Several moves of that kind run at a time.
+        Some(behind) => (behind, FETCH_AHEAD),
+        None => (s.data.stage.bytes().min(JOB_BYTES_MAX as u64), 2 * JOB_BYTES_MAX as u64),
     };
     let bytes = if last { bytes } else { (bytes + behind).clamp(CHUNK, most) };
     care::open_ahead(t, s, choice.class, bytes);

@@ -113,7 +113,7 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     }
     s.data.gc.next = first.or(next);
     let (class, moves, sweep) = (PackClass::Gc, Moves::Packs(s.data.gc.victims.clone()), BTreeSet::new());
-    Ok((!chunks.is_empty()).then_some(Choice { class, moves, chunks, sweep, behind: 0 }))
+    Ok((!chunks.is_empty()).then_some(Choice { class, moves, chunks, sweep }))
 }
 
 /// How much of a pack may be in use for it to be collected now, per cent; `None`: nothing is.

@@ -125,8 +125,10 @@ pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Reque
     }
     if (if lacks { of_fs } else { of_stage }) >= HELD_MAX {
         held.crowded = true;
-        let busy = || Error::new(ErrorKind::Busy, "the write stage is full: destage is behind");
-        return Err(if lacks { ErrorKind::Held.into() } else { busy() });
+        return Err(match lacks {
+            true => ErrorKind::Held.into(),
+            false => Error::new(ErrorKind::Busy, "the write stage is full: destage is behind"),
+        });
     }
     if lacks {
         held.lacking.entry(request.fs).or_insert_with(|| cost(request));

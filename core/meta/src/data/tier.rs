@@ -241,26 +241,29 @@ pub(crate) fn on_flash(s: &State, fs: FsId) -> u64 {
     s.data.space.flash(fs) + s.data.stage.bytes_of(fs)
 }
 
+/// Of `fs`, if its data leaves flash: what it may fill of it, if that is bounded, and what all take, and it alone, with what
+/// is staged and lent; bytes.
+fn taken(s: &State, fs: FsId) -> Option<(Option<u64>, u64, u64)> {
+    let policy = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some())?;
+    let all = s.data.space.occupied() + s.data.stage.bytes() + s.data.grants.outstanding(None);
+    Some((policy.flash_bytes, all, on_flash(s, fs) + s.data.grants.lent_to(fs)))
+}
+
 /// Bytes that `fs` may still take of flash, beside what is lent; none: its data does not leave flash.
 pub(crate) fn flash_left(s: &State, fs: FsId) -> Option<u64> {
-    let policy = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some())?;
-    let taken = s.data.space.occupied() + s.data.stage.bytes() + s.data.grants.outstanding(None);
-    let left = s.config.capacity_bytes.saturating_sub(taken);
-    let own = policy.flash_bytes.map(|most| most.saturating_sub(on_flash(s, fs) + s.data.grants.lent_to(fs)));
-    Some(own.map_or(left, |own| own.min(left)))
+    let (bound, all, own) = taken(s, fs)?;
+    let left = s.config.capacity_bytes.saturating_sub(all);
+    Some(bound.map_or(left, |most| most.saturating_sub(own).min(left)))
 }
 
 /// True if `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is 90 %; or if
 /// it has no room for the next write that waits for it.
 fn fills_flash(s: &State, fs: FsId) -> bool {
-    let Some(policy) = s.data.tier.policies.get(&fs).filter(|policy| policy.writable.is_some()) else { return false };
+    let Some((bound, all, own)) = taken(s, fs) else { return false };
     let percent = if is_short(s, fs) { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
     let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
-    let (grants, own) = (&s.data.grants, policy.flash_bytes);
-    let all = s.data.space.occupied() + s.data.stage.bytes() + grants.outstanding(None);
-    let lacks = s.data.held.lacks(fs).is_some_and(|cost| flash_left(s, fs).is_some_and(|left| left < cost));
-    let own = own.is_some_and(|most| beyond(on_flash(s, fs) + grants.lent_to(fs), most));
-    lacks || own || beyond(all, s.config.capacity_bytes)
+    let lacks = || s.data.held.lacks(fs).is_some_and(|cost| flash_left(s, fs).is_some_and(|left| left < cost));
+    beyond(all, s.config.capacity_bytes) || bound.is_some_and(|most| beyond(own, most)) || lacks()
 }
 
 /// True if writes wait until what is not merged yet can leave flash, too.
@@ -270,9 +273,6 @@ pub(crate) fn presses(s: &State) -> bool {
 
 /// Looks who is short of flash.
 fn look(s: &mut State) {
-    if s.data.tier.policies.is_empty() {
-        return;
-    }
     for fs in s.data.tier.policies.keys().copied().collect::<Vec<_>>() {
         let fills = fills_flash(s, fs);
         let Tier { short, sweeps, .. } = &mut s.data.tier;

@@ -26,6 +26,11 @@ fn policy() -> TierPolicy {
     }
 }
 
+/// Ten blocks of flash, and nothing leaves it for its age.
+fn ten_blocks() -> TierPolicy {
+    TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() }
+}
+
 fn set(world: &mut World, policy: TierPolicy) {
     world.part.state_mut().set_tiers([(FS, policy)].into());
 }
@@ -165,8 +170,7 @@ fn a_store_that_is_left_is_emptied_onto_flash_or_into_the_next() -> Outcome {
 #[test]
 fn a_short_file_system_gives_flash_up_before_its_time() -> Outcome {
     let (mut world, ino) = calm_world(TIERED)?;
-    let policy = TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() };
-    set(&mut world, policy);
+    set(&mut world, ten_blocks());
     write(&mut world, ino, 0, &[1; 40 * BLOCK])?;
     pass_with_store(&mut world, 40)?;
     let sums = where_is(&mut world, ino)?;
@@ -205,7 +209,7 @@ fn wait_for(world: &mut World, (op, mut token): (OpId, Token), body: &Op, stores
 fn writes_wait_while_flash_is_full() -> Outcome {
     for used in [9, 10] {
         let (mut world, ino) = calm_world(TIERED)?;
-        set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
+        set(&mut world, ten_blocks());
         write(&mut world, ino, 0, &vec![1; used * BLOCK])?;
         let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
         let asked = world.request(body.clone(), act)?;
@@ -229,7 +233,7 @@ fn writes_wait_while_flash_is_full() -> Outcome {
 #[test]
 fn who_waits_for_a_store_that_takes_nothing_hears_of_it() -> Outcome {
     let (mut world, ino) = calm_world(TIERED)?;
-    set(&mut world, TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() });
+    set(&mut world, ten_blocks());
     write(&mut world, ino, 0, &[1; 10 * BLOCK])?;
     let (body, act) = write_op(ino, 20 * BLOCK as u64, &[2; 5 * BLOCK]);
     let asked = world.request(body.clone(), act)?;
