@@ -101,7 +101,7 @@ cluster_new tier --drive-size "$((size / 2 + 1024))MiB"
 echo "store: versitygw, $(stat -L -f -c %T "$(store_dir s3)/data") at ${apart:-$place}, $(nproc) CPUs, commit $commit"
 python3 -B bench/tier/tier.py --scratch "$SCRATCH" --mount "$MOUNT" --braid "$BRAID" --server "$PID" \
   --store "${STORE_PID[s3]}" --port "${STORE_PORT[s3]}" --near "${PASSER[near]}" --far "${PASSER[far]}" \
-  --id "$STORE_S3_ID" --secret "$(store_dir s3)/secret" --bucket "$STORE_BUCKET" \
+  --client "$BRAID_TOOLS/bin/versitygw" --id "$STORE_S3_ID" --secret "$(store_dir s3)/secret" --bucket "$STORE_BUCKET" \
   --size "$size" --files "$files" --commit "$commit" --out "bench/results/$(date -u +%Y-%m-%d)-$commit$suffix" "${options[@]}" &
 # In the background, so that a signal is heard at once.
 worker=$!

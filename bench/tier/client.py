@@ -1,5 +1,6 @@
-"""The client that Braid is held against: curl with signed links, as many transfers at a time as wanted. It computes no
-checksum and writes nothing, so that it is the store that is measured."""
+"""The clients that Braid is held against. The store's own: what versitygw has to measure itself with, as it is set up by
+itself. And curl with signed links, as many transfers at a time as wanted: it computes no checksum and writes nothing, so that
+it is the store that is measured."""
 
 import base64
 import datetime
@@ -18,7 +19,7 @@ class Client:
     """Requests to the store without Braid."""
 
     def __init__(self, args):
-        self.identity, self.bucket = args.id, args.bucket
+        self.identity, self.bucket, self.program = args.id, args.bucket, args.client
         with open(args.secret) as file:
             self.secret = file.read().strip()
         # Not on the disk that is measured.
@@ -96,10 +97,33 @@ class Client:
         subprocess.run(words, check=True)
         return time.monotonic() - begin
 
-    def remove(self, port, numbers):
+    def own_puts(self, port, count):
+        """MiB/s of the store's own client, 16 objects at a time."""
+        return self.own(port, count, "--upload", "--objsize", str(OBJECT))
+
+    def own_gets(self, port, count, streams):
+        """MiB/s of its ranges of 1 MiB, 16 objects at a time."""
+        return self.own(port, count, "--download", "--partSize", str(PIECE), "--concurrency", str(streams // 16))
+
+    def own(self, port, count, *words):
+        keys = {"AWS_ACCESS_KEY_ID": self.identity, "AWS_SECRET_ACCESS_KEY": self.secret}
+        begin = time.monotonic()
+        for first in range(0, count, 16):
+            what = ["--bucket", self.bucket, "--prefix", f"raw/own-{first}-", "--files", str(min(count - first, 16))]
+            at = ["test", "--endpoint", f"http://127.0.0.1:{port}", "bench"]
+            done = subprocess.run([self.program, *at, *what, *words], env=os.environ | keys, capture_output=True, text=True)
+            # It says so, and ends well.
+            if done.returncode or "PASS" not in done.stdout or "FAIL" in done.stdout:
+                raise RuntimeError(f"the store's own client: {done.stdout}{done.stderr}")
+        return count * OBJECT / MIB / (time.monotonic() - begin)
+
+    def keys_of_own(self, count):
+        return [f"own-{first}-{n}" for first in range(0, count, 16) for n in range(min(count - first, 16))]
+
+    def remove(self, port, names):
         line = http.client.HTTPConnection("127.0.0.1", port)
-        for n in numbers:
-            line.request("DELETE", self.link("DELETE", port, f"raw/{n}").split(str(port), 1)[1])
+        for name in names:
+            line.request("DELETE", self.link("DELETE", port, f"raw/{name}").split(str(port), 1)[1])
             line.getresponse().read()
         line.close()
 

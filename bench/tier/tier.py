@@ -166,19 +166,23 @@ class Bench:
             print(f"    {key}: {json.dumps(found)}", flush=True)
 
     def rate(self, group, work, seconds, base, least, meter=None, **more):
-        """A row of a rate of all large files, beside what the client does."""
-        rate = self.args.size / statistics.median(seconds)
+        """A row of a rate of all large files, beside what the store's own client does, and others."""
+        rate, others, base = self.args.size / statistics.median(seconds), base[1:], self.raw[base[0]]
         ratio = rate / base
         more["rates"] = [round(self.args.size / one) for one in seconds]
+        more |= {f"of_{other}": round(rate / self.raw[other], 2) for other in others}
         self.row(group, work, f">= {least} of {base:.0f} MiB/s", f"{rate:.0f} MiB/s", ratio >= least, ratio, meter, **more)
 
     def measure_raw(self):
         rounds = self.args.rounds
         kinds = [
-            ("put", "raw PUT, 16 streams", lambda: self.client.puts(self.port, self.count, 16), True),
-            ("signed", "raw PUT, 16 streams, body signed as by Braid", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
-            ("get", "raw ranged GET, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),
-            ("far", "raw ranged GET, 64 streams, store 40 ms away", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
+            ("put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), True),
+            ("curl_put", "raw PUT, curl, 16 streams", lambda: self.client.puts(self.port, self.count, 16), True),
+            ("curl_signed_put", "the same, body signed as by Braid", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
+            ("get", "raw ranged GET, the store's own client, 16 streams", lambda: self.client.own_gets(self.port, self.count, 16), True),
+            ("curl_get", "raw ranged GET, curl, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),
+            ("far", "raw ranged GET, the store's own client, 64 streams, 40 ms away", lambda: self.client.own_gets(self.args.far, self.count, 64), "far" in self.wants),
+            ("curl_far", "the same, curl", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
         ]
         for key, work, run, wanted in kinds:
             rates = []
@@ -194,7 +198,7 @@ class Bench:
                 self.row("raw", work, None, f"{self.raw[key]:.0f} MiB/s", meter=meter, rates=[round(r) for r in rates], cpu_client=round(client, 2))
 
         # The first one is asked for again, by itself.
-        self.client.remove(self.port, range(1, self.count))
+        self.client.remove(self.port, list(range(1, self.count)) + self.client.keys_of_own(self.count))
 
     def demote(self):
         seconds = []
@@ -205,8 +209,7 @@ class Bench:
             seconds.append(meter.seconds)
         if "demote" not in self.wants:
             return
-        self.rate("demote", f"demote {self.args.size} MiB: fs tier release", seconds, self.raw["put"], 0.7, meter)
-        print(f"    of the signed rate: {self.args.size / statistics.median(seconds) / self.raw['signed']:.2f}x", flush=True)
+        self.rate("demote", f"demote {self.args.size} MiB: fs tier release", seconds, ("put", "curl_put", "curl_signed_put"), 0.7, meter)
         # Once more while somebody writes.
         self.write_large()
         probe = os.path.join(self.args.mount, "probe")
@@ -241,7 +244,7 @@ class Bench:
             seconds.append(meter.seconds)
             self.settle()
             self.braid("fs", "tier", "release", self.large)
-        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, self.raw["get"], 0.7, meter)
+        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, ("get", "curl_get"), 0.7, meter)
 
     def cold(self):
         seconds, check = [], self.fresh_mount("obs_direct")
@@ -252,7 +255,7 @@ class Bench:
             with Meter(self, "cold read") as meter:
                 seconds.append(self.read_large(mount, False))
             self.unmount(mount)
-        self.rate("cold", "cold read, one reader, obs_direct", seconds, self.raw["get"], 0.6, meter)
+        self.rate("cold", "cold read, one reader, obs_direct", seconds, ("get", "curl_get"), 0.6, meter)
 
     def far(self):
         self.reach(self.args.far)
@@ -262,7 +265,7 @@ class Bench:
             with Meter(self, "cold read, far") as meter:
                 seconds.append(self.read_large(mount, False))
             self.unmount(mount)
-        self.rate("far", "the same, store 40 ms away", seconds, self.raw["far"], 0.5, meter)
+        self.rate("far", "the same, store 40 ms away", seconds, ("far", "curl_far"), 0.5, meter)
         self.reach(self.port)
 
     def tail(self):
@@ -408,7 +411,7 @@ def table(bench):
 
 def main():
     parser = argparse.ArgumentParser()
-    for name in ("scratch", "mount", "braid", "id", "secret", "bucket", "commit", "out"):
+    for name in ("scratch", "mount", "braid", "client", "id", "secret", "bucket", "commit", "out"):
         parser.add_argument("--" + name, required=True)
     for name in ("server", "store", "port", "near", "far", "size", "files"):
         parser.add_argument("--" + name, required=True, type=int)

@@ -213,7 +213,8 @@ fn need_conflicts(s: &State, fs: FsId, client: ClientId, need: &Need) -> bool {
     s.leases.conflicts((fs, need.ino), client, need.how)
 }
 
-/// For changes that were not asked for by a client directly: `Busy` until others have given back what is in the way.
+/// For changes that were not asked for by a client directly: `Busy` (`Held`, if they wait for flash themselves) until others
+/// have given back what is in the way.
 /// Nobody gets a lease on that for a while, so that the repetition succeeds.
 pub(crate) fn may_change(t: &Txn<'_>, s: &mut State, fs: FsId, client: ClientId, inos: &[Ino]) -> Result<()> {
     may(t, s, fs, (client, Use::Change), inos)
@@ -227,17 +228,23 @@ pub(crate) fn may_look(t: &Txn<'_>, s: &mut State, fs: FsId, client: ClientId, i
 
 fn may(t: &Txn<'_>, s: &mut State, fs: FsId, (client, how): (ClientId, Use), inos: &[Ino]) -> Result<()> {
     let place = (t.partition, s.config.term);
-    let mut free = true;
+    let (mut free, mut held) = (true, false);
     for ino in inos.iter().filter(|ino| ino.partition(t.partitions) == t.partition) {
         let key = (fs, *ino);
         if s.leases.conflicts(key, client, how) {
             free = false;
+            held |= s.leases.table.in_way(key, client, how).any(|holder| s.data.is_waiting(holder));
             s.leases.grant_none(key, t.now.mono_ms + URGENT_MS);
             let recalled = s.leases.table.recall(key, client, how, t.now.mono_ms);
             s.leases.send_recalls(place, recalled);
         }
     }
-    if free { Ok(()) } else { Err(Error::new(ErrorKind::Busy, "leases of other clients are being recalled")) }
+    match (free, held) {
+        (true, _) => Ok(()),
+        // Who holds it waits here himself, for flash.
+        (false, true) => Err(ErrorKind::Held.into()),
+        (false, false) => Err(Error::new(ErrorKind::Busy, "leases of other clients are being recalled")),
+    }
 }
 
 /// Nobody gets a lease on what an operation across partitions will change without holding it.
@@ -343,6 +350,15 @@ pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     s.leases.send_recalls(place, recalled);
     for token in s.leases.waits.forsaken(now) {
         t.reply(token, Err(Error::new(ErrorKind::Busy, "a request that nobody asks for any more")));
+    }
+    let State { leases: Leases { waits, table, .. }, data, .. } = &mut *s;
+    let held_up = waits.held_up(now, |fs, client, needs| {
+        let in_way = |need: &Need| table.in_way((fs, need.ino), client, need.how).any(|holder| data.is_waiting(holder));
+        needs.iter().any(in_way)
+    });
+    for token in held_up {
+        // As long as a write waits for flash, so may whoever wants its file.
+        t.reply(token, Err(ErrorKind::Held.into()));
     }
     for client in s.leases.table.overdue(now, RECALL_MS) {
         if s.data.is_waiting(client) {

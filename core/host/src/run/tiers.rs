@@ -8,7 +8,7 @@ use braid_cluster::facts::Filesystem;
 use braid_cluster::snapshot::Snapshot;
 use braid_meta::TierPolicy;
 
-/// A share that changed by less than this part of the whole is not told: who hears of it looks through all that he has.
+/// A share that changed by less than this part of it is not told.
 const STEPS: u64 = 64;
 
 /// What each file system with an object store is to do, as the records say.
@@ -84,7 +84,7 @@ impl Tiers {
         let free = whole.saturating_sub(all) / u64::from(partitions.max(1));
         let share = part.max(mine.saturating_add(free)).min(whole);
         let told = self.shares.get(&(p, fs)).copied().unwrap_or(whole);
-        if told.abs_diff(share) * STEPS <= whole {
+        if told.abs_diff(share) * STEPS <= told.max(share) {
             return false;
         }
         self.shares.insert((p, fs), share);
@@ -118,6 +118,8 @@ mod tests {
         assert!(all.share(PartitionId(0), FS, (300, 400), 4) && all.share(PartitionId(1), FS, (100, 400), 4));
         assert_eq!((share(&all, 0), share(&all, 1)), (Some(750), Some(250)));
         assert!(!all.share(PartitionId(0), FS, (303, 404), 4), "about the same");
+        // A small share grows by little, and hears of it.
+        assert!(all.share(PartitionId(1), FS, (105, 410), 4));
         // One that has nothing may have its part of what is free.
         assert!(all.share(PartitionId(2), FS, (0, 400), 4));
         assert_eq!(share(&all, 2), Some(150));

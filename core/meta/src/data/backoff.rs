@@ -19,6 +19,11 @@ impl Backoff {
         now_ms >= self.due_ms
     }
 
+    /// True if it failed when last it was tried.
+    pub fn fails(&self) -> bool {
+        self.wait_ms > self.first_ms
+    }
+
     /// It failed.
     pub fn failed(&mut self, now_ms: u64) {
         self.due_ms = now_ms + self.wait_ms;
@@ -50,7 +55,9 @@ mod tests {
             assert!(!backoff.is_over(now + wait - 1) && backoff.is_over(now + wait));
             now += wait;
         }
+        assert!(backoff.fails());
         backoff.went_well();
+        assert!(!backoff.fails());
         backoff.failed(now);
         assert!(!backoff.is_over(now + 499) && backoff.is_over(now + 500));
     }

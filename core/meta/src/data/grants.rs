@@ -10,6 +10,7 @@
 //!    whatever was written there and not named is garbage, and no later commit can name it.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use braid_base::ids::{ClientId, Epoch, FsId, PackId};
 use braid_base::limits::{BLOCK, CHUNK, GRANT_BYTES_MAX, GRANT_MS};
@@ -32,8 +33,18 @@ const AHEAD_MAX: u64 = 6 * GRANT_BYTES_MAX;
 #[derive(Default)]
 pub(crate) struct Grants {
     runs: BTreeMap<(PackId, u16), Run>,
+    /// Bytes of them that were not named: every write asks for that.
+    left: Left,
     /// Bytes asked for since packs were last opened ahead.
     wanted: u64,
+}
+
+/// Sums over all runs, bytes.
+#[derive(Default)]
+struct Left {
+    all: u64,
+    by_client: BTreeMap<ClientId, u64>,
+    by_fs: BTreeMap<FsId, u64>,
 }
 
 struct Run {
@@ -74,15 +85,40 @@ impl Run {
     }
 }
 
+impl Left {
+    /// A run has that many bytes more.
+    fn add(&mut self, run: &Run, bytes: u64) {
+        self.all += bytes;
+        *self.by_client.entry(run.client).or_default() += bytes;
+        *self.by_fs.entry(run.fs).or_default() += bytes;
+    }
+
+    /// A run has that many bytes less.
+    fn take(&mut self, run: &Run, bytes: u64) {
+        self.all -= bytes;
+        take_from(&mut self.by_client, run.client, bytes);
+        take_from(&mut self.by_fs, run.fs, bytes);
+    }
+}
+
+fn take_from<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, bytes: u64) {
+    if let Entry::Occupied(mut sum) = sums.entry(key) {
+        *sum.get_mut() -= bytes;
+        if *sum.get() == 0 {
+            sum.remove();
+        }
+    }
+}
+
 impl Grants {
     /// Bytes that are lent to others than `me` and not named.
     pub fn outstanding(&self, me: Option<ClientId>) -> u64 {
-        self.runs.values().filter(|run| Some(run.client) != me).map(Run::left).sum()
+        self.left.all - me.and_then(|me| self.left.by_client.get(&me)).copied().unwrap_or(0)
     }
 
     /// Bytes that are lent for `fs` and not named.
     pub fn lent_to(&self, fs: FsId) -> u64 {
-        self.runs.values().filter(|run| run.fs == fs).map(Run::left).sum()
+        self.left.by_fs.get(&fs).copied().unwrap_or(0)
     }
 
     /// The run that holds all of `at`, of this client.
@@ -106,6 +142,7 @@ pub(crate) fn lend(s: &mut State, (fs, client): (FsId, ClientId), bytes: u64, no
         let place = s.data.packs.place(at.pack).expect("ranges are carved from packs of the table").clone();
         s.data.packs.lend(at);
         let run = Run { at, fs, client, epoch: place.epoch, width: place.data, since_ms: now_ms, named: Vec::new() };
+        s.data.grants.left.add(&run, run.left());
         s.data.grants.runs.insert((at.pack, at.sb), run);
         lent.push((at, place));
     }
@@ -146,8 +183,11 @@ pub(crate) fn give_up(s: &mut State, client: ClientId, back: &[StripeAt]) {
 /// No commit may name `at` from now on.
 fn used(s: &mut State, client: ClientId, at: StripeAt) {
     let Some(key) = s.data.grants.run_of(client, &at).map(|(key, _)| *key) else { return };
-    let Some(run) = s.data.grants.runs.get_mut(&key) else { return };
+    let Grants { runs, left, .. } = &mut s.data.grants;
+    let Some(run) = runs.get_mut(&key) else { return };
+    let before = run.left();
     run.named.push(at);
+    left.take(run, before - run.left());
     if run.is_used_up() {
         give_back(s, key);
     }
@@ -174,6 +214,7 @@ pub(crate) fn tend(t: &mut Txn<'_>, s: &mut State) {
 
 fn give_back(s: &mut State, key: (PackId, u16)) {
     if let Some(run) = s.data.grants.runs.remove(&key) {
+        s.data.grants.left.take(&run, run.left());
         s.data.packs.returned(run.at);
     }
 }

@@ -201,7 +201,7 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
             return true;
         }
         let (idle_since, wait_ms) =
-            if lacks { (s.data.tier.moved_ms(request.fs), HELD_STORE_MS_MAX) } else { (idle_since, wait_ms) };
+            if lacks { (s.data.tier.moves_ms(request.fs), HELD_STORE_MS_MAX) } else { (idle_since, wait_ms) };
         if now >= idle_since.max(*since_ms) + wait_ms {
             let error = if lacks { full(request.fs) } else { Error::new(kind, why) };
             t.answer(asked, request.op, Err(error));

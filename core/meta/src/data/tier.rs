@@ -75,9 +75,10 @@ impl Tier {
         })
     }
 
-    /// When something of `fs` was last put into an object, or left flash, milliseconds.
-    pub fn moved_ms(&self, fs: FsId) -> u64 {
-        self.moved.get(&fs).copied().unwrap_or(0)
+    /// Up to when flash of `fs` was, or may well be, on its way to be free, milliseconds: something was put into an object,
+    /// or left flash; or an object is on its way, and its store only slow.
+    pub fn moves_ms(&self, fs: FsId) -> u64 {
+        self.moved.get(&fs).copied().unwrap_or(0).max(self.uploads.patience_ms(fs))
     }
 
     /// Something of `fs` was put into an object, or left flash.

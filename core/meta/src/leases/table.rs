@@ -67,7 +67,13 @@ impl Table {
 
     /// True if someone else holds what is in the way.
     pub(super) fn conflicts(&self, key: Key, client: ClientId, how: Use) -> bool {
-        self.held.get(&key).is_some_and(|held| held.iter().any(|held| held.is_in_way(client, how)))
+        self.in_way(key, client, how).next().is_some()
+    }
+
+    /// Who else holds what is in the way.
+    pub(super) fn in_way(&self, key: Key, client: ClientId, how: Use) -> impl Iterator<Item = ClientId> + '_ {
+        let held = self.held.get(&key).into_iter().flatten();
+        held.filter(move |held| held.is_in_way(client, how)).map(|held| held.client)
     }
 
     /// Takes note that what is in the way is wanted back; what must be said now.

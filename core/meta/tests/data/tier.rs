@@ -248,6 +248,25 @@ fn who_waits_for_a_store_that_takes_nothing_hears_of_it() -> Outcome {
     world.read(ino)
 }
 
+/// An object of which nothing is heard may be on its way for as long as a slow store takes for it.
+#[test]
+fn a_slow_store_is_waited_for() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    let blocks = 256;
+    let bytes = (blocks * BLOCK) as u64;
+    set(&mut world, TierPolicy { object_bytes: bytes as u32, flash_bytes: Some(bytes), ..ten_blocks() });
+    write(&mut world, ino, 0, &vec![1; blocks * BLOCK])?;
+    let (body, act) = write_op(ino, 2 * bytes, &[2; 5 * BLOCK]);
+    let asked = world.request(body.clone(), act)?;
+    let waited = HELD_STORE_MS_MAX / 1_000;
+    let answer = wait_for(&mut world, asked, &body, false, waited + 1);
+    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::TimedOut), "{answer:?}");
+    let token = world.again(asked.0, body.clone())?;
+    let answer = wait_for(&mut world, (asked.0, token), &body, false, 20);
+    assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::NoSpace), "{answer:?}");
+    world.read(ino)
+}
+
 #[test]
 fn where_flash_is_short_the_oldest_leaves_first() -> Outcome {
     let b = BLOCK as u64;

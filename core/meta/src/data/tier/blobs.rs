@@ -11,6 +11,7 @@
 //! can be at work any more.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use braid_base::ids::{BlobId, FsId, StoreId, Term};
 use braid_base::keys::{self, Table, prefix_end};
@@ -62,6 +63,8 @@ pub(crate) struct Blobs {
     table: BTreeMap<BlobId, Blob>,
     /// Those that need a step of care.
     care: BTreeSet<BlobId>,
+    /// The last one that had it: all have their turn, however many wait for a store that is away.
+    tended: Option<BlobId>,
     /// Serial of the newest one.
     newest: u64,
     /// Removals under way.
@@ -215,12 +218,19 @@ impl Blobs {
 
 /// One bounded step of care for the objects that need it.
 pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-    let needy: Vec<BlobId> = s.data.tier.blobs.care.iter().copied().take(CLEANUP_KEYS_MAX).collect();
+    let blobs = &s.data.tier.blobs;
+    let from = blobs.tended.map_or(Bound::Unbounded, Bound::Excluded);
+    let needy: Vec<BlobId> = blobs.care.range((from, Bound::Unbounded)).copied().take(CLEANUP_KEYS_MAX).collect();
+    let all = needy.len() < CLEANUP_KEYS_MAX;
     for id in needy {
         if t.is_full() {
             return Ok(());
         }
         tend(t, s, id)?;
+        s.data.tier.blobs.tended = Some(id);
+    }
+    if all {
+        s.data.tier.blobs.tended = None;
     }
     Ok(())
 }

@@ -33,6 +33,8 @@ const UPLOADS_MAX: usize = 4;
 /// First and longest wait after a failed upload, milliseconds.
 const BACKOFF_MS: u64 = 1_000;
 const BACKOFF_MS_MAX: u64 = 30_000;
+/// A store that takes an object more slowly is as good as away, bytes per second.
+const SLOWEST: u64 = 512 << 10;
 /// Numbers of uploads have this bit, and none of higher ones.
 const NUMBERS: u64 = 2 << 60;
 /// The 4 KiB blocks of a file that an object can name have 36 bits.
@@ -49,7 +51,10 @@ pub(crate) struct Uploads {
 }
 
 struct Upload {
+    fs: FsId,
     store: StoreId,
+    bytes: u32,
+    begun_ms: u64,
     blob: BlobId,
     chunks: VecDeque<Sent>,
 }
@@ -107,8 +112,15 @@ impl Uploads {
 
     /// True if something of `fs` is on its way.
     pub fn serves(&self, fs: FsId) -> bool {
-        let all = self.running.values().chain(&self.landed);
-        all.flat_map(|upload| upload.chunks.front()).any(|sent| sent.chunk.file.fs == fs)
+        self.running.values().chain(&self.landed).any(|upload| upload.fs == fs)
+    }
+
+    /// Until when something of `fs` that is on its way may be, milliseconds: its store is slow, not away. 0: nothing is, or
+    /// its store fails.
+    pub fn patience_ms(&self, fs: FsId) -> u64 {
+        let fails = |store| self.backoffs.get(store).is_some_and(Backoff::fails);
+        let going = self.running.values().filter(|upload| upload.fs == fs && !fails(&upload.store));
+        going.map(|upload| upload.begun_ms + u64::from(upload.bytes) * 1_000 / SLOWEST).max().unwrap_or(0)
     }
 
     /// The chunks whose bytes are on their way.
@@ -160,7 +172,9 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     let key = s.data.tier.blobs.begin(t, (cargo.fs, cargo.store, s.config.term), (at, held));
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
-    uploads.running.insert(uploads.next, Upload { store: cargo.store, blob: key.blob, chunks: sent });
+    let Cargo { fs, store, .. } = *cargo;
+    let upload = Upload { fs, store, bytes: at, begun_ms: t.now.mono_ms, blob: key.blob, chunks: sent };
+    uploads.running.insert(uploads.next, upload);
     t.after(Effect::Job(Job::Upload(UploadJob { id: uploads.next, key, fs: cargo.fs, runs, parts })));
     Ok((looked, true))
 }
@@ -189,9 +203,7 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     }
     tier.blobs.arrived(t, upload.blob);
     tier.uploads.backoff(upload.store).went_well();
-    if let Some(sent) = upload.chunks.front() {
-        tier.moved(sent.chunk.file.fs, t.now.mono_ms);
-    }
+    tier.moved(upload.fs, t.now.mono_ms);
     tier.uploads.landed.push_back(upload);
     commit(t, s)?;
     Ok(true)
