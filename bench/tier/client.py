@@ -98,20 +98,16 @@ class Client:
         return time.monotonic() - begin
 
     def own_puts(self, port, count):
-        """MiB/s of the store's own client, 16 objects at a time."""
-        return self.own(port, count, "--upload", "--objsize", str(OBJECT))
-
-    def own_gets(self, port, count, streams):
-        """MiB/s of its ranges of 1 MiB, 16 objects at a time."""
-        return self.own(port, count, "--download", "--partSize", str(PIECE), "--concurrency", str(streams // 16))
-
-    def own(self, port, count, *words):
-        keys = {"AWS_ACCESS_KEY_ID": self.identity, "AWS_SECRET_ACCESS_KEY": self.secret}
+        """MiB/s of the store's own client, 16 objects at a time. (With it, ranged reads end after the first range.)"""
+        # Settings of other stores that are around must not reach it.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        env |= {"AWS_ACCESS_KEY_ID": self.identity, "AWS_SECRET_ACCESS_KEY": self.secret}
         begin = time.monotonic()
         for first in range(0, count, 16):
             what = ["--bucket", self.bucket, "--prefix", f"raw/own-{first}-", "--files", str(min(count - first, 16))]
             at = ["test", "--endpoint", f"http://127.0.0.1:{port}", "bench"]
-            done = subprocess.run([self.program, *at, *what, *words], env=os.environ | keys, capture_output=True, text=True)
+            words = [self.program, *at, *what, "--upload", "--objsize", str(OBJECT)]
+            done = subprocess.run(words, env=env, capture_output=True, text=True)
             # It says so, and ends well.
             if done.returncode or "PASS" not in done.stdout or "FAIL" in done.stdout:
                 raise RuntimeError(f"the store's own client: {done.stdout}{done.stderr}")

@@ -166,7 +166,7 @@ class Bench:
             print(f"    {key}: {json.dumps(found)}", flush=True)
 
     def rate(self, group, work, seconds, base, least, meter=None, **more):
-        """A row of a rate of all large files, beside what the store's own client does, and others."""
+        """A row of a rate of all large files, beside what clients of the store do: the first of `base` sets the goal."""
         rate, others, base = self.args.size / statistics.median(seconds), base[1:], self.raw[base[0]]
         ratio = rate / base
         more["rates"] = [round(self.args.size / one) for one in seconds]
@@ -176,13 +176,11 @@ class Bench:
     def measure_raw(self):
         rounds = self.args.rounds
         kinds = [
-            ("put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), True),
-            ("curl_put", "raw PUT, curl, 16 streams", lambda: self.client.puts(self.port, self.count, 16), True),
-            ("curl_signed_put", "the same, body signed as by Braid", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
-            ("get", "raw ranged GET, the store's own client, 16 streams", lambda: self.client.own_gets(self.port, self.count, 16), True),
-            ("curl_get", "raw ranged GET, curl, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),
-            ("far", "raw ranged GET, the store's own client, 64 streams, 40 ms away", lambda: self.client.own_gets(self.args.far, self.count, 64), "far" in self.wants),
-            ("curl_far", "the same, curl", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
+            ("own_put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), "demote" in self.wants),
+            ("unsigned_put", "raw PUT, curl, 16 streams, body not signed", lambda: self.client.puts(self.port, self.count, 16), True),
+            ("put", "raw PUT, curl, 16 streams", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
+            ("get", "raw ranged GET, curl, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),
+            ("far", "the same, 64 streams, 40 ms away", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
         ]
         for key, work, run, wanted in kinds:
             rates = []
@@ -209,7 +207,7 @@ class Bench:
             seconds.append(meter.seconds)
         if "demote" not in self.wants:
             return
-        self.rate("demote", f"demote {self.args.size} MiB: fs tier release", seconds, ("put", "curl_put", "curl_signed_put"), 0.7, meter)
+        self.rate("demote", f"demote {self.args.size} MiB: fs tier release", seconds, ("put", "own_put", "unsigned_put"), 0.7, meter)
         # Once more while somebody writes.
         self.write_large()
         probe = os.path.join(self.args.mount, "probe")
@@ -244,7 +242,7 @@ class Bench:
             seconds.append(meter.seconds)
             self.settle()
             self.braid("fs", "tier", "release", self.large)
-        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, ("get", "curl_get"), 0.7, meter)
+        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, ("get",), 0.7, meter)
 
     def cold(self):
         seconds, check = [], self.fresh_mount("obs_direct")
@@ -255,7 +253,7 @@ class Bench:
             with Meter(self, "cold read") as meter:
                 seconds.append(self.read_large(mount, False))
             self.unmount(mount)
-        self.rate("cold", "cold read, one reader, obs_direct", seconds, ("get", "curl_get"), 0.6, meter)
+        self.rate("cold", "cold read, one reader, obs_direct", seconds, ("get",), 0.6, meter)
 
     def far(self):
         self.reach(self.args.far)
@@ -265,7 +263,7 @@ class Bench:
             with Meter(self, "cold read, far") as meter:
                 seconds.append(self.read_large(mount, False))
             self.unmount(mount)
-        self.rate("far", "the same, store 40 ms away", seconds, ("far", "curl_far"), 0.5, meter)
+        self.rate("far", "the same, store 40 ms away", seconds, ("far",), 0.5, meter)
         self.reach(self.port)
 
     def tail(self):

@@ -7,12 +7,12 @@ set -euo pipefail
 . "$(dirname "$0")/../stores.sh"
 . "$(dirname "$0")/../load.sh"
 
-kinds=(dir s3 azure)
+read -ra kinds <<<"${TIER_VERIFY_KINDS:-dir s3 azure}"
 seconds=${TIER_VERIFY_SECONDS:-$(pick 30 1800)}
 # MiB: what may lie on flash; each of four files of fsx, each of two of fio.
 flash=$(pick 16 64)
 fsx=$flash fio=$((flash * 3))
-operations=$(pick 800 5000)
+operations=$(pick 800 2000)
 # Seconds between a pass of fio that writes and the one that reads.
 pause=$(pick 10 60)
 
@@ -64,11 +64,18 @@ for base, _, names in os.walk(sys.argv[1]):
 PY
 }
 
+# failed_on WORDS FILE: what ended badly, and the end of what it said; told once more when all have ended.
+failed_on() {
+  { echo "$1:"; tail -n 15 "$2"; } | tee -a "$SCRATCH/tv-failures" >&2
+  exit 1
+}
+
 # --- what goes on at once, for one kind -------------------------------------------------------------
 fsx_on() { # KIND LANE: one seed after another
-  local seed=$2
+  local seed=$2 out=$SCRATCH/tv-$1-fsx-$2.out
   until over; do
-    within 600 "$BRAID_TOOLS/bin/fsx" -q -f "$SCRATCH/fsx.toml" -S "$seed" -N "$operations" -P "$SCRATCH" "$(at "$1")/fsx-$2"
+    (within 900 "$BRAID_TOOLS/bin/fsx" -q -f "$SCRATCH/fsx.toml" -S "$seed" -N "$operations" -P "$SCRATCH" "$(at "$1")/fsx-$2") >"$out" 2>&1 \
+      || failed_on "$1: fsx -S $seed -N $operations ended with $?" "$out"
     echo "$1: fsx seed $seed x $operations: no difference"
     seed=$((seed + 4))
   done
@@ -94,7 +101,7 @@ fio_do() { # KIND NAME OPTION: writes what its pass says, or verifies it
     direct) options+=(--bs=32k --direct=1 --ioengine=libaio --iodepth=8) ;;
     odd) options+=(--bsrange=512-140000 --bs_unaligned --ioengine=psync --fdatasync=16) ;;
   esac
-  within 600 fio "${options[@]}" || die "$1: fio $2 $3, pass $pass: $(tail -n 20 "$SCRATCH/tv-$1-$2.out")"
+  (within 900 fio "${options[@]}") || failed_on "$1: fio $2 $3, pass $pass ended with $?" "$SCRATCH/tv-$1-$2.out"
 }
 # Data moves by command beside what moves by itself.
 move_on() { # KIND
@@ -146,7 +153,7 @@ pids=()
 for kind in "${kinds[@]}"; do all_on "$kind" & pids+=($!); done
 failed=0
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-((!failed)) || { tail -n 5 "$STATE/braid.log"; die "a difference, or an error: see above"; }
+((!failed)) || { tail -n 5 "$STATE/braid.log"; cat "$SCRATCH/tv-failures" >&2 || true; die "a difference, or an error: see above"; }
 # The test is none if the data did not go through the stores.
 # most KIND COLUMN: MiB on flash (1), in objects alone (2), when it was most.
 most() { awk -v c="$2" '$c > most { most = $c } END { printf "%d\n", most / 1048576 }' "$SCRATCH/tv-$1.places"; }
@@ -174,6 +181,6 @@ verify_cold() { # KIND
 pids=()
 for kind in "${kinds[@]}"; do verify_cold "$kind" & pids+=($!); done
 for pid in "${pids[@]}"; do wait "$pid" || failed=1; done
-((!failed)) || { tail -n 5 "$STATE/braid.log"; die "out of the stores: a difference, or an error: see above"; }
+((!failed)) || { tail -n 5 "$STATE/braid.log"; cat "$SCRATCH/tv-failures" >&2 || true; die "out of the stores: a difference, or an error: see above"; }
 cluster_down
 echo "${#kinds[@]} stores, $flash MiB of flash for $((4 * fsx + 2 * fio)) MiB each, $seconds s: no difference"

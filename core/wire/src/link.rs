@@ -53,7 +53,7 @@ pub(crate) struct Parcel {
     pub(crate) id: u64,
     pub(crate) target: u32,
     pub(crate) message: Encoded,
-    /// With a checksum of the data part.
+    /// With a checksum of the data part, unless the way there proves it.
     pub(crate) check_data: bool,
 }
 
@@ -80,7 +80,7 @@ impl Link {
     /// Puts a frame into the queue; `eager`: this thread may write it. False if the link is closed.
     pub(crate) fn send(self: &Arc<Self>, parcel: Parcel, eager: bool) -> bool {
         let Parcel { kind, id, target, message, check_data } = parcel;
-        let header = Header::of(kind, id, target, &message, check_data);
+        let header = Header::of(kind, id, target, &message, check_data && !self.stream.proves());
         let mut out = self.outbox();
         if out.closed {
             return false;

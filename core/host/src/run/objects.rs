@@ -29,9 +29,10 @@ mod pieces;
 
 use pieces::{Comes, Piece, Pieces};
 
-/// Objects in memory on their way to one store, at least and at most; between them it is one more than there are
-/// processors: what a store takes of them is taken from whoever reads and writes.
-const OBJECTS: (usize, usize) = (3, 8);
+/// Objects in memory on their way to one store, at least and at most; between them it is as many as there are processors.
+/// What their checksums and a store beside them take is taken from whoever reads and writes: with three on two processors a
+/// store gets no more, and a small write waits twice as long.
+const OBJECTS: (usize, usize) = (2, 8);
 /// How long an answer waits for a store, milliseconds: less than who asks waits for the answer. Then he is told that it goes
 /// on, and asks again.
 const ANSWER_MS: u64 = 8_000;
@@ -233,7 +234,7 @@ impl HostObjects {
 /// Objects on their way to one store.
 fn objects_max() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    (processors + 1).clamp(OBJECTS.0, OBJECTS.1)
+    processors.clamp(OBJECTS.0, OBJECTS.1)
 }
 
 /// Its blocks one after another.
