@@ -1,11 +1,16 @@
 //! Anybody <-> host.
 
+use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
     Attached, Healing, HostOp, HostReply, LinkReport, Lost, Map, SeatData, SeatReport, StoreOp, StoreReport, Stored,
     Who,
 };
 
 use super::{wire_enum, wire_struct};
+
+wire_enum!(Severity, "severity of an event" { 1 = Debug, 2 = Info, 3 = Warning, 4 = Minor, 5 = Major, 6 = Critical });
+wire_struct!(Event { id, at_ms, kind, severity, count, text, about });
+wire_struct!(EventFilter { severity, types, exclude, from_ms, until_ms, filesystem, most, oldest });
 
 wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
@@ -58,6 +63,7 @@ wire_enum!(HostOp, "question to a host" {
     7 = Recall,
     8 = Stores { look },
     9 = StoreOps { store },
+    10 = Events { filter },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -70,4 +76,5 @@ wire_enum!(HostReply, "answer of a host" {
     7 = Recalled(json),
     8 = Stores(stores),
     9 = StoreOps(ops),
+    10 = Events(events),
 });
