@@ -42,7 +42,7 @@ pub enum Command {
         noun: ClusterNoun,
     },
     /// Show what happened in the cluster, as its hosts have kept it
-    #[command(after_help = cmd::events::MOMENTS, args_conflicts_with_subcommands = true)]
+    #[command(after_help = cmd::events::MOMENTS)]
     Events {
         #[command(flatten)]
         events: cmd::events::Events,
@@ -289,9 +289,11 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Cluster { noun: ClusterNoun::Update(command) } => cmd::cluster_update::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
         Command::Events { events, verb: None } => cmd::events::run(whole, &events, false),
-        Command::Events { verb: Some(EventsVerb::Local(events)), .. } => cmd::events::run(whole, &events, true),
-        Command::Events { verb: Some(EventsVerb::Types), .. } => cmd::events_types::run(whole),
-        Command::Events { verb: Some(EventsVerb::Trigger(command)), .. } => cmd::events_trigger::run(whole, &command),
+        Command::Events { events, verb: Some(verb) } => cmd::events::none(&events).and_then(|()| match verb {
+            EventsVerb::Local(events) => cmd::events::run(whole, &events, true),
+            EventsVerb::Types => cmd::events_types::run(whole),
+            EventsVerb::Trigger(command) => cmd::events_trigger::run(whole, &command),
+        }),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),
         Command::Fs { verb: Some(FsVerb::Add(command)) } => cmd::fs_add::run(whole, &command),
         Command::Fs { verb: Some(FsVerb::Update(command)) } => cmd::fs_update::run(whole, &command),

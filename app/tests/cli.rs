@@ -244,8 +244,8 @@ fn events() {
     fails(&running.braid(&["events", "--type", "Costum"]), 2, &["Costum", "there are Custom, "]);
     fails(&running.braid(&["events", "--end-time", "then"]), 2, &["2026-11-25T16:41:59Z"]);
     fails(&running.braid(&["events", "trigger", " "]), 2, &["1 to 1024 bytes"]);
-    let mixed = running.braid(&["events", "--severity", "major", "local"]);
-    assert_eq!(mixed.status.code(), Some(2), "what stands before would not count: {}", err(&mixed));
+    fails(&running.braid(&["events", "--severity", "major", "local"]), 2, &["behind `local`"]);
+    assert!(running.braid(&["events", "--json", "local", "--severity", "major"]).status.success());
     let empty = tempfile::tempdir().expect("dir");
     let types = out(&braid(empty.path(), &["events", "types"]));
     assert!(types.starts_with("CATEGORY") && types.contains("TieredFilesystemBreakingPolicy"), "{types}");

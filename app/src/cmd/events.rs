@@ -4,7 +4,7 @@ use braid_cluster::view::events::{EventQuery, EventView, EventsView};
 use clap::Args;
 
 use crate::client::{Client, escape};
-use crate::exit::Outcome;
+use crate::exit::{Failure, Outcome};
 use crate::measure::moment;
 use crate::out::{self, Field, Tone, toned};
 use crate::whole::Whole;
@@ -14,7 +14,7 @@ pub const MOMENTS: &str = "\
 TIME is RFC 3339 (2026-11-25T16:41:59Z, or a day alone), or so long ago (1h, 1d5h), or now. Each host keeps its own
 events, some 8 MiB of them; of what happens again within a minute the first one is shown, and then how often it was.";
 
-#[derive(Args, Debug, Default)]
+#[derive(Args, Debug, Default, PartialEq, Eq)]
 pub struct Events {
     /// Those that matter so much, and more: debug, info, warning, minor, major or critical [default: info]
     #[arg(long, value_name = "SEVERITY")]
@@ -63,6 +63,14 @@ pub fn run(whole: &Whole, events: &Events, local: bool) -> Outcome {
     }
     let titles = ["TIME", "SEVERITY", "CATEGORY", "TYPE", "HOST", "TEXT"];
     out::table(&titles, events.into_iter().map(row).collect())
+}
+
+/// Nothing was said of which events are wanted before another word: it would not count.
+pub fn none(events: &Events) -> Outcome {
+    if *events == Events::default() {
+        return Ok(());
+    }
+    Err(Failure::usage("what says which events are wanted stands behind `local`, and not before another word"))
 }
 
 impl Events {

@@ -47,6 +47,10 @@ impl Node {
                 bytes,
             );
         }
+        for report in &reports {
+            let (label, help) = (vec![("partition", report.partition.0.to_string())], "Writes that wait for room.");
+            gauge("partition_held_writes", help, label, report.data.held_writes);
+        }
         let partitions = self.partition_views(&reports)?;
         for partition in &partitions {
             let label = || vec![("partition", partition.id.to_string())];

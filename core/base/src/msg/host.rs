@@ -171,6 +171,8 @@ pub struct SeatData {
     pub flash_by_fs: BTreeMap<FsId, u64>,
     /// What lies in object stores, by file system and store.
     pub stored: BTreeMap<(FsId, StoreId), Stored>,
+    /// Writes that wait for room, in the log or on flash.
+    pub held_writes: u64,
 }
 
 /// What the objects of a file system hold in a store.

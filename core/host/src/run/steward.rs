@@ -19,6 +19,7 @@ use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, SessionI
 use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState, Live, Partition, Store as StoreRecord};
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::stores::seen;
 use braid_cluster::{controller, placement, setup};
 use braid_io::clock;
 
@@ -176,7 +177,11 @@ fn set_drives(coordinator: &dyn Coordinator, events: &Events, changes: Vec<Drive
     Ok(())
 }
 
-fn set_hosts(coordinator: &dyn Coordinator, events: &Events, changes: Vec<HostChange>) -> Result<()> {
+fn set_hosts(
+    coordinator: &dyn Coordinator,
+    (events, now): (&Events, &Snapshot),
+    changes: Vec<HostChange>,
+) -> Result<()> {
     for (host, from, to) in changes {
         setup::set_host_state(coordinator, host, from, to)?;
         let kind = match to {
@@ -184,8 +189,9 @@ fn set_hosts(coordinator: &dyn Coordinator, events: &Events, changes: Vec<HostCh
             HostState::Removed => EventType::HOST_REMOVED,
             _ => EventType::HOST_RECOVERED,
         };
-        let text = format!("host {host} was {} and is {} from now on", from.word(), to.word());
-        events.tell(Event::new(kind, text).about("host", host));
+        let name = seen::host_name(now, host);
+        let text = format!("host {name} was {} and is {} from now on", from.word(), to.word());
+        events.tell(Event::new(kind, text).about("host", name));
     }
     Ok(())
 }
@@ -460,7 +466,7 @@ impl Work {
         let coordinator = coordinator.as_ref();
         let Some(office) = controller::stand(coordinator, self.me, session)? else { return Ok(()) };
         set_drives(coordinator, &events, drives)?;
-        set_hosts(coordinator, &events, hosts)?;
+        set_hosts(coordinator, (&events, &self.duties.now), hosts)?;
         for seats in &seats {
             let hosts: Vec<String> = seats.hosts.iter().map(|host| format!("h{host}")).collect();
             tracing::info!("{} should have replicas on {}", seats.partition, hosts.join(", "));

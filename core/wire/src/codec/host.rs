@@ -16,7 +16,18 @@ wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing, flash_by_fs, stored });
+wire_struct!(SeatData {
+    used_bytes,
+    used_by_fs,
+    staged_bytes,
+    leaving,
+    forced,
+    close,
+    healing,
+    flash_by_fs,
+    stored,
+    held_writes,
+});
 wire_struct!(Stored { objects, bytes, held, live });
 wire_struct!(Healing {
     scrub_runs,
