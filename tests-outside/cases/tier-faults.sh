@@ -203,6 +203,7 @@ silent() {
 full() {
   begin_lane full
   fault full up no PUT 403 QuotaExceeded
+  told ObjectStoreIsFull critical || die "full: no event says so: $("$BRAID" events)"
   ((!LONG)) || fault full up no PUT 507
   end_lane
 }
