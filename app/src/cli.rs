@@ -41,6 +41,14 @@ pub enum Command {
         #[command(subcommand)]
         noun: ClusterNoun,
     },
+    /// Show what happened in the cluster, as its hosts have kept it
+    #[command(after_help = cmd::events::MOMENTS)]
+    Events {
+        #[command(flatten)]
+        events: cmd::events::Events,
+        #[command(subcommand)]
+        verb: Option<EventsVerb>,
+    },
     /// List file systems; add, change and remove them
     #[command(visible_alias = "filesystem")]
     Fs {
@@ -102,6 +110,17 @@ pub enum StatusNoun {
     Rebuild,
     /// List the parts of files that cannot be read because too few drives are left
     Lost,
+}
+
+#[derive(Subcommand)]
+pub enum EventsVerb {
+    /// Show what this host has kept
+    #[command(after_help = cmd::events::MOMENTS)]
+    Local(cmd::events::Events),
+    /// List the types of events that there are
+    Types,
+    /// Tell an event of your own
+    Trigger(cmd::events_trigger::Trigger),
 }
 
 #[derive(Subcommand)]
@@ -269,6 +288,12 @@ fn dispatch(cli: Cli) -> Outcome {
         Command::Cluster { noun: ClusterNoun::HotSpare(command) } => cmd::cluster_hot_spare::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Update(command) } => cmd::cluster_update::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Partition } => cmd::cluster_partition::run(whole),
+        Command::Events { events, verb: None } => cmd::events::run(whole, &events, false),
+        Command::Events { events, verb: Some(verb) } => cmd::events::none(&events).and_then(|()| match verb {
+            EventsVerb::Local(events) => cmd::events::run(whole, &events, true),
+            EventsVerb::Types => cmd::events_types::run(whole),
+            EventsVerb::Trigger(command) => cmd::events_trigger::run(whole, &command),
+        }),
         Command::Fs { verb: None } => cmd::fs_list::run(whole),
         Command::Fs { verb: Some(FsVerb::Add(command)) } => cmd::fs_add::run(whole, &command),
         Command::Fs { verb: Some(FsVerb::Update(command)) } => cmd::fs_update::run(whole, &command),

@@ -77,6 +77,13 @@ impl Client {
         self.value(method, path, body)
     }
 
+    /// Sends `body` to `path`, which answers without one.
+    pub fn tell(&self, method: &str, path: &str, body: &impl Serialize) -> Result<(), Failure> {
+        let body =
+            serde_json::to_string(body).map_err(|error| Failure { code: FAILURE, message: error.to_string() })?;
+        self.text(method, path, body).map(|_| ())
+    }
+
     /// A call that answers without a body.
     pub fn call(&self, method: &str, path: &str) -> Result<(), Failure> {
         self.text(method, path, String::new()).map(|_| ())

@@ -219,6 +219,39 @@ fn object_stores() {
 }
 
 #[test]
+fn events() {
+    let running = Running::start();
+    let shown = running.braid(&["events"]);
+    let table = out(&shown);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].starts_with("TIME") && lines[0].ends_with("TEXT"), "{table}");
+    for word in ["2023-11-14 22:11:50", "major", "ObjectStorage", "ObjectStoreStatusDown", "no route (3 times more)"] {
+        assert!(lines[1].contains(word), "{word} in {table}");
+    }
+    assert!(err(&shown).contains("host shed does not answer"), "{}", err(&shown));
+    assert!(running.braid(&["events", "trigger", "hello, world"]).status.success());
+    let kinds = |words: &[&str]| -> Vec<String> {
+        let all = running.json(&[&["events"], words].concat());
+        let all = all.as_array().expect("a list").iter();
+        all.map(|event| event["type"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(kinds(&[]), ["Custom", "ObjectStoreStatusDown"]);
+    assert_eq!(kinds(&["local", "--direction", "asc"]), ["ObjectStoreStatusDown", "Custom"]);
+    assert_eq!(kinds(&["--category", "Drive", "--category", "custom"]), ["Custom"]);
+    assert_eq!(kinds(&["--start-time", "-1m"]), ["Custom"]);
+    assert_eq!(kinds(&["--end-time=-1m", "--exclude-type", "Custom"]), ["ObjectStoreStatusDown"]);
+    assert!(out(&running.braid(&["events", "--filesystem", "none"])).contains("no such events"));
+    fails(&running.braid(&["events", "--type", "Costum"]), 2, &["Costum", "there are Custom, "]);
+    fails(&running.braid(&["events", "--end-time", "then"]), 2, &["2026-11-25T16:41:59Z"]);
+    fails(&running.braid(&["events", "trigger", " "]), 2, &["1 to 1024 bytes"]);
+    fails(&running.braid(&["events", "--severity", "major", "local"]), 2, &["behind `local`"]);
+    assert!(running.braid(&["events", "--json", "local", "--severity", "major"]).status.success());
+    let empty = tempfile::tempdir().expect("dir");
+    let types = out(&braid(empty.path(), &["events", "types"]));
+    assert!(types.starts_with("CATEGORY") && types.contains("TieredFilesystemBreakingPolicy"), "{types}");
+}
+
+#[test]
 fn what_is_done_and_held_in_object_stores() {
     let running = Running::start();
     let tier = |words: &[&str]| running.braid(&[&["fs", "tier"], words].concat());

@@ -87,6 +87,9 @@ begin_lane() { # NAME [STORE]
   to_store 60 "${cold[@]}"
 }
 
+# told TYPE [SEVERITY]: there is such an event.
+told() { "$BRAID" events --json --type "$1" --severity "${2:-info}" | grep -q "\"type\": \"$1\""; }
+
 turn=0
 # while_it_fails WHAT UPLOAD DOWNLOAD: writes, removes, puts into the store, reads what is cold and fetches while the store
 # fails; the states of both directions after that (-: either).
@@ -200,6 +203,7 @@ silent() {
 full() {
   begin_lane full
   fault full up no PUT 403 QuotaExceeded
+  told ObjectStoreIsFull critical || die "full: no event says so: $("$BRAID" events)"
   ((!LONG)) || fault full up no PUT 507
   end_lane
 }
@@ -218,6 +222,14 @@ gone() {
   right "while the store is gone" beside
   store_again gone
   it_ends gone must
+  # All of that is known later.
+  told ObjectStoreStatusDown major || die "gone: no event says that the store was lost: $("$BRAID" events)"
+  told ObjectStoreStatusUp || die "gone: no event says that the store is back: $("$BRAID" events)"
+  # What is on flash beside its objects, because it was read, is to stay for an hour, and cannot.
+  ! told TieredFilesystemBreakingPolicy || die "gone: data left flash early: $("$BRAID" events)"
+  "$BRAID" fs update gone --ssd-capacity 1MiB >/dev/null
+  until_true 30 "gone: no event says that data left flash early" told TieredFilesystemBreakingPolicy warning
+  "$BRAID" fs update gone --ssd-capacity 0 >/dev/null
   end_lane
 }
 # The key of the store is another one now.

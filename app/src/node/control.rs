@@ -1,5 +1,6 @@
 //! A running cluster, as the administrator's door sees it.
 
+mod events;
 mod object_stores;
 mod samples;
 mod summary;
@@ -13,12 +14,14 @@ use braid_admin::control::Sample;
 use braid_admin::{Answer, Control};
 use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
 use braid_base::msg::drive::DriveStat;
+use braid_base::msg::event::{Event, EventType};
 use braid_base::msg::host::{Attached, Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::fs::Space;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
     AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
 };
@@ -89,6 +92,12 @@ impl Node {
             let _ = self.seen.set(Arc::clone(&seen));
         }
         self.stores.set(&now.object_stores);
+        let name = match &self.way {
+            Way::Network(network) => network.name.as_str(),
+            Way::Here => now.hosts.first().map_or("", |host| host.name.as_str()),
+        };
+        let text = format!("host {name} began to serve, with braid {}", env!("CARGO_PKG_VERSION"));
+        host.event_log().tell(Event::new(EventType::HOST_STARTED, text).about("host", name));
         let weak = Arc::downgrade(&host);
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
@@ -240,7 +249,9 @@ impl Node {
         filesystems::empty(&open.fs).await?;
         open.fs.end_session().await?;
         self.filesystems.forget(record.id);
-        self.asked(|c| records_of::forget(c, &record))
+        self.asked(|c| records_of::forget(c, &record))?;
+        self.tell_filesystem(EventType::FILESYSTEM_REMOVED, name, "removed");
+        Ok(())
     }
 
     async fn stop(&self) -> Result<()> {
@@ -369,6 +380,10 @@ impl Control for Node {
         Box::pin(async move {
             let uuid = braid_io::chance::guid()?;
             let record = self.asked(|c| records_of::add(c, &spec, uuid, views::now_s()))?;
+            self.tell_filesystem(EventType::FILESYSTEM_ADDED, &spec.name, "added");
+            if let Some(store) = &spec.store {
+                self.tell_attachment(EventType::STORE_ATTACHED, &spec.name, store, "was attached to");
+            }
             self.view(&record).await
         })
     }
@@ -378,6 +393,7 @@ impl Control for Node {
             let record = self.asked(|c| records_of::find(c, &name))?.value;
             let used = self.view(&record).await?.used_bytes;
             let record = self.asked(|c| records_of::update(c, &name, &change, used))?;
+            self.tell_filesystem(EventType::FILESYSTEM_UPDATED, &name, &Self::changed(&name, &record.name));
             self.view(&record).await
         })
     }
@@ -393,6 +409,7 @@ impl Control for Node {
     fn group_add(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
         Box::pin(async move {
             let group = self.asked(|c| groups::add(c, &spec))?;
+            self.tell_group(EventType::GROUP_ADDED, &group.name, "added");
             self.group(&group.name)
         })
     }
@@ -400,12 +417,17 @@ impl Control for Node {
     fn group_update(&self, spec: GroupSpec) -> Answer<'_, GroupView> {
         Box::pin(async move {
             let group = self.asked(|c| groups::update(c, &spec))?;
+            self.tell_group(EventType::GROUP_UPDATED, &spec.name, &Self::changed(&spec.name, &group.name));
             self.group(&group.name)
         })
     }
 
     fn group_remove(&self, name: String) -> Answer<'_, ()> {
-        Box::pin(async move { self.asked(|c| groups::remove(c, &name)) })
+        Box::pin(async move {
+            self.asked(|c| groups::remove(c, &name))?;
+            self.tell_group(EventType::GROUP_DELETED, &name, "removed");
+            Ok(())
+        })
     }
 
     fn stores(&self) -> Answer<'_, Vec<ObjectStoreView>> {
@@ -488,6 +510,14 @@ impl Control for Node {
                 None => self.filesystems.umount(&path).await,
             }
         })
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventsView> {
+        Box::pin(self.kept_events(query))
+    }
+
+    fn event_trigger(&self, spec: EventSpec) -> Answer<'_, ()> {
+        Box::pin(async move { self.trigger(&spec) })
     }
 
     fn samples(&self) -> Answer<'_, Vec<Sample>> {

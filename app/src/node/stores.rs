@@ -1,7 +1,7 @@
 //! The object stores of the cluster, as this host is linked to them.
 //!
 //! Each second the links and the partitions here are made to follow the records; one host (the lowest that lives) asks
-//! each store whether it is there, and forgets those that are left and empty; what has changed since is told in the log.
+//! each store whether it is there, and forgets those that are left and empty; what has changed since becomes an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use braid_base::Result;
 use braid_base::ids::{FsId, Guid, HostId, StoreId, Term};
+use braid_base::msg::event::{Event, EventType};
 use braid_base::store::StoreSpec;
 use braid_cluster::attachments;
 use braid_cluster::coordinator::Coordinator;
@@ -16,18 +17,21 @@ use braid_cluster::facts::ObjectStore;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::stores::StepView;
 use braid_host::run::Host;
-use braid_tier::{Direction, Link, Links, State};
+use braid_tier::{Link, Links};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
+
+mod told;
+mod unreclaimed;
+
+use told::Told;
+use unreclaimed::Unreclaimed;
 
 /// How often a store is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
 /// A store that is being detached is forgotten when it held nothing in so many looks.
 const EMPTY_LOOKS: u32 = 10;
-
-/// What is said of a store that was full.
-const ROOM: &str = "uploads to a full store";
 
 /// What the records say.
 pub struct Facts {
@@ -110,8 +114,8 @@ impl Stores {
         coordinator: Arc<dyn Coordinator>,
         facts: impl Fn() -> Result<Facts>,
     ) {
-        let mut left = Left::default();
-        let (mut ticks, mut told) = (interval(KEEPALIVE), Told::default());
+        let (mut left, mut told, mut unreclaimed) = (Left::default(), Told::new(self.host), Unreclaimed::default());
+        let mut ticks = interval(KEEPALIVE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut checks = JoinSet::new();
         let mut asked = BTreeSet::new();
@@ -131,7 +135,9 @@ impl Stores {
                 host.follow_tiers(&facts.now);
                 if facts.keeps {
                     left.forget(&host, coordinator.as_ref(), &facts.now).await;
+                    unreclaimed.look(&host, &facts.now).await;
                 }
+                told.tell(&facts, &self.links, &host.event_log());
             }
             for (id, link) in self.links.all() {
                 if facts.keeps && asked.insert(id) {
@@ -141,7 +147,6 @@ impl Stores {
                     });
                 }
             }
-            told.tell(&facts.now.object_stores, &self.links);
         }
     }
 }
@@ -171,52 +176,26 @@ impl Left {
                 continue;
             }
             match tokio::task::block_in_place(|| attachments::forget(coordinator, fs, attached.store)) {
-                Ok(()) => tracing::info!("file system {}: {} is detached", fs.name, attached.store),
+                Ok(()) => host.event_log().tell(detached(now, &fs.name, attached.store)),
                 Err(error) => tracing::warn!("file system {}: {} stays attached: {error}", fs.name, attached.store),
             }
         }
     }
 }
 
+/// Nothing of `filesystem` lies in `store` any more.
+fn detached(now: &Snapshot, filesystem: &str, store: StoreId) -> Event {
+    let known = now.object_stores.iter().find(|known| known.id == store);
+    let name = known.map_or_else(|| store.to_string(), |known| known.name.clone());
+    let text =
+        format!("object store {name} is detached from file system {filesystem}: nothing of it lies there any more");
+    Event::new(EventType::STORE_DETACHED, text).about("filesystem", filesystem).about("object_store", name)
+}
+
 /// A keepalive; what comes of it is in the state of the link.
 async fn checked(link: Arc<Link>) {
     if let Err(error) = link.check().await {
         tracing::debug!("keepalive: {error}");
-    }
-}
-
-/// What the log has said of the stores: what of them fails.
-#[derive(Default)]
-struct Told(BTreeSet<(StoreId, &'static str)>);
-
-impl Told {
-    /// Says what is different now.
-    fn tell(&mut self, stores: &[ObjectStore], links: &Links) {
-        let mut fails = BTreeSet::new();
-        for store in stores {
-            let Some(link) = links.get(store.id) else { continue };
-            let mut told = |what, state, why: Option<String>| {
-                let before = self.0.contains(&(store.id, what));
-                match state {
-                    State::Down if fails.insert((store.id, what)) && !before => {
-                        let why = why.unwrap_or_else(|| "it does not answer".to_owned());
-                        tracing::warn!("object store {}: {what} fail: {why}", store.name);
-                    }
-                    State::Up if before => tracing::info!("object store {}: {what} go well again", store.name),
-                    // A link that was made anew has tried nothing yet.
-                    State::Up | State::Down | State::Unknown => {}
-                }
-            };
-            let directions =
-                [("uploads", Direction::Upload), ("downloads", Direction::Download), ("removals", Direction::Remove)];
-            for (what, direction) in directions {
-                let health = link.health(direction);
-                told(what, health.state, health.last_error);
-            }
-            let state = if link.is_full() { State::Down } else { State::Up };
-            told(ROOM, state, Some("they wait until it has room again".to_owned()));
-        }
-        self.0 = fails;
     }
 }
 

@@ -11,6 +11,12 @@ use braid_cluster::view::{DriveView, FilesystemView, HealingView, HostView, Moun
 use braid_cluster::{attachments, health};
 use braid_wire::Who;
 
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let wall = braid_io::clock::now().wall;
+    u64::try_from(wall.sec).unwrap_or(0) * 1_000 + u64::from(wall.nsec) / 1_000_000
+}
+
 /// Seconds since 1970.
 pub fn now_s() -> u64 {
     u64::try_from(braid_io::clock::now().wall.sec).unwrap_or(0)

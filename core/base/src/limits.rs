@@ -159,6 +159,8 @@ pub const RECALLED_WAITS_MAX: usize = 4_096;
 /// Bytes in an object store that nothing names, in per cent of those that are named: above the second they are reclaimed,
 /// until they are below the first (as the reference system does it).
 pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);
+/// Events that are asked for at a time, at most: each has a few texts of up to a KiB, and all of a host are one message.
+pub const EVENTS_MAX: u32 = 1_000;
 /// Bytes per second that a drive is read with to check what lies there, unless something else is set.
 pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).

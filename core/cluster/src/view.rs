@@ -12,6 +12,7 @@ macro_rules! views {
     )* };
 }
 
+pub mod events;
 pub mod stores;
 
 use stores::AttachmentView;

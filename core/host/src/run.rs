@@ -3,6 +3,7 @@
 //! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
 
 mod clients;
+mod events;
 mod housekeeping;
 mod objects;
 mod outside;
@@ -18,6 +19,7 @@ mod watch;
 mod wire;
 
 pub use clients::{Clients, Gate, Hosts, Recall};
+pub use events::Events;
 pub use recall::{floors, stores};
 pub use seat_actor::SeatMsg;
 pub use setup::{DriveSpec, Host, HostConfig, log_dir};

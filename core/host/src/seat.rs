@@ -450,6 +450,7 @@ impl Seat {
                 Effect::Job(job) => SeatEffect::Job(job),
                 Effect::ReadObject(token, key, off, len) => SeatEffect::ReadObject(token, key, off, len),
                 Effect::Scrub(job) => SeatEffect::Scrub(job),
+                Effect::Notice(notice) => SeatEffect::Notice(notice),
             };
             self.unsaid.push(said);
         }

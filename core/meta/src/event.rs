@@ -2,7 +2,7 @@
 
 use braid_base::Result;
 use braid_base::attr::Time;
-use braid_base::ids::{DriveId, Index, OpId, PartitionId};
+use braid_base::ids::{DriveId, FsId, Index, OpId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
@@ -58,6 +58,15 @@ pub enum Event {
     Tick,
 }
 
+/// What people may want to know of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Data of a file system leaves flash before its retention period has passed, because flash is short.
+    LeftEarly(FsId),
+    /// Writes to it were told that there is no space: its flash is full, and nothing goes into its object store.
+    FlashFull(FsId),
+}
+
 /// What a partition says.
 #[derive(Debug)]
 pub enum Effect {
@@ -77,4 +86,6 @@ pub enum Effect {
     ReadObject(Token, ObjectKey, u32, u32),
     /// Check a pack; the answer comes as [`Event::Scrubbed`] (or never: after a restart all are void).
     Scrub(ScrubJob),
+    /// Tell people, unless they have just been told.
+    Notice(Notice),
 }

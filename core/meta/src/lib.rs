@@ -38,7 +38,7 @@ pub use config::{Config, DriveSet, TierPolicy};
 #[doc(hidden)]
 pub use data::Mutation;
 pub use data::{DataStatus, StageLimits};
-pub use event::{Effect, Entry, Event, Now, Token};
+pub use event::{Effect, Entry, Event, Notice, Now, Token};
 #[doc(hidden)]
 pub use leases::LeaseMutation;
 pub use partition::Partition;

@@ -27,7 +27,7 @@ use health::Board;
 pub use health::{Direction, Health, State};
 use pace::Paces;
 use record::Record;
-pub use record::{Kind, Operation, RECENT_MAX};
+pub use record::{Kind, Operation, RECENT_MAX, Total};
 
 /// The first pause before a request is repeated, about; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -157,6 +157,11 @@ impl Link {
     /// Operations: those under way, the oldest first, then the last [`RECENT_MAX`] that have ended, the newest first.
     pub fn operations(&self) -> Vec<Operation> {
         lock(&self.inner.record).list(Instant::now())
+    }
+
+    /// How many operations of each kind have ended since the link was made, and what they moved.
+    pub fn totals(&self) -> Vec<(Kind, Total)> {
+        lock(&self.inner.record).totals()
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {

@@ -194,6 +194,7 @@ pub(crate) mod tests {
     use braid_base::ErrorKind;
     use braid_base::attr::FileType;
     use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult};
+    use braid_base::msg::event::Severity;
     use braid_base::msg::fs::{FsResult, LockSpec, Op, Reply, Request};
     use braid_base::msg::host::{HostOp, HostReply, HostResult};
     use braid_base::msg::lease::{Answer, Push, PushBody};
@@ -260,6 +261,7 @@ pub(crate) mod tests {
         all_variants::<PushBody>();
         all_variants::<HostOp>();
         all_variants::<HostReply>();
+        all_variants::<Severity>();
         all_variants::<PeerMsg>();
         all_variants::<Intent>();
         all_variants::<Body>();

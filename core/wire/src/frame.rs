@@ -3,7 +3,7 @@
 //! | at | bytes | what |
 //! |---|---|---|
 //! | 0 | 4 | `BRDW` |
-//! | 4 | 1 | version, 9 |
+//! | 4 | 1 | version, [`VERSION`] |
 //! | 5 | 1 | what it is ([`Kind`]) |
 //! | 6 | 2 | flags: bit 0, the data part has a checksum |
 //! | 8 | 8 | number of the request that it asks or answers; 0 where nothing is asked |
@@ -30,7 +30,7 @@ use crate::limits::{DATA_MAX, META_MAX};
 pub const HEADER: usize = 64;
 const MAGIC: &[u8; 4] = b"BRDW";
 /// Version of frames and messages; both sides must have the same.
-pub const VERSION: u8 = 10;
+pub const VERSION: u8 = 11;
 const FLAG_DATA_CRC: u16 = 1;
 
 /// What a frame is.

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use braid_base::Result;
+use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
     AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
 };
@@ -111,6 +112,12 @@ pub trait Control: Send + Sync {
 
     /// Takes the mount at `path` away. `Refused`, naming who holds it, while it is in use.
     fn umount(&self, path: String) -> Answer<'_, ()>;
+
+    /// Events that the hosts have kept. `Invalid` if the query makes no sense.
+    fn events(&self, query: EventQuery) -> Answer<'_, EventsView>;
+
+    /// Tells an event of type `Custom`.
+    fn event_trigger(&self, spec: EventSpec) -> Answer<'_, ()>;
 
     /// Counters and gauges of all parts, for `/metrics`.
     fn samples(&self) -> Answer<'_, Vec<Sample>>;

@@ -2,6 +2,7 @@
 
 mod clients;
 mod cluster;
+mod events;
 mod filesystems;
 mod groups;
 mod mounts;
@@ -69,6 +70,8 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(groups::update, groups::remove))
         .routes(routes!(mounts::list, mounts::add, mounts::remove))
         .routes(routes!(clients::add))
+        .routes(routes!(events::list, events::trigger))
+        .routes(routes!(events::types))
         .routes(routes!(process::shutdown));
     let whole = OpenApiRouter::with_openapi(Document::openapi()).nest(ROOT, api).routes(routes!(process::metrics));
     let (router, document) = whole.split_for_parts();

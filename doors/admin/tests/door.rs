@@ -196,6 +196,39 @@ fn object_stores() {
 }
 
 #[test]
+fn events() {
+    let running = Running::start();
+    let (status, body) = running.json("GET", "/api/v1/events", None);
+    let first = &body["events"][0];
+    assert_eq!((status, &first["type"], &first["severity"]), (200, &json!("ObjectStoreStatusDown"), &json!("major")));
+    assert_eq!((&first["category"], &first["count"]), (&json!("ObjectStorage"), &json!(3)));
+    assert_eq!((&first["about"]["object_store"], &body["silent_hosts"]), (&json!("cold"), &json!(["shed"])));
+    assert_eq!(running.ask("POST", "/api/v1/events", Some(json!({"text": "hello"}))).0, 204);
+    let kinds = |query: &str| -> Vec<String> {
+        let (status, body) = running.json("GET", &format!("/api/v1/events{query}"), None);
+        assert_eq!(status, 200, "{body}");
+        let events = body["events"].as_array().expect("a list").iter();
+        events.map(|event| event["type"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(kinds(""), ["Custom", "ObjectStoreStatusDown"]);
+    assert_eq!(kinds("?direction=asc&num_results=1"), ["ObjectStoreStatusDown"]);
+    assert_eq!(kinds("?severity=major&local=true"), ["ObjectStoreStatusDown"]);
+    assert_eq!(kinds("?category=Custom,Drive"), ["Custom"]);
+    assert_eq!(kinds("?type=Custom,DriveFailed&show_internal=true"), ["Custom"]);
+    assert_eq!(kinds("?exclude_type=custom&start_time=1h"), ["ObjectStoreStatusDown"]);
+    assert_eq!(kinds("?start_time=1m"), ["Custom"]);
+    assert!(kinds("?filesystem=one").is_empty());
+    let (status, types) = running.json("GET", "/api/v1/events/types", None);
+    let custom = types.as_array().expect("a list").iter().find(|kind| kind["type"] == "Custom");
+    assert_eq!((status, &custom.expect("there")["severity"]), (200, &json!("info")));
+    let (_, document) = running.json("GET", "/api/v1/openapi.json", None);
+    let parameters = document["paths"]["/api/v1/events"]["get"]["parameters"].as_array().expect("a list");
+    assert_eq!(parameters.len(), 11);
+    assert!(parameters.iter().all(|one| one["in"] == "query" && one["required"] != true), "{parameters:?}");
+    assert!(parameters.iter().any(|one| one["name"] == "type"));
+}
+
+#[test]
 fn mistakes_get_one_json_error() {
     let running = Running::start();
     for (method, path, body, expected) in [
@@ -213,6 +246,9 @@ fn mistakes_get_one_json_error() {
         ("POST", "/api/v1/object-stores", Some(json!({"name": "x", "kind": "dir", "settings": {"paht": "/d"}})), 400),
         ("POST", "/api/v1/object-stores", Some(json!({"name": "x", "kind": "dir", "settings": {"path": "d"}})), 400),
         ("PUT", "/api/v1/filesystems", None, 405),
+        ("GET", "/api/v1/events?typ=Custom", None, 400),
+        ("GET", "/api/v1/events?type=Costum", None, 400),
+        ("POST", "/api/v1/events", Some(json!({"text": ""})), 400),
         ("GET", "/api/v1/nothing", None, 404),
     ] {
         let (status, text) = running.ask(method, path, body);
@@ -238,6 +274,8 @@ fn the_document_describes_every_route() {
         "/api/v1/clients",
         "/api/v1/drives",
         "/api/v1/drives/{id}",
+        "/api/v1/events",
+        "/api/v1/events/types",
         "/api/v1/filesystems",
         "/api/v1/filesystems/{name}",
         "/api/v1/filesystems/{name}/stores",

@@ -313,6 +313,7 @@ impl World {
                 }
                 // Never said: here drives are given no share of their time for it.
                 SeatEffect::Scrub(_) => false,
+                SeatEffect::Notice(_) => false, // there are no people
                 SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
                 SeatEffect::LogRead { id, segment, off, len } => {
                     self.log_read(at, id, segment, off, len);

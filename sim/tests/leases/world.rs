@@ -261,7 +261,7 @@ impl World {
                     self.nodes[at].proposed.push_back(entry);
                 }
                 Effect::Peer(to, message) => self.send(Msg::Peer { from: PartitionId(at as u16), to, message }),
-                Effect::Drive(..) | Effect::Job(_) | Effect::Scrub(_) | Effect::ReadObject(..) => {}
+                Effect::Drive(..) | Effect::Job(_) | Effect::Scrub(_) | Effect::ReadObject(..) | Effect::Notice(_) => {}
             }
         }
     }

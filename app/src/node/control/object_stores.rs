@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use braid_base::ids::{FsId, StoreId, Term};
+use braid_base::msg::event::EventType;
 use braid_base::msg::host::SeatReport;
 use braid_base::{ErrorKind, Result};
 use braid_cluster::facts::ObjectStore;
@@ -90,6 +91,7 @@ impl Node {
             ObjectStore { id: StoreId(0), name: spec.name, spec: planned }
         } else {
             let store = self.asked(|c| stores::add(c, &spec.name, planned))?;
+            self.tell_store(EventType::STORE_ADDED, &store.name, "added");
             self.stores_changed()?;
             store
         };
@@ -105,6 +107,7 @@ impl Node {
             plan.store
         } else {
             let store = self.asked(|c| stores::update(c, plan))?;
+            self.tell_store(EventType::STORE_UPDATED, &name, &Self::changed(&name, &store.name));
             self.stores_changed()?;
             store
         };
@@ -115,11 +118,13 @@ impl Node {
 
     pub(super) async fn remove_store(&self, name: String) -> Result<()> {
         self.asked(|c| stores::remove(c, &name))?;
+        self.tell_store(EventType::STORE_REMOVED, &name, "removed");
         self.stores_changed()
     }
 
     pub(super) async fn attach_store(&self, fs: String, spec: AttachSpec) -> Result<FilesystemView> {
         let record = self.asked(|c| attachments::attach(c, &fs, &spec, views::now_s()))?;
+        self.tell_attachment(EventType::STORE_ATTACHED, &fs, &spec.store, "was attached to");
         self.view(&record).await
     }
 
@@ -128,6 +133,7 @@ impl Node {
         let used_bytes = self.view(&record).await?.used_bytes;
         let room = (used_bytes, self.flash_free_of(record.id).await?);
         let record = self.asked(|c| attachments::start_detach(c, &fs, &store, room))?;
+        self.tell_attachment(EventType::STORE_DETACHING, &fs, &store, "is being detached from");
         self.view(&record).await
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
+use crate::msg::event::{Event, EventFilter};
 
 /// Where everything is, as of one moment. A hint: who is asked in vain says so, and a newer map tells why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,11 @@ pub enum HostOp {
         /// The store.
         store: StoreId,
     },
+    /// Which events have you kept?
+    Events {
+        /// Those that are wanted.
+        filter: EventFilter,
+    },
 }
 
 /// What a host answers.
@@ -84,6 +90,8 @@ pub enum HostReply {
     Stores(Vec<StoreReport>),
     /// Those under way, the oldest first; then those that have ended, the newest first, not all.
     StoreOps(Vec<StoreOp>),
+    /// As many as were wanted, in the order that was asked for.
+    Events(Vec<Event>),
 }
 
 /// The answer of a host.
@@ -163,6 +171,8 @@ pub struct SeatData {
     pub flash_by_fs: BTreeMap<FsId, u64>,
     /// What lies in object stores, by file system and store.
     pub stored: BTreeMap<(FsId, StoreId), Stored>,
+    /// Writes that wait for room, in the log or on flash.
+    pub held_writes: u64,
 }
 
 /// What the objects of a file system hold in a store.

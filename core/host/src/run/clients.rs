@@ -207,6 +207,10 @@ impl Handler for Clients {
                 runtime.spawn(async move { answer.send(&Ok(HostReply::Stores(switch.objects.reports(look).await))) });
             }
             HostOp::StoreOps { store } => answer.send(&switch.objects.operations(store).map(HostReply::StoreOps)),
+            HostOp::Events { filter } => {
+                let events = Arc::clone(switch.objects.events());
+                runtime.spawn_blocking(move || answer.send(&events.list(&filter).map(HostReply::Events)));
+            }
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {
@@ -249,6 +253,7 @@ mod tests {
     use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
 
     use super::{Clients, Gate, Hosts};
+    use crate::run::Events;
     use crate::run::objects::HostObjects;
     use crate::run::seat_actor::SeatMsg;
     use crate::run::shared_seat::{SeatDoor, Shared};
@@ -322,15 +327,16 @@ mod tests {
         }
     }
 
-    fn switch(runtime: &tokio::runtime::Handle) -> (Arc<Switch>, mpsc::Receiver<Request>) {
+    fn switch(dir: &Path, runtime: &tokio::runtime::Handle) -> (Arc<Switch>, mpsc::Receiver<Request>) {
         let (tx, asked) = mpsc::channel();
         let (desk, _thread) = reactor::spawn("desk", Desk(tx)).expect("a thread");
         let door = SeatDoor::new(PartitionId(0), desk, Shared::default());
         let links = Arc::new(braid_tier::Links::new(CLUSTER, HostId(1)));
+        let events = Events::start(dir.join("events")).expect("a thread");
         let switch = Switch {
             host: HostId(1),
             tiers: Mutex::default(),
-            objects: HostObjects::new(CLUSTER, links, runtime.clone()),
+            objects: HostObjects::new(CLUSTER, links, runtime.clone(), events),
             seats: RwLock::new([(PartitionId(0), door)].into()),
             drives: RwLock::default(),
             runtime: runtime.clone(),
@@ -353,7 +359,7 @@ mod tests {
     async fn requests_reach_partitions_as_those_of_strangers_may() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
-        let (switch, asked) = switch(&tokio::runtime::Handle::current());
+        let (switch, asked) = switch(dir.path(), &tokio::runtime::Handle::current());
         let clients = Clients::new(switch, gate());
         tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients));
         let (me, p) = (ClientId(7), PartitionId(0));
@@ -380,7 +386,7 @@ mod tests {
     async fn pushes_find_a_client_that_came_back() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
-        let (switch, _asked) = switch(&tokio::runtime::Handle::current());
+        let (switch, _asked) = switch(dir.path(), &tokio::runtime::Handle::current());
         let clients = Clients::new(Arc::clone(&switch), gate());
         let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
         let (me, mut server) = (ClientId(7), serve());
@@ -412,7 +418,7 @@ mod tests {
     async fn a_client_that_goes_while_it_comes_back_is_gone() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
-        let (switch, _asked) = switch(&tokio::runtime::Handle::current());
+        let (switch, _asked) = switch(dir.path(), &tokio::runtime::Handle::current());
         let clients = Clients::new(switch, gate());
         let serve = || tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients.clone()));
         for round in 0..100 {

@@ -22,6 +22,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::events::Events;
 use super::wire::wall_ms;
 
 mod links;
@@ -52,12 +53,24 @@ pub(super) struct HostObjects {
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
     /// The stores that are just being asked whether they are there, see [`links`].
     looking: Mutex<BTreeSet<StoreId>>,
+    /// Where it is told that objects are missing or damaged, and where all parts of the host tell what happens.
+    events: Arc<Events>,
 }
 
 impl HostObjects {
-    pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
+    pub(super) fn new(
+        cluster: Guid,
+        links: Arc<Links>,
+        runtime: tokio::runtime::Handle,
+        events: Arc<Events>,
+    ) -> Arc<Self> {
         let (rooms, pieces, filesystems, looking) = Default::default();
-        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking })
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, events })
+    }
+
+    /// Where the parts of the host tell what happens.
+    pub(super) fn events(&self) -> &Arc<Events> {
+        &self.events
     }
 
     /// The links to the stores.

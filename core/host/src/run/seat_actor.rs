@@ -240,6 +240,7 @@ impl SeatActor {
                     healing: data.healing,
                     flash_by_fs: data.flash_by_fs,
                     stored: data.stored,
+                    held_writes: data.held as u64,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),

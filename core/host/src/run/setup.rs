@@ -28,6 +28,7 @@ use braid_tier::Links;
 use tokio::task::JoinSet;
 
 use super::clients::{Clients, Gate};
+use super::events::Events;
 use super::housekeeping::{Housekeeper, Limits};
 use super::objects::HostObjects;
 use super::outside;
@@ -123,7 +124,8 @@ impl Host {
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let links = Arc::new(Links::new(config.cluster, config.host));
-        let objects = HostObjects::new(config.cluster, links, runtime.clone());
+        let events = Events::start(config.dir.join("events"))?;
+        let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
         let switch = Arc::new(Switch {
             host: config.host,
             seats: RwLock::default(),
@@ -322,6 +324,7 @@ impl Host {
 
     /// Goes by what the records say of object stores and the file systems that have them.
     pub fn follow_tiers(&self, now: &Snapshot) {
+        self.switch.objects.events().know(now);
         self.set_filesystems(now.filesystems.iter().map(|fs| (fs.id, fs.uuid)).collect());
         self.set_tiers(super::tiers::policies(now));
     }
@@ -500,6 +503,7 @@ impl Host {
         } else if let Err(error) = self.kv.flush() {
             tracing::warn!("the view was not flushed ({error}); the log will be replayed at the next start");
         }
+        self.switch.objects.events().stop();
     }
 }
 

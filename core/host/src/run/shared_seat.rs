@@ -335,6 +335,7 @@ impl<'a> Held<'a> {
                     }
                 }
                 SeatEffect::Scrub(job) => switch.run_scrub(id, job),
+                SeatEffect::Notice(notice) => switch.objects.events().notice(&notice),
                 SeatEffect::LogWrite { .. }
                 | SeatEffect::LogRead { .. }
                 | SeatEffect::LogRemove(_)
@@ -359,6 +360,7 @@ impl<'a> Held<'a> {
                     let term = self.core.seat.term();
                     self.shared.term.store(term.0, Ordering::Release);
                     tracing::info!("{id} is served here in term {term}");
+                    switch.objects.events().serves(id, term);
                 }
                 SeatEffect::StepsDown => self.step_down(),
                 SeatEffect::Failed(error) => self.fail(error),

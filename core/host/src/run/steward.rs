@@ -13,14 +13,17 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::ids::{DriveId, HostId, PartitionId};
+use braid_base::msg::event::{Event, EventType};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, SessionId, Txn, Watch};
 use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState, Live, Partition, Store as StoreRecord};
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::stores::seen;
 use braid_cluster::{controller, placement, setup};
 use braid_io::clock;
 
+use super::events::Events;
 use super::outside::{Store, store};
 use super::setup::{Host, log_dir};
 use super::vital;
@@ -158,11 +161,37 @@ fn live(me: HostId, coordinator: &dyn Coordinator, mine: &Mutex<Option<SessionId
 }
 
 type DriveChange = (DriveId, DriveState, DriveState);
+type HostChange = (HostId, HostState, HostState);
 
-fn set_drives(coordinator: &dyn Coordinator, changes: Vec<DriveChange>) -> Result<()> {
+fn set_drives(coordinator: &dyn Coordinator, events: &Events, changes: Vec<DriveChange>) -> Result<()> {
     for (drive, from, to) in changes {
-        tracing::warn!("drive {drive} was {} and is {} from now on", from.word(), to.word());
         setup::set_drive_state(coordinator, drive, from, to)?;
+        let kind = match to {
+            DriveState::Failed => EventType::DRIVE_FAILED,
+            DriveState::Removed => EventType::DRIVE_REMOVED,
+            _ => EventType::DRIVE_RECOVERED,
+        };
+        let text = format!("drive {drive} was {} and is {} from now on", from.word(), to.word());
+        events.tell(Event::new(kind, text).about("drive", drive));
+    }
+    Ok(())
+}
+
+fn set_hosts(
+    coordinator: &dyn Coordinator,
+    (events, now): (&Events, &Snapshot),
+    changes: Vec<HostChange>,
+) -> Result<()> {
+    for (host, from, to) in changes {
+        setup::set_host_state(coordinator, host, from, to)?;
+        let kind = match to {
+            HostState::Failed => EventType::HOST_FAILED,
+            HostState::Removed => EventType::HOST_REMOVED,
+            _ => EventType::HOST_RECOVERED,
+        };
+        let name = seen::host_name(now, host);
+        let text = format!("host {name} was {} and is {} from now on", from.word(), to.word());
+        events.tell(Event::new(kind, text).about("host", name));
     }
     Ok(())
 }
@@ -418,10 +447,10 @@ impl Work {
         if judges {
             self.judge_ms = now_ms + JUDGE_MS;
         }
-        let coordinator = Arc::clone(&self.coordinator);
+        let (coordinator, events) = (Arc::clone(&self.coordinator), self.duties.host.event_log());
         let Some(session) = &self.session else {
             let drives = if judges { self.judge_drives(now_ms) } else { Vec::new() };
-            return set_drives(coordinator.as_ref(), drives);
+            return set_drives(coordinator.as_ref(), &events, drives);
         };
         let session = *session.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(session) = session else { return Ok(()) };
@@ -436,11 +465,8 @@ impl Work {
         }
         let coordinator = coordinator.as_ref();
         let Some(office) = controller::stand(coordinator, self.me, session)? else { return Ok(()) };
-        set_drives(coordinator, drives)?;
-        for (host, from, to) in hosts {
-            tracing::warn!("host {host} was {} and is {} from now on", from.word(), to.word());
-            setup::set_host_state(coordinator, host, from, to)?;
-        }
+        set_drives(coordinator, &events, drives)?;
+        set_hosts(coordinator, (&events, &self.duties.now), hosts)?;
         for seats in &seats {
             let hosts: Vec<String> = seats.hosts.iter().map(|host| format!("h{host}")).collect();
             tracing::info!("{} should have replicas on {}", seats.partition, hosts.join(", "));
@@ -452,7 +478,7 @@ impl Work {
 
     /// Hosts whose state is to change: one that has not lived for long has failed, unless more have than the data
     /// survives; one that lives again is back; one that is emptied and holds nothing any more goes.
-    fn judge_hosts(&mut self, now_ms: u64) -> Vec<(HostId, HostState, HostState)> {
+    fn judge_hosts(&mut self, now_ms: u64) -> Vec<HostChange> {
         let now = &self.duties.now;
         let Some(cluster) = &now.cluster else { return Vec::new() };
         let away: BTreeSet<HostId> =

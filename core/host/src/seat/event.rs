@@ -7,7 +7,7 @@ use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, Result};
-use braid_meta::Token;
+use braid_meta::{Notice, Token};
 use braid_replica::config::{Config as Members, Member};
 use braid_replica::log::Segment;
 use braid_replica::replica::event::Msg;
@@ -64,6 +64,8 @@ pub enum SeatEffect {
     ReadObject(Token, ObjectKey, u32, u32),
     /// Check a pack; the answer comes as [`SeatEvent::Scrubbed`].
     Scrub(ScrubJob),
+    /// Tell people.
+    Notice(Notice),
     /// Write to a log segment, durably (creates the segment when the offset is 0).
     LogWrite {
         /// For [`SeatEvent::LogWritten`].

@@ -15,7 +15,7 @@ use braid_base::msg::fs::{Op, Request};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::data::{destage, tier};
-use crate::event::Token;
+use crate::event::{Effect, Notice, Token};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -205,6 +205,9 @@ pub(crate) fn expire(t: &mut Txn<'_>, s: &mut State) {
         if now >= idle_since.max(*since_ms) + wait_ms {
             let error = if lacks { full(request.fs) } else { Error::new(kind, why) };
             t.answer(asked, request.op, Err(error));
+            if lacks {
+                t.after(Effect::Notice(Notice::FlashFull(request.fs)));
+            }
             return false;
         }
         if lacks && now >= *asked_ms + HELD_TOLD_MS {

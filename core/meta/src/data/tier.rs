@@ -32,6 +32,7 @@ use crate::txn::Txn;
 
 pub(crate) mod blobs;
 pub(crate) mod fetch;
+mod notice;
 pub(crate) mod reclaim;
 mod sweep;
 mod upload;
@@ -59,6 +60,8 @@ pub(crate) struct Tier {
     short: BTreeSet<FsId>,
     /// When something was last put into an object, or left flash, milliseconds.
     moved: BTreeMap<FsId, u64>,
+    /// When it was last told that data leaves flash early, milliseconds.
+    told: BTreeMap<FsId, u64>,
 }
 
 impl Tier {
@@ -72,6 +75,7 @@ impl Tier {
             accessed: HashMap::new(),
             short: BTreeSet::new(),
             moved: BTreeMap::new(),
+            told: BTreeMap::new(),
         })
     }
 
@@ -112,6 +116,7 @@ pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) 
     }
     tier.short.retain(|fs| policies.contains_key(fs));
     tier.moved.retain(|fs, _| policies.contains_key(fs));
+    tier.told.retain(|fs, _| policies.contains_key(fs));
     s.data.space.tiered = policies.iter().filter(|(_, p)| p.writable.is_some()).map(|(fs, _)| *fs).collect();
     s.data.tier.policies = policies;
 }

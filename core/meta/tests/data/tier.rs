@@ -6,7 +6,7 @@ use braid_base::ErrorKind;
 use braid_base::ids::{Ino, OpId, StoreId};
 use braid_base::limits::{BLOCK, HELD_STORE_MS_MAX};
 use braid_base::msg::fs::{FsResult, Op, Reply, Residency, TierWant};
-use braid_meta::{Mutation, TierPolicy, Token};
+use braid_meta::{Mutation, Notice, TierPolicy, Token};
 
 use crate::cases::{Outcome, calm_world, write, write_op};
 use crate::model::Act;
@@ -175,8 +175,20 @@ fn a_short_file_system_gives_flash_up_before_its_time() -> Outcome {
     pass_with_store(&mut world, 40)?;
     let sums = where_is(&mut world, ino)?;
     assert!(sums.write_cache + sums.read_cache <= 10 * BLOCK as u64, "{sums:?}");
+    assert_eq!(world.notices, [Notice::LeftEarly(FS)], "once, however much leaves");
     world.read(ino)?;
     world.check_all()
+}
+
+#[test]
+fn what_leaves_after_its_time_is_no_news() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    set(&mut world, TierPolicy { retention_s: 60, ..policy() });
+    write(&mut world, ino, 0, &[1; 8 * BLOCK])?;
+    pass_with_store(&mut world, 40)?;
+    assert_eq!(where_is(&mut world, ino)?.object, 8 * BLOCK as u64);
+    assert_eq!(world.notices, []);
+    Ok(())
 }
 
 /// Time passes with the store at work or without, while somebody waits for `op`: what he hears in the end.
@@ -245,6 +257,7 @@ fn who_waits_for_a_store_that_takes_nothing_hears_of_it() -> Outcome {
     let answer = wait_for(&mut world, (asked.0, token), &body, false, 20);
     assert!(matches!(&answer, Err(error) if error.kind() == ErrorKind::NoSpace), "{answer:?}");
     assert_eq!(world.part.state().data_status().held, 0);
+    assert_eq!(world.notices, [Notice::FlashFull(FS)]);
     world.read(ino)
 }
 

@@ -15,7 +15,7 @@ use braid_base::msg::fs::{FsResult, Laid, Op};
 use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, ScrubJob, Source};
 use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
 use braid_base::{Error, ErrorKind};
-use braid_meta::{Config, Effect, Entry, Event, Mutation, Now, Partition, StageLimits, Token};
+use braid_meta::{Config, Effect, Entry, Event, Mutation, Notice, Now, Partition, StageLimits, Token};
 use braid_replica::{Change, Kv, MapKv};
 use clients::Asked;
 use objects::Objects;
@@ -90,6 +90,8 @@ pub struct World {
     pub jobs: Vec<MoveJob>,
     pub rebuilds: Vec<RebuildJob>,
     pub checks: Vec<ScrubJob>,
+    /// What people were told.
+    pub notices: Vec<Notice>,
     pub objects: Objects,
     /// Drives that are to be emptied.
     pub leaving: BTreeSet<DriveId>,
@@ -157,6 +159,7 @@ impl World {
             jobs: Vec::new(),
             rebuilds: Vec::new(),
             checks: Vec::new(),
+            notices: Vec::new(),
             objects: Objects::default(),
             leaving: BTreeSet::new(),
             domains: BTreeMap::new(),
@@ -274,6 +277,7 @@ impl World {
                 Effect::Job(Job::Remove(job)) => self.objects.removals.push(job),
                 Effect::ReadObject(token, ..) => return Err(format!("{token:?}: nobody asked for an object")),
                 Effect::Scrub(job) => self.checks.push(job),
+                Effect::Notice(notice) => self.notices.push(notice),
                 Effect::Push(push) => return Err(format!("{push:?}: there are no sessions")),
                 Effect::Peer(to, message) => return Err(format!("{message:?} to {to}: there is no other partition")),
             }

@@ -144,7 +144,12 @@ impl World {
                 Effect::Reply(token, answer) => drop(self.replies.insert(token, answer.result)),
                 Effect::Propose(entry) => self.nodes[at].proposed.push_back(entry),
                 Effect::Peer(to, message) => self.net.push((PartitionId(at as u16), to, message)),
-                Effect::Drive(..) | Effect::Job(_) | Effect::Scrub(_) | Effect::ReadObject(..) | Effect::Push(_) => {}
+                Effect::Drive(..)
+                | Effect::Job(_)
+                | Effect::Scrub(_)
+                | Effect::ReadObject(..)
+                | Effect::Notice(_)
+                | Effect::Push(_) => {}
             }
         }
     }

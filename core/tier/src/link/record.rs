@@ -16,7 +16,7 @@ use crate::store::probe::Met;
 pub const RECENT_MAX: usize = 1000;
 
 /// What an operation does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Writes an object.
     Upload,
@@ -59,12 +59,24 @@ pub struct Operation {
     pub inode: Option<u64>,
 }
 
+/// Operations of one kind that have ended, since the link was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// Those that ended well.
+    pub done: u64,
+    /// Those that failed, or were given up by who waited for them.
+    pub failed: u64,
+    /// Bytes moved by those that ended well.
+    pub bytes: u64,
+}
+
 /// All operations of one link.
 #[derive(Default)]
 pub(super) struct Record {
     last_id: u64,
     ongoing: BTreeMap<u64, (Instant, Operation)>,
     recent: VecDeque<Operation>,
+    totals: BTreeMap<Kind, Total>,
 }
 
 /// An operation under way; if it is dropped before its end, it was given up by who waited for it.
@@ -121,6 +133,10 @@ impl Operation {
 }
 
 impl Record {
+    pub fn totals(&self) -> Vec<(Kind, Total)> {
+        self.totals.iter().map(|(kind, total)| (*kind, *total)).collect()
+    }
+
     pub fn list(&self, now: Instant) -> Vec<Operation> {
         let ongoing = self
             .ongoing
@@ -180,6 +196,11 @@ impl Entry {
         operation.took = began.elapsed();
         operation.ongoing = false;
         operation.size = bytes.unwrap_or(operation.size);
+        let total = record.totals.entry(operation.kind).or_default();
+        match bytes {
+            Some(bytes) => (total.done, total.bytes) = (total.done + 1, total.bytes + bytes),
+            None => total.failed += 1,
+        }
         if record.recent.len() >= RECENT_MAX {
             record.recent.pop_front();
         }

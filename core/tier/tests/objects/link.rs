@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_base::ids::{Guid, HostId};
 use braid_base::store::{Bandwidth, Concurrency, Place, StoreSpec};
 use braid_base::{Error, ErrorKind, Result};
-use braid_tier::{BoxFuture, Direction, Kind, Link, Listed, RECENT_MAX, State, Store, open};
+use braid_tier::{BoxFuture, Direction, Kind, Link, Listed, RECENT_MAX, State, Store, Total, open};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -99,6 +99,10 @@ async fn no_more_requests_of_a_kind_than_allowed_are_under_way() {
     assert_eq!(began.elapsed().as_secs(), 6, "removals go one after another");
     let widest = |kind| link.operations().iter().filter(|o| o.kind == kind).map(|o| o.concurrency).max();
     assert_eq!((widest(Kind::Upload), widest(Kind::Remove)), (Some(2), Some(1)));
+    let total = |kind| link.totals().into_iter().find(|(of, _)| *of == kind).map(|(_, total)| total);
+    assert_eq!(total(Kind::Upload), Some(Total { done: 6, failed: 0, bytes: 6 }));
+    assert_eq!(total(Kind::Remove), Some(Total { done: 6, failed: 0, bytes: 0 }));
+    assert_eq!(total(Kind::Check), None);
 }
 
 #[tokio::test(start_paused = true)]
@@ -307,6 +311,8 @@ async fn who_does_not_wait_any_more_frees_the_slot() {
     let given_up = tokio::time::timeout(Duration::from_millis(100), link.get("k", None)).await;
     assert!(given_up.is_err());
     assert_eq!(link.operations()[0].results_line(), "CANCELLED: 1");
+    let failed: u64 = link.totals().iter().map(|(_, total)| total.failed).sum();
+    assert!(failed > 0, "{:?}", link.totals());
     assert!(!link.operations()[0].ongoing);
     link.get("k", None).await.unwrap();
 }

@@ -1,5 +1,6 @@
 //! Anybody <-> host.
 
+use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
     Attached, Healing, HostOp, HostReply, LinkReport, Lost, Map, SeatData, SeatReport, StoreOp, StoreReport, Stored,
     Who,
@@ -7,11 +8,26 @@ use braid_base::msg::host::{
 
 use super::{wire_enum, wire_struct};
 
+wire_enum!(Severity, "severity of an event" { 1 = Debug, 2 = Info, 3 = Warning, 4 = Minor, 5 = Major, 6 = Critical });
+wire_struct!(Event { id, at_ms, kind, severity, count, text, about });
+wire_struct!(EventFilter { severity, types, exclude, from_ms, until_ms, filesystem, most, oldest });
+
 wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing, flash_by_fs, stored });
+wire_struct!(SeatData {
+    used_bytes,
+    used_by_fs,
+    staged_bytes,
+    leaving,
+    forced,
+    close,
+    healing,
+    flash_by_fs,
+    stored,
+    held_writes,
+});
 wire_struct!(Stored { objects, bytes, held, live });
 wire_struct!(Healing {
     scrub_runs,
@@ -58,6 +74,7 @@ wire_enum!(HostOp, "question to a host" {
     7 = Recall,
     8 = Stores { look },
     9 = StoreOps { store },
+    10 = Events { filter },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -70,4 +87,5 @@ wire_enum!(HostReply, "answer of a host" {
     7 = Recalled(json),
     8 = Stores(stores),
     9 = StoreOps(ops),
+    10 = Events(events),
 });

@@ -7,6 +7,7 @@ use braid_base::attr::{Attr, FileType, SetAttr, SetTime, Time};
 use braid_base::ids::{
     BlobId, Chunk, ClientId, DriveId, Epoch, FsId, Guid, HostId, Index, Ino, OpId, PackId, PartitionId, StoreId, Term,
 };
+use braid_base::msg::event::EventType;
 use braid_base::record::{Extent, ObjectAt, PackClass, Place, Placement, StripeAt};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -50,7 +51,7 @@ macro_rules! ids {
         }
     )* };
 }
-ids!(BlobId, Chunk, ClientId, DriveId, Epoch, FsId, HostId, Index, Ino, PackId, PartitionId, StoreId, Term);
+ids!(BlobId, Chunk, ClientId, DriveId, Epoch, EventType, FsId, HostId, Index, Ino, PackId, PartitionId, StoreId, Term);
 
 impl Field for u8 {
     fn put(&self, out: &mut Out) {

@@ -5,12 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_admin::control::{Sample, SampleKind};
 use braid_admin::{Answer, Control};
-use braid_base::ids::{Guid, StoreId};
+use braid_base::ids::{Guid, HostId, StoreId};
+use braid_base::msg::event::{Event, EventType};
 use braid_base::msg::host::{LinkReport, SeatData, StoreOp, StoreReport, Stored};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
+use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::{self, Seen};
+use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
     AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
     StepView,
@@ -20,16 +23,19 @@ use braid_cluster::view::{
     HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView,
     Status,
 };
-use braid_cluster::{Embedded, attachments, capacity, filesystems, groups, settings, stores};
+use braid_cluster::{Embedded, attachments, capacity, events, filesystems, groups, settings, stores};
 
 pub struct Fake {
     coordinator: Embedded,
     mounts: Mutex<Vec<MountView>>,
+    events: Mutex<Vec<Event>>,
     pub drive_2: Mutex<String>,
 }
 
 const DRIVE_BYTES: u64 = 4 << 30;
 const USED_BYTES: u64 = 5 << 20;
+/// When events are asked for, milliseconds since 1970.
+const NOW_MS: u64 = 1_700_000_000_000;
 
 impl Fake {
     pub fn new() -> Self {
@@ -37,7 +43,8 @@ impl Fake {
         let none =
             GroupSpec { name: "default".into(), new_name: None, target_ssd_retention_s: None, start_demote_s: None };
         groups::add(&coordinator, &none).expect("group");
-        Self { coordinator, mounts: Mutex::default(), drive_2: Mutex::new("active".to_owned()) }
+        let events = Mutex::new(vec![Self::store_down()]);
+        Self { coordinator, mounts: Mutex::default(), events, drive_2: Mutex::new("active".to_owned()) }
     }
 
     fn drive_views(&self) -> Vec<DriveView> {
@@ -157,6 +164,27 @@ impl Fake {
         let said = |download| known.iter().map(|store| of(store, download)).collect();
         let reports = vec![("box".to_owned(), said(true)), ("barn".to_owned(), said(false))];
         Seen { reports, silent: vec!["shed".to_owned()] }
+    }
+
+    fn store_down() -> Event {
+        let event = Event::new(EventType::STORE_DOWN, "object store cold: uploads fail: no route");
+        Event { id: 1, at_ms: NOW_MS - 90_000, count: 3, ..event.about("object_store", "cold") }
+    }
+
+    /// Of host box, and of host shed, which says nothing.
+    fn events_of(&self, query: &EventQuery) -> Result<EventsView> {
+        let filter = events::filter(query, NOW_MS)?;
+        let kept = self.events.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let found = kept.into_iter().filter(|event| filter.wants(event)).collect();
+        let view = events::view(&Snapshot::default(), &filter, vec![(HostId(1), Ok(found))], query.local)?;
+        Ok(EventsView { silent_hosts: if query.local { Vec::new() } else { vec!["shed".to_owned()] }, ..view })
+    }
+
+    fn tell(&self, spec: &EventSpec) -> Result<()> {
+        let mut events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = events.len() as u64 + 1;
+        events.push(Event { id, at_ms: NOW_MS, ..events::custom(&spec.text)? });
+        Ok(())
     }
 
     fn store_ops() -> Vec<StoreOp> {
@@ -365,6 +393,14 @@ impl Control for Fake {
         mounts.retain(|mount| mount.path != path);
         let missing = Error::new(ErrorKind::NotFound, format!("{path} is no mount of this cluster"));
         now(if mounts.len() < before { Ok(()) } else { Err(missing) })
+    }
+
+    fn events(&self, query: EventQuery) -> Answer<'_, EventsView> {
+        now(self.events_of(&query))
+    }
+
+    fn event_trigger(&self, spec: EventSpec) -> Answer<'_, ()> {
+        now(self.tell(&spec))
     }
 
     fn samples(&self) -> Answer<'_, Vec<Sample>> {

@@ -163,6 +163,7 @@ mod tests {
     use braid_tier::Links;
 
     use super::HostObjects;
+    use crate::run::Events;
 
     fn ups(report: &StoreReport) -> [Option<bool>; 3] {
         [report.upload.up, report.download.up, report.remove.up]
@@ -177,7 +178,8 @@ mod tests {
         let place = Place::Dir { path: near.to_string_lossy().into_owned() };
         let specs = vec![(StoreId(1), StoreSpec::at(place)), (StoreId(2), StoreSpec::at(Place::Dir { path: wrong }))];
         assert_eq!(links.set(specs).len(), 1);
-        let objects = HostObjects::new(cluster, links, tokio::runtime::Handle::current());
+        let events = Events::start(home.path().join("events")).expect("a thread");
+        let objects = HostObjects::new(cluster, links, tokio::runtime::Handle::current(), events);
         let known = objects.reports(false).await;
         assert_eq!(known.iter().map(ups).collect::<Vec<_>>(), [[None; 3]; 2], "nothing was tried");
         assert!(known[0].upload.last_error.is_none());

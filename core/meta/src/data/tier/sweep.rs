@@ -16,7 +16,7 @@ use crate::data::Mutation;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::upload::{self, Cargo};
-use crate::data::tier::{fills_flash, is_short, leaves, reclaim, wall_s};
+use crate::data::tier::{fills_flash, is_short, leaves, notice, reclaim, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -249,6 +249,7 @@ fn shed(t: &mut Txn<'_>, s: &mut State, fs: FsId, sweep: &mut Sweep, used: &mut 
             later.push((since_s, chunk));
         } else {
             release(t, s, chunk, used)?;
+            notice::left(t, s, fs, since_s);
         }
     }
     later.into_iter().for_each(|(since_s, chunk)| sweep.may_leave(since_s, chunk));

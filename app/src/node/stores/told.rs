@@ -1,0 +1,179 @@
+//! What people are told of the object stores, as this host sees them, and of the other hosts: each change once.
+//!
+//! Every host tells what it loses itself. That of the host which looks after the stores counts for all of them, what others
+//! lose is minor: of an outage there is one major event, however many hosts there are.
+
+use std::collections::BTreeSet;
+
+use braid_base::ids::{HostId, StoreId};
+use braid_base::msg::event::{Event, EventType, Severity};
+use braid_cluster::stores::seen;
+use braid_host::run::Events;
+use braid_tier::{Direction, Links, State};
+
+use super::Facts;
+
+/// A direction of traffic, and what is said of it.
+const DIRECTIONS: [(&str, Direction); 3] =
+    [("uploads", Direction::Upload), ("downloads", Direction::Download), ("removals", Direction::Remove)];
+
+/// Of a store that takes no uploads because it is full.
+const ROOM: &str = "room";
+
+/// What was told.
+pub(super) struct Told {
+    /// This host.
+    me: HostId,
+    /// What of the stores fails.
+    fails: BTreeSet<(StoreId, &'static str)>,
+    /// The hosts that live, once they were looked at.
+    live: Option<BTreeSet<HostId>>,
+}
+
+impl Told {
+    pub(super) fn new(me: HostId) -> Self {
+        Self { me, fails: BTreeSet::new(), live: None }
+    }
+
+    /// Tells what is different now.
+    pub(super) fn tell(&mut self, facts: &Facts, links: &Links, events: &Events) {
+        self.stores(facts, links).into_iter().for_each(|event| events.tell(event));
+        self.hosts(facts).into_iter().for_each(|event| events.tell(event));
+    }
+
+    fn stores(&mut self, facts: &Facts, links: &Links) -> Vec<Event> {
+        let (mut fails, mut news) = (BTreeSet::new(), Vec::new());
+        for store in &facts.now.object_stores {
+            let Some(link) = links.get(store.id) else { continue };
+            for (what, direction) in DIRECTIONS {
+                let (health, at) = (link.health(direction), (store.id, what));
+                let before = self.fails.contains(&at);
+                let about = |kind, words: &str| {
+                    let event = Event::new(kind, format!("object store {}: {what} {words}", store.name));
+                    event.about("object_store", &store.name).about("direction", what)
+                };
+                match health.state {
+                    State::Down if !before => {
+                        let why = health.last_error.unwrap_or_else(|| "it does not answer".to_owned());
+                        let severity = if facts.keeps { Severity::Major } else { Severity::Minor };
+                        news.push(about(EventType::STORE_DOWN, &format!("fail: {why}")).of_severity(severity));
+                    }
+                    State::Up if before => news.push(about(EventType::STORE_UP, "go well again")),
+                    _ => {}
+                }
+                // A link that was made anew has tried nothing yet: what failed is not known to go well.
+                if health.state == State::Down || (before && health.state == State::Unknown) {
+                    fails.insert(at);
+                }
+            }
+            let (before, full) = (self.fails.contains(&(store.id, ROOM)), link.is_full());
+            let (kind, words) = match full {
+                true => (EventType::STORE_FULL, "is full: uploads wait until it has room again"),
+                false => (EventType::STORE_HAS_ROOM, "has room again"),
+            };
+            if before != full {
+                let event = Event::new(kind, format!("object store {} {words}", store.name));
+                news.push(event.about("object_store", &store.name));
+            }
+            if full {
+                fails.insert((store.id, ROOM));
+            }
+        }
+        self.fails = fails;
+        news
+    }
+
+    /// One host tells for all; the others only remember what they saw.
+    fn hosts(&mut self, facts: &Facts) -> Vec<Event> {
+        let (now, live) = (&facts.now, facts.now.live.iter().copied().collect::<BTreeSet<_>>());
+        let Some(before) = self.live.replace(live.clone()).filter(|_| facts.keeps) else { return Vec::new() };
+        let is_member = |host: &&HostId| now.hosts.iter().any(|known| known.id == **host) && **host != self.me;
+        let told = |kind, host: &HostId, words: &str| {
+            let name = seen::host_name(now, *host);
+            Event::new(kind, format!("host {name} {words}")).about("host", name)
+        };
+        let gone = before.difference(&live).filter(is_member);
+        let gone = gone.map(|host| told(EventType::HOST_DOWN, host, "does not say any more that it lives"));
+        let new = live.difference(&before).filter(is_member);
+        gone.chain(new.map(|host| told(EventType::HOST_UP, host, "lives"))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use braid_base::ids::{Guid, HostId, StoreId};
+    use braid_base::msg::event::{Event, EventType, Severity};
+    use braid_base::store::{Place, StoreSpec};
+    use braid_cluster::facts::{Host, ObjectStore};
+    use braid_cluster::records;
+    use braid_cluster::snapshot::Snapshot;
+    use braid_tier::Links;
+
+    use super::{Facts, Told};
+
+    fn kinds(events: &[Event]) -> Vec<(EventType, Severity)> {
+        events.iter().map(|event| (event.kind, event.severity)).collect()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_store_that_comes_and_goes_is_told_once_each() {
+        let home = tempfile::tempdir().expect("dir");
+        let path = home.path().join("objects");
+        let place = Place::Dir { path: path.to_string_lossy().into_owned() };
+        let store = ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(place) };
+        let links = Links::new(Guid([1; 16]), HostId(1));
+        let set = |prefetch_mib| links.set(vec![(StoreId(1), StoreSpec { prefetch_mib, ..store.spec.clone() })]);
+        assert!(set(1).is_empty());
+        let now = Arc::new(Snapshot { object_stores: vec![store.clone()], ..Snapshot::default() });
+        let facts = |keeps| Facts { now: Arc::clone(&now), keeps };
+        let check = || async { links.get(StoreId(1)).expect("a link").check().await.is_ok() };
+        let mut told = Told::new(HostId(1));
+        assert!(told.stores(&facts(true), &links).is_empty(), "nothing was tried");
+        assert!(!check().await, "there is no directory");
+        let mut other = Told::new(HostId(2));
+        assert_eq!(kinds(&other.stores(&facts(false), &links)), [(EventType::STORE_DOWN, Severity::Minor)]);
+        let events = told.stores(&facts(true), &links);
+        assert_eq!(kinds(&events), [(EventType::STORE_DOWN, Severity::Major)]);
+        assert!(events[0].text.starts_with("object store near: downloads fail: "), "{}", events[0].text);
+        assert_eq!(
+            (events[0].about["object_store"].as_str(), events[0].about["direction"].as_str()),
+            ("near", "downloads")
+        );
+        assert!(told.stores(&facts(true), &links).is_empty(), "once");
+        // It is set up in another way, and works.
+        std::fs::create_dir(&path).expect("mkdir");
+        assert!(set(2).is_empty());
+        assert!(told.stores(&facts(true), &links).is_empty(), "that was not tried yet");
+        assert!(check().await);
+        assert_eq!(kinds(&told.stores(&facts(true), &links)), [(EventType::STORE_UP, Severity::Info)]);
+        assert!(told.stores(&facts(true), &links).is_empty());
+    }
+
+    #[test]
+    fn one_host_tells_of_the_others() {
+        let host = |id: u32| -> Host {
+            let text = format!(
+                r#"{{"version":1,"id":{id},"name":"n{id}","addresses":[],"domain":"","state":"active","joined_s":0}}"#
+            );
+            records::decode("host", text.as_bytes()).expect("a host")
+        };
+        let facts = |live: &[u32], keeps| {
+            let live = live.iter().map(|id| HostId(*id)).collect();
+            let hosts = vec![host(1), host(2), host(3)];
+            Facts { now: Arc::new(Snapshot { live, hosts, ..Snapshot::default() }), keeps }
+        };
+        let mut told = Told::new(HostId(1));
+        let mut seen = |live: &[u32], keeps| -> Vec<(EventType, String)> {
+            told.hosts(&facts(live, keeps)).iter().map(|event| (event.kind, event.about["host"].clone())).collect()
+        };
+        assert!(seen(&[1, 2], true).is_empty(), "that is how it found them");
+        assert_eq!(
+            seen(&[1, 3], true),
+            [(EventType::HOST_DOWN, "n2".to_owned()), (EventType::HOST_UP, "n3".to_owned())]
+        );
+        assert!(seen(&[2, 3], false).is_empty(), "another one tells");
+        assert_eq!(seen(&[1, 3, 9], true), [(EventType::HOST_DOWN, "n2".to_owned())], "itself, and who is no member");
+    }
+}
