@@ -159,6 +159,10 @@ pub const RECALLED_WAITS_MAX: usize = 4_096;
 /// Bytes in an object store that nothing names, in per cent of those that are named: above the second they are reclaimed,
 /// until they are below the first (as the reference system does it).
 pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);
+/// Objects of a partition that are told in one message: some 24 bytes each.
+pub const OBJECTS_MAX: u32 = 10_000;
+/// Objects that a partition says something about in one message, after its store was asked for each that should be there.
+pub const JUDGED_MAX: usize = 256;
 /// Bytes per second that a drive is read with to check what lies there, unless something else is set.
 pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).

@@ -1,8 +1,8 @@
 //! Anybody <-> host.
 
 use braid_base::msg::host::{
-    Attached, Healing, HostOp, HostReply, LinkReport, Lost, Map, SeatData, SeatReport, StoreOp, StoreReport, Stored,
-    Who,
+    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, ObjectSeen, ObjectsPage, SeatData,
+    SeatReport, StoreOp, StoreReport, Stored, Verdict, Who,
 };
 
 use super::{wire_enum, wire_struct};
@@ -11,7 +11,18 @@ wire_struct!(Map { version, hosts, primaries, drives });
 wire_struct!(Who { client, pid, fs, filesystem, point, since_s });
 wire_struct!(Attached { cluster, client, fs, root, total_bytes });
 wire_struct!(SeatReport { partition, term, applied, log_bytes, replay_bytes, data, failed, waits });
-wire_struct!(SeatData { used_bytes, used_by_fs, staged_bytes, leaving, forced, close, healing, flash_by_fs, stored });
+wire_struct!(SeatData {
+    used_bytes,
+    used_by_fs,
+    staged_bytes,
+    leaving,
+    forced,
+    close,
+    healing,
+    flash_by_fs,
+    stored,
+    damaged_objects,
+});
 wire_struct!(Stored { objects, bytes, held, live });
 wire_struct!(Healing {
     scrub_runs,
@@ -29,7 +40,10 @@ wire_struct!(Healing {
     balanced_bytes,
     balance_bytes_per_s,
 });
-wire_struct!(Lost { fs, ino, off, len });
+wire_struct!(Lost { fs, ino, off, len, object });
+wire_struct!(LostObject { store, blob, term, missing, since_s });
+wire_struct!(ObjectsPage { objects, more });
+wire_struct!(ObjectSeen { blob, term, size, present });
 wire_struct!(StoreReport { store, upload, download, remove, full });
 wire_struct!(LinkReport { up, since_s, last_error });
 wire_struct!(StoreOp {
@@ -58,6 +72,8 @@ wire_enum!(HostOp, "question to a host" {
     7 = Recall,
     8 = Stores { look },
     9 = StoreOps { store },
+    11 = Objects { partition, store, after, limit },
+    12 = Judge { partition, store, keys },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -70,4 +86,17 @@ wire_enum!(HostReply, "answer of a host" {
     7 = Recalled(json),
     8 = Stores(stores),
     9 = StoreOps(ops),
+    11 = Objects(page),
+    12 = Judged(verdicts),
+});
+
+wire_enum!(Verdict, "verdict on an object" {
+    1 = Unknown,
+    2 = Ahead,
+    3 = Elsewhere,
+    4 = Passing,
+    5 = Whole,
+    6 = Missing,
+    7 = WrongSize { found, expected },
+    8 = Unsure,
 });
