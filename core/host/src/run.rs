@@ -2,6 +2,7 @@
 //!
 //! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
 
+mod audit;
 mod clients;
 mod housekeeping;
 mod objects;
@@ -17,6 +18,7 @@ mod vital;
 mod watch;
 mod wire;
 
+pub use audit::{Audited, Found};
 pub use clients::{Clients, Gate, Hosts, Recall};
 pub use recall::{floors, stores};
 pub use seat_actor::SeatMsg;

@@ -207,6 +207,9 @@ impl Handler for Clients {
                 runtime.spawn(async move { answer.send(&Ok(HostReply::Stores(switch.objects.reports(look).await))) });
             }
             HostOp::StoreOps { store } => answer.send(&switch.objects.operations(store).map(HostReply::StoreOps)),
+            op @ (HostOp::Objects { .. } | HostOp::Judge { .. }) => {
+                runtime.spawn(async move { answer.send(&switch.answer_audit(op).await) });
+            }
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {

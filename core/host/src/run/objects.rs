@@ -24,6 +24,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::wire::wall_ms;
 
+mod damage;
 mod links;
 mod pieces;
 
@@ -51,17 +52,24 @@ pub(super) struct HostObjects {
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
     /// The stores that are just being asked whether they are there, see [`links`].
     looking: Mutex<BTreeSet<StoreId>>,
+    /// Objects that turned out to be missing or damaged.
+    findings: damage::Findings,
 }
 
 impl HostObjects {
     pub(super) fn new(cluster: Guid, links: Arc<Links>, runtime: tokio::runtime::Handle) -> Arc<Self> {
-        let (rooms, pieces, filesystems, looking) = Default::default();
-        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking })
+        let (rooms, pieces, filesystems, looking, findings) = Default::default();
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, findings })
     }
 
     /// The links to the stores.
     pub(super) fn links(&self) -> &Arc<Links> {
         &self.links
+    }
+
+    /// The cluster whose objects they are.
+    pub(super) fn cluster(&self) -> Guid {
+        self.cluster
     }
 
     /// From now on these are the file systems.
@@ -117,11 +125,26 @@ impl HostObjects {
                 let text = format!("object store {} has not answered for {} s", key.store, ANSWER_MS / 1_000);
                 return Err(Error::new(ErrorKind::Busy, text));
             };
-            let piece = came?;
+            let piece = match came {
+                Ok(piece) => piece,
+                Err(error) => {
+                    let sure = match error.kind() {
+                        ErrorKind::Stale => timeout_at(until, self.is_missing(key)).await.unwrap_or(false),
+                        kind => kind == ErrorKind::Corrupt,
+                    };
+                    if sure {
+                        self.found_damage(key, wanted, &error);
+                    }
+                    return Err(error);
+                }
+            };
             if piece.end >= wanted.end {
                 let span = Span::new(piece.start..piece.end);
                 match span.extract(&piece.got, wanted.clone(), None) {
-                    Ok(mut parts) => return Ok(parts.swap_remove(0)),
+                    Ok(mut parts) => {
+                        self.read_well(key, &wanted);
+                        return Ok(parts.swap_remove(0));
+                    }
                     Err(error) => {
                         let error = Error::new(
                             ErrorKind::Corrupt,
@@ -129,6 +152,10 @@ impl HostObjects {
                         );
                         self.pieces().forget(key, &piece);
                         if damage.is_some() {
+                            let whole = |block| span.extract(&piece.got, block, None).is_ok();
+                            for bad in damage::refused(&wanted, whole) {
+                                self.found_damage(key, bad, &error);
+                            }
                             return Err(error);
                         }
                         // It may have been damaged on its way: once more.
