@@ -20,6 +20,8 @@ use braid_tier::{Direction, Link, Links, State};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::audits::Audits;
+
 /// How often a store is asked whether it is there.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
@@ -57,12 +59,15 @@ pub struct Stores {
     /// A try writes an object under a name that belongs to this host: one at a time.
     trying: tokio::sync::Mutex<()>,
     keeper: Mutex<Option<AbortHandle>>,
+    /// What lies in them, compared with what is known.
+    pub audits: Audits,
 }
 
 impl Stores {
     /// None yet, for `host` in `cluster`, whose partitions go through `links`.
     pub fn new(cluster: Guid, host: HostId, links: Arc<Links>) -> Self {
-        Self { cluster, host, links, trying: tokio::sync::Mutex::default(), keeper: Mutex::default() }
+        let (trying, keeper, audits) = Default::default();
+        Self { cluster, host, links, trying, keeper, audits }
     }
 
     /// From now on these are the stores.
@@ -88,6 +93,7 @@ impl Stores {
 
     /// Ends that.
     pub fn stop(&self) {
+        self.audits.stop();
         if let Some(keeper) = lock(&self.keeper).take() {
             keeper.abort();
         }
@@ -131,6 +137,7 @@ impl Stores {
                 host.follow_tiers(&facts.now);
                 if facts.keeps {
                     left.forget(&host, coordinator.as_ref(), &facts.now).await;
+                    self.audits.weekly(&host, &facts.now);
                 }
             }
             for (id, link) in self.links.all() {
