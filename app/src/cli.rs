@@ -108,7 +108,8 @@ pub enum ClusterNoun {
 pub enum StatusNoun {
     /// Show what is being made anew after drives failed or are to be emptied
     Rebuild,
-    /// List the parts of files that cannot be read because too few drives are left
+    /// List the parts of files that cannot be read because too few drives are left, or because their object is missing or
+    /// damaged
     Lost,
 }
 
@@ -180,6 +181,9 @@ pub enum TierKind {
     /// Show what file systems hold in object stores, and how much of it is in use
     #[command(after_help = cmd::fs_tier_capacity::RECLAIMED)]
     Capacity(cmd::fs_tier_capacity::Capacity),
+    /// Compare what lies in an object store with what the cluster knows of it
+    #[command(after_help = cmd::fs_tier_audit::ABOUT)]
+    Audit(cmd::fs_tier_audit::Audit),
     /// Show where files are: on flash, in objects, or both
     Location(cmd::fs_tier_location::Location),
     /// Bring files back to flash
@@ -317,6 +321,7 @@ fn dispatch(cli: Cli) -> Outcome {
             }
             Some(TierKind::Ops(command)) => cmd::fs_tier_ops::run(whole, &command),
             Some(TierKind::Capacity(command)) => cmd::fs_tier_capacity::run(whole, &command),
+            Some(TierKind::Audit(command)) => cmd::fs_tier_audit::run(whole, &command),
             Some(TierKind::Location(command)) => cmd::fs_tier_location::run(whole, &command),
             Some(TierKind::Fetch(command)) => cmd::fs_tier_fetch::run(whole, &command),
             Some(TierKind::Release(command)) => cmd::fs_tier_release::run(whole, &command),

@@ -32,6 +32,7 @@ pub mod fs_list;
 pub mod fs_remove;
 pub mod fs_tier;
 pub mod fs_tier_attach;
+pub mod fs_tier_audit;
 pub mod fs_tier_azure;
 pub mod fs_tier_capacity;
 pub mod fs_tier_detach;

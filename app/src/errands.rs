@@ -255,7 +255,7 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
             let place = if goal == Goal::Flash { "in objects only" } else { "on flash" };
             let reason = format!(
                 "{left} of it are still {place}, and nothing moved for {} s: `braid fs tier` says whether the store answers, \
-                 `braid fs` whether there is room",
+                 `braid fs` whether there is room, `braid status lost` what of it cannot be read",
                 STALL_MS / 1_000
             );
             self.bytes_under_way -= piece.bytes_max;

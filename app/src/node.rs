@@ -5,6 +5,7 @@
 //! 3. A new cluster: drives are formatted, then recorded as active.
 //! 4. The host starts drives, view and partitions.
 
+mod audits;
 pub mod backend;
 pub mod control;
 mod drive_changes;

@@ -253,7 +253,7 @@ keys() {
 # Objects that somebody removed, or damaged. Blocks of them are lost, and nothing else.
 lost() {
   begin_lane lost
-  local victim ino found name expected
+  local victim ino found name expected key gone_key
   # Two in objects of their own, which nobody has read.
   for name in gone hurt; do
     write "$name" $((6 * MiB))
@@ -286,6 +286,7 @@ PY
   }
   read -r key _ expected < <(victim gone) || die "lost: no object has the block: $(head -c 1000 "$SCRATCH/tf-objects")"
   PREFIX=lost objects s3 delete "$key"
+  gone_key=$key
   read -r key at _ < <(victim hurt) || die "lost: no object has the block"
   PREFIX=lost objects s3 get "$key" "$SCRATCH/tf-hurt"
   # A header, then pieces of 1 MiB of data, each behind a descriptor of 4 KiB.
@@ -305,6 +306,7 @@ PY
     found=$(read_back hurt 4096) || die "lost, $name: wrong bytes"
     [[ ${found#* * } == $MiB-$((MiB + 4096)) ]] || die "lost, $name: of the file whose object is damaged '$found' is read"
   done
+  audit_lost "$gone_key" "$key"
   # The rest goes on: files are read, brought back, written and put into the store, beside the damaged ones.
   right "beside lost objects" "${cold[@]}"
   ! (cd "$(folder)" && timeout 15 "$BRAID" fs tier fetch gone hurt >"$SCRATCH/tf-fetch" 2>&1) || die "lost: what is lost was fetched: $(cat "$SCRATCH/tf-fetch")"
@@ -318,7 +320,50 @@ PY
   right "written anew" gone hurt
   to_store 60 gone hurt
   right "written anew, out of the store" gone hurt
+  until_true 30 "lost: what was written anew is still listed: $("$BRAID" status lost)" lists_nothing
+  ! "$BRAID" status | grep 'object.* missing or damaged' || die "lost: status tells of damage that is gone"
   end_lane
+}
+
+lists_nothing() { [[ $("$BRAID" status lost --json) == "[]" ]]; }
+# audit_lost GONE HURT: what is told of the two objects, and of keys that nobody knows beside them.
+audit_lost() {
+  local parts guid stray young foreign said data
+  parts=$("$BRAID" status lost)
+  [[ $(grep -c "object missing.*$1" <<<"$parts") -ge 1 && $(grep -c "object damaged.*$2" <<<"$parts") == 1 ]] ||
+    die "lost: $1 is gone, $2 is damaged, but listed is: $parts"
+  [[ $(grep -c 'object ' <<<"$parts") == $(grep -cE "$1|$2" <<<"$parts") ]] || die "lost: too much is listed: $parts"
+  "$BRAID" status | grep -q '2 objects are missing or damaged' || die "lost: status does not tell of it: $("$BRAID" status)"
+  # Of an earlier term, an old one and one that was just written; one of another cluster.
+  guid=$(cut -d / -f 2 <<<"$1")
+  stray=${2%/*}/0
+  young=${1%/*}/0
+  foreign=${1/$guid/01020304-0506-0708-090a-0b0c0d0e0f10}
+  head -c 9000 /dev/urandom >"$SCRATCH/tf-stray"
+  for key in "$stray" "$young" "$foreign"; do PREFIX=lost objects s3 put "$key" "$SCRATCH/tf-stray"; done
+  data=$(store_dir s3)/data/$STORE_BUCKET/lost
+  touch -d '2 hours ago' "$data/$stray" "$data/$foreign"
+  said=$("$BRAID" fs tier audit lost --json)
+  audited "$said" 0 "$stray $young" "$1"
+  said=$("$BRAID" fs tier audit lost --remove --json)
+  audited "$said" 1 "$stray $young" "$1"
+  [[ ! -e $data/$stray && -e $data/$young && -e $data/$foreign && -e $data/$2 ]] || die "lost: the wrong objects were removed: $said"
+  "$BRAID" fs tier audit lost | grep -q 'unknown: 1' || die "lost: the stray object is told of still"
+  for key in "$young" "$foreign"; do PREFIX=lost objects s3 delete "$key"; done
+  ! said=$("$BRAID" fs tier audit nowhere 2>&1) || die "lost: an unknown store is audited"
+  grep -q nowhere <<<"$said" || die "lost: of an unknown store is said: $said"
+}
+# audited JSON REMOVED UNKNOWN MISSING: an audit found that, and one foreign key.
+audited() {
+  "$STORES_PYTHON" - "$@" <<'PY' || die "lost: the audit says: $1"
+import json, sys
+said, removed, unknown, missing = sys.argv[1:]
+said = json.loads(said)
+assert said["state"] == "done" and said["removed"] == int(removed) and said["foreign"] == 1 and said["young"] == 1, said
+assert sorted(said["unknown"]["keys"]) == sorted(unknown.split()), said["unknown"]
+assert missing in said["missing"]["keys"], said["missing"]
+assert said["known"] + said["unknown"]["count"] == said["ours"] and said["ahead"]["count"] == 0, said
+PY
 }
 
 # One store is gone: what has another one does not notice.

@@ -4,7 +4,7 @@ use braid_cluster::view::LostView;
 
 use crate::client::Client;
 use crate::exit::Outcome;
-use crate::measure::size;
+use crate::measure::{moment, size};
 use crate::out;
 use crate::whole::Whole;
 
@@ -17,9 +17,20 @@ pub fn run(whole: &Whole) -> Outcome {
         return out::lines(&["nothing is lost: all data can be read".to_owned()]);
     }
     let row = |part: LostView| {
-        let LostView { filesystem, inode, offset, bytes } = part;
-        vec![filesystem.into(), inode.to_string().into(), offset.to_string().into(), size(bytes).into()]
+        let LostView { filesystem, inode, offset, bytes, why, store, object, since_s } = part;
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        vec![
+            filesystem.into(),
+            inode.to_string().into(),
+            offset.to_string().into(),
+            size(bytes).into(),
+            why.into(),
+            or_none(store).into(),
+            or_none(since_s.map(|at_s| moment(at_s as f64))).into(),
+            or_none(object).into(),
+        ]
     };
-    out::table(&["FILESYSTEM", "INODE>", "OFFSET>", "LOST>"], parts.into_iter().map(row).collect())?;
+    let titles = ["FILESYSTEM", "INODE>", "OFFSET>", "LOST>", "WHY", "STORE", "SINCE", "OBJECT"];
+    out::table(&titles, parts.into_iter().map(row).collect())?;
     out::lines(&["`find MOUNT -inum INODE` tells the path; reads of these parts fail, all others succeed".to_owned()])
 }

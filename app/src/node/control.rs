@@ -23,7 +23,8 @@ use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
-    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+    AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
+    ObjectStoreView, OperationsView,
 };
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
@@ -31,11 +32,12 @@ use braid_cluster::view::{
 };
 use braid_cluster::{filesystems as records_of, groups, settings, stores as records_of_stores};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
+use braid_tier::blob::keys;
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
 use super::stores::{Facts, Stores};
-use super::{drive_changes, drives, host_changes, recall, views};
+use super::{drive_changes, drives, host_changes, problems, recall, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -281,11 +283,16 @@ impl Control for Node {
         Box::pin(async {
             let recorded = self.recorded()?.0;
             let name = |id| recorded.filesystems.iter().find(|fs| fs.id == id).map(|fs| fs.name.clone());
+            let store = |id| recorded.object_stores.iter().find(|store| store.id == id).map(|store| store.name.clone());
             let view = |part: Lost| LostView {
                 filesystem: name(part.fs).unwrap_or_else(|| part.fs.to_string()),
                 inode: part.ino.0,
                 offset: part.off,
                 bytes: part.len,
+                why: problems::why_lost(part.object.as_ref()).to_owned(),
+                store: part.object.map(|of| store(of.store).unwrap_or_else(|| of.store.to_string())),
+                object: part.object.map(|of| keys::data(self.cluster.guid, of.blob, of.term)),
+                since_s: part.object.map(|of| of.since_s),
             };
             Ok(self.host()?.lost().await?.into_iter().map(view).collect())
         })
@@ -436,6 +443,14 @@ impl Control for Node {
 
     fn store_operations(&self, name: String) -> Answer<'_, OperationsView> {
         Box::pin(self.operations_at(name))
+    }
+
+    fn store_audit(&self, name: String, spec: AuditSpec) -> Answer<'_, AuditView> {
+        Box::pin(self.audit_start(name, spec))
+    }
+
+    fn store_audited(&self, name: String) -> Answer<'_, AuditView> {
+        Box::pin(self.audit_last(name))
     }
 
     fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView> {

@@ -1,7 +1,7 @@
 //! What is wrong with hosts, and what to do, in sentences.
 
 use braid_base::ids::HostId;
-use braid_base::msg::host::SeatReport;
+use braid_base::msg::host::{LostObject, SeatReport};
 use braid_cluster::health;
 use braid_cluster::view::HostView;
 use braid_cluster::view::stores::ObjectStoreView;
@@ -46,6 +46,27 @@ pub fn stores(stores: &[ObjectStoreView], problems: &mut Vec<String>) -> bool {
         }
     }
     problems.len() > before
+}
+
+/// Why a part of a file cannot be read, in a few words.
+pub fn why_lost(object: Option<&LostObject>) -> &'static str {
+    match object {
+        None => "too few shards",
+        Some(LostObject { missing: true, .. }) => "object missing",
+        Some(_) => "object damaged",
+    }
+}
+
+/// Adds that files are lost in object stores, if any are; true then.
+pub fn objects(served: &[SeatReport], problems: &mut Vec<String>) -> bool {
+    let count: u64 = served.iter().map(|seat| seat.data.damaged_objects).sum();
+    let words = if count == 1 { "object is" } else { "objects are" };
+    if count > 0 {
+        problems.push(format!(
+            "{count} {words} missing or damaged in an object store, with the only copy of data: see `braid status lost`"
+        ));
+    }
+    count > 0
 }
 
 /// Adds what keeps replicas from their work, of those that do not serve; the ones that do, `served`, are named with their

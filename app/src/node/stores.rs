@@ -21,6 +21,8 @@ use braid_tier::{Link, Links};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::audits::Audits;
+
 mod told;
 mod unreclaimed;
 
@@ -61,12 +63,15 @@ pub struct Stores {
     /// A try writes an object under a name that belongs to this host: one at a time.
     trying: tokio::sync::Mutex<()>,
     keeper: Mutex<Option<AbortHandle>>,
+    /// What lies in them, compared with what is known.
+    pub audits: Audits,
 }
 
 impl Stores {
     /// None yet, for `host` in `cluster`, whose partitions go through `links`.
     pub fn new(cluster: Guid, host: HostId, links: Arc<Links>) -> Self {
-        Self { cluster, host, links, trying: tokio::sync::Mutex::default(), keeper: Mutex::default() }
+        let (trying, keeper, audits) = Default::default();
+        Self { cluster, host, links, trying, keeper, audits }
     }
 
     /// From now on these are the stores.
@@ -92,6 +97,7 @@ impl Stores {
 
     /// Ends that.
     pub fn stop(&self) {
+        self.audits.stop();
         if let Some(keeper) = lock(&self.keeper).take() {
             keeper.abort();
         }
@@ -136,6 +142,7 @@ impl Stores {
                 if facts.keeps {
                     left.forget(&host, coordinator.as_ref(), &facts.now).await;
                     unreclaimed.look(&host, &facts.now).await;
+                    self.audits.weekly(&host, &facts.now);
                 }
                 told.tell(&facts, &self.links, &host.event_log());
             }

@@ -161,6 +161,10 @@ pub const RECALLED_WAITS_MAX: usize = 4_096;
 pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);
 /// Events that are asked for at a time, at most: each has a few texts of up to a KiB, and all of a host are one message.
 pub const EVENTS_MAX: u32 = 1_000;
+/// Objects of a partition that are told in one message: some 24 bytes each.
+pub const OBJECTS_MAX: u32 = 10_000;
+/// Objects that a partition says something about in one message, after its store was asked for each that should be there.
+pub const JUDGED_MAX: usize = 256;
 /// Bytes per second that a drive is read with to check what lies there, unless something else is set.
 pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).

@@ -134,6 +134,18 @@ views! {
         pub offset: u64,
         /// Bytes.
         pub bytes: u64,
+        /// Why: `too few shards`, `object missing` or `object damaged`.
+        #[serde(default)]
+        pub why: String,
+        /// The object store that has their only copy; none: they are on flash.
+        #[serde(default)]
+        pub store: Option<String>,
+        /// The key of their object there.
+        #[serde(default)]
+        pub object: Option<String>,
+        /// Since when that is known of the object, seconds since 1970.
+        #[serde(default)]
+        pub since_s: Option<u64>,
     }
 
     /// Room for data, bytes.

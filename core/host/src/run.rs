@@ -2,6 +2,7 @@
 //!
 //! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
 
+mod audit;
 mod clients;
 mod events;
 mod housekeeping;
@@ -18,6 +19,7 @@ mod vital;
 mod watch;
 mod wire;
 
+pub use audit::{Audited, Found};
 pub use clients::{Clients, Gate, Hosts, Recall};
 pub use events::Events;
 pub use recall::{floors, stores};

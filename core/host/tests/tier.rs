@@ -280,3 +280,78 @@ fn what_is_wrong_in_a_store_is_an_error_of_those_bytes() {
     wait_for("it can be read again", || read(0, 4096).is_ok_and(|bytes| bytes == content[..4096]));
     world.host.stop();
 }
+
+#[test]
+fn an_audit_finds_what_is_missing_and_what_nobody_knows() {
+    let world = World::new();
+    world.tiers(1, 2);
+    let contents: Vec<Vec<u8>> = (0..3).map(|n| noise(MIB, 40 + n)).collect();
+    let mut files = Vec::new();
+    for (n, content) in contents.iter().enumerate() {
+        files.push(world.file(&format!("f{n}"), content));
+        wait_for("each goes into an object of its own", || world.residency(files[n]).object >= content.len() as u64);
+    }
+    let is_out = |ino: &Ino| world.residency(*ino).read_cache == 0;
+    wait_for("all is in objects only", || files.iter().all(is_out));
+    let mut objects = world.objects();
+    objects.sort_unstable();
+    assert_eq!(objects.len(), 3);
+    let world = world.restarted();
+    world.tiers(1, 2);
+    let audit = |remove| world.runtime.block_on(world.host.audit(STORE, remove, &|_| {})).expect("it can be listed");
+    let lost = || world.runtime.block_on(world.host.lost()).expect("it tells");
+    let all = audit(true);
+    assert_eq!((all.partitions, all.listed, all.ours, all.known), (1, 3, 3, 3), "{all:?}");
+    assert_eq!((all.unknown.count, all.missing.count, all.foreign, all.removed), (0, 0, 0, 0));
+    assert!(lost().is_empty());
+
+    // One is removed behind its back, one cut off, and others lie beside them.
+    let sound = std::fs::read(&objects[0]).expect("it is there");
+    std::fs::remove_file(&objects[0]).expect("somebody removes it");
+    std::fs::File::options().write(true).open(&objects[1]).and_then(|file| file.set_len(600_000)).expect("cut");
+    let beside = |object: &Path, term: &str| {
+        let path = object.with_file_name(term);
+        std::fs::write(&path, b"stray").expect("written");
+        path
+    };
+    let (old, young, ahead) = (beside(&objects[1], "0"), beside(&objects[2], "0"), beside(&objects[2], "99"));
+    let root = world.dir.path().join("store");
+    let name = objects[2].strip_prefix(&root).expect("below").to_str().expect("ASCII");
+    let other = root.join(name.replace(&CLUSTER.to_string(), &Guid([6; 16]).to_string()));
+    std::fs::create_dir_all(other.parent().expect("a directory")).expect("made");
+    std::fs::write(&other, b"of others").expect("written");
+    for path in [&old, &ahead, &other] {
+        let hours = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1_600_000_000);
+        std::fs::File::options().write(true).open(path).and_then(|file| file.set_modified(hours)).expect("set");
+    }
+    let found = audit(false);
+    assert_eq!((found.unknown.count, found.young, found.ahead.count, found.removed), (2, 1, 1, 0), "{found:?}");
+    assert_eq!((found.missing.count, found.wrong_size.count, found.foreign, found.known), (1, 1, 1, 1), "{found:?}");
+    wait_for("both are known to be lost", || {
+        lost()
+            .iter()
+            .map(|part| part.object.expect("an object").missing)
+            .collect::<std::collections::BTreeSet<_>>()
+            .len()
+            == 2
+    });
+    let gone: u64 = lost().iter().filter(|part| part.object.is_some_and(|of| of.missing)).map(|part| part.len).sum();
+    assert_eq!(gone, MIB as u64);
+    let reports = world.runtime.block_on(world.host.partitions());
+    assert_eq!(reports[0].data.damaged_objects, 2);
+    let sound_one =
+        files.iter().filter(|ino| world.runtime.block_on(world.fs.read_direct(**ino, 512 << 10, 128 << 10)).is_ok());
+    assert_eq!(sound_one.count(), 1, "the others are read");
+
+    let removed = audit(true);
+    assert_eq!((removed.removed, removed.young, removed.ahead.count), (1, 1, 1), "{removed:?}");
+    assert!(!old.exists() && young.exists() && ahead.exists() && other.exists() && objects[2].exists());
+
+    // It is found again.
+    std::fs::write(&objects[0], &sound).expect("written");
+    assert_eq!(audit(false).missing.count, 0);
+    wait_for("it is not lost any more", || lost().iter().all(|part| part.object.is_some_and(|of| !of.missing)));
+    let unknown = world.runtime.block_on(world.host.audit(StoreId(77), false, &|_| {})).expect_err("there is none");
+    assert_eq!(unknown.kind(), ErrorKind::NotFound);
+    world.host.stop();
+}

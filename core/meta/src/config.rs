@@ -55,6 +55,19 @@ impl FromIterator<DriveId> for DriveSet {
     }
 }
 
+/// What is wrong with an object, as its host found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Damaged {
+    /// The term in which it was sent.
+    pub term: Term,
+    /// Its store has no such object: all of it is damaged.
+    pub missing: bool,
+    /// What of its data cannot be had, bytes: from, and up to; in order, apart from each other.
+    pub ranges: Vec<(u64, u64)>,
+    /// Since when that is known, seconds since 1970.
+    pub since_s: u64,
+}
+
 /// What a partition must know of a file system with an object store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TierPolicy {

@@ -34,9 +34,10 @@ mod opens;
 mod ops;
 mod peers;
 
-pub use config::{Config, DriveSet, TierPolicy};
+pub use config::{Config, Damaged, DriveSet, TierPolicy};
 #[doc(hidden)]
 pub use data::Mutation;
+pub use data::tier::audit::Judged;
 pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Notice, Now, Token};
 #[doc(hidden)]

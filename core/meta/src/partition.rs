@@ -120,7 +120,8 @@ impl Partition {
         self.waiting.values().flatten().any(|effect| matches!(effect, Effect::Reply(..) | Effect::Peer(..)))
     }
 
-    /// The parts of files that cannot be read because too few shards are left, at most about `limit` of them, in order.
+    /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,
+    /// at most about `limit` of them, in order.
     pub fn lost(&self, limit: usize) -> Result<Vec<Lost>> {
         let place = (self.state.config.partition, self.state.config.partitions);
         let txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);

@@ -84,7 +84,7 @@ pub const fn object_len(data_len: u64) -> u64 {
 }
 
 /// Bytes of data of an object of `len` bytes whose header is lost; less than a block between its parts is left out.
-pub(crate) fn data_len(len: u64) -> u64 {
+pub fn data_len(len: u64) -> u64 {
     let pieces = len.saturating_sub(2 * BLOCK_BYTES);
     let last = (pieces % PIECE_WHOLE).saturating_sub(BLOCK_BYTES);
     (pieces / PIECE_WHOLE * PIECE + last - last % BLOCK_BYTES).min(DATA_MAX)

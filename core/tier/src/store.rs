@@ -45,6 +45,8 @@ pub struct Listed {
     pub key: String,
     /// Its bytes.
     pub size: u64,
+    /// When it was written, seconds since 1970 by the clock of the store.
+    pub modified_s: u64,
 }
 
 /// An object store. Keys have no slash at their ends; what all keys of the store begin with is the store's own matter.

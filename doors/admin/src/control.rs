@@ -6,7 +6,8 @@ use std::pin::Pin;
 use braid_base::Result;
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
-    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+    AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
+    ObjectStoreView, OperationsView,
 };
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
@@ -21,7 +22,8 @@ pub trait Control: Send + Sync {
     /// Everything at a glance.
     fn status(&self) -> Answer<'_, Status>;
 
-    /// The parts of files that cannot be read because too few shards are left, in order; of very many not all.
+    /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,
+    /// in order; of very many not all.
     fn lost(&self) -> Answer<'_, Vec<LostView>>;
 
     /// The hosts, ordered by number.
@@ -81,6 +83,13 @@ pub trait Control: Send + Sync {
 
     /// What the hosts do at the object store `name`, and what they did last.
     fn store_operations(&self, name: String) -> Answer<'_, OperationsView>;
+
+    /// Begins to compare what lies in the object store `name` with what the partitions know, in the background. `Refused` while
+    /// that is under way.
+    fn store_audit(&self, name: String, spec: AuditSpec) -> Answer<'_, AuditView>;
+
+    /// What the audit of the object store `name` that was begun last has found so far.
+    fn store_audited(&self, name: String) -> Answer<'_, AuditView>;
 
     /// What the file system of that name, or all, hold in object stores.
     fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView>;

@@ -65,6 +65,7 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(stores::list, stores::add))
         .routes(routes!(stores::update, stores::remove))
         .routes(routes!(stores::operations))
+        .routes(routes!(stores::audit, stores::audited))
         .routes(routes!(stores::holdings))
         .routes(routes!(groups::list, groups::add))
         .routes(routes!(groups::update, groups::remove))

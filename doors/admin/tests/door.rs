@@ -111,7 +111,8 @@ fn hosts_and_drives_come_and_go() {
     assert_eq!((status, &hosts[0]["name"]), (201, &json!("two")));
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two", None).0, 409);
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two?force=true", None).0, 204);
-    let part = json!({"filesystem": "one", "inode": 77, "offset": 4096, "bytes": 8192});
+    let part = json!({"filesystem": "one", "inode": 77, "offset": 4096, "bytes": 8192, "why": "object missing",
+        "store": "cold", "object": "B_1/key", "since_s": 1_700_000_000});
     assert_eq!(running.json("GET", "/api/v1/lost", None), (200, json!([part])));
     let set = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0});
     let (status, body) = running.json("PATCH", "/api/v1/settings", Some(set));
@@ -182,6 +183,11 @@ fn object_stores() {
     assert_eq!((status, &first["type"], &first["phase"]), (200, &json!("DOWNLOAD"), &json!("Ongoing")));
     assert_eq!((&first["exec_time"], &body["silent_hosts"]), (&json!(1.25), &json!(["shed"])));
     assert_eq!(running.ask("GET", "/api/v1/object-stores/none/operations", None).0, 404);
+    let (status, body) = running.json("POST", "/api/v1/object-stores/cold/audit", Some(json!({"remove": true})));
+    assert_eq!((status, &body["state"], &body["remove"]), (202, &json!("running"), &json!(true)));
+    let (status, body) = running.json("GET", "/api/v1/object-stores/cold/audit", None);
+    assert_eq!((status, &body["state"], &body["unknown"]["keys"][0]), (200, &json!("done"), &json!("B_1/key")));
+    assert_eq!(running.ask("GET", "/api/v1/object-stores/none/audit", None).0, 404);
     let (status, body) = running.json("GET", "/api/v1/holdings?filesystem=one", None);
     let (first, silent) = (&body["holdings"][0], &body["silent_partitions"]);
     assert_eq!((status, &first["consumed_bytes"], &first["store"]), (200, &json!(6000), &json!("cold")));
@@ -289,6 +295,7 @@ fn the_document_describes_every_route() {
         "/api/v1/mounts",
         "/api/v1/object-stores",
         "/api/v1/object-stores/{name}",
+        "/api/v1/object-stores/{name}/audit",
         "/api/v1/object-stores/{name}/operations",
         "/api/v1/partitions",
         "/api/v1/settings",

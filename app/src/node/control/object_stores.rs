@@ -5,13 +5,14 @@ use std::sync::Arc;
 use braid_base::ids::{FsId, StoreId, Term};
 use braid_base::msg::event::EventType;
 use braid_base::msg::host::SeatReport;
-use braid_base::{ErrorKind, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::ObjectStore;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::FilesystemView;
 use braid_cluster::view::stores::{
-    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+    AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
+    ObjectStoreView, OperationsView,
 };
 use braid_cluster::{attachments, filesystems, stores};
 
@@ -63,6 +64,22 @@ impl Node {
         }
         let silent_hosts = seen::silent(&now, |host| answered.contains(&host));
         Ok(OperationsView { operations: seen::operations(told), silent_hosts })
+    }
+
+    pub(super) async fn audit_start(&self, name: String, spec: AuditSpec) -> Result<AuditView> {
+        let store = self.asked(|c| stores::find(c, &name))?.value;
+        let partitions = self.recorded()?.0.partitions.len();
+        self.stores_changed()?;
+        self.stores.audits.start(&self.host()?, (&store, partitions), spec.remove)
+    }
+
+    pub(super) async fn audit_last(&self, name: String) -> Result<AuditView> {
+        let store = self.asked(|c| stores::find(c, &name))?.value;
+        let none = || {
+            let text = format!("object store {name} was not audited here: begin with `braid fs tier audit {name}`");
+            Error::new(ErrorKind::NotFound, text)
+        };
+        self.stores.audits.last(store.id).ok_or_else(none)
     }
 
     pub(super) async fn held(&self, filesystem: Option<String>) -> Result<HoldingsView> {

@@ -62,7 +62,7 @@ impl Node {
             let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
             problems.insert(0, format!("{words}: {}", error.message()));
         }
-        if problems::stores(&stores?, &mut problems) {
+        if problems::stores(&stores?, &mut problems) | problems::objects(&reports, &mut problems) {
             state = state.max(State::Degraded);
         }
         if let Some(damage) = self.host()?.view_damage() {

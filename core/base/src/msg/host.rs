@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
-use crate::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
+use crate::ids::{BlobId, ClientId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
 use crate::msg::event::{Event, EventFilter};
 
 /// Where everything is, as of one moment. A hint: who is asked in vain says so, and a newer map tells why.
@@ -67,6 +67,26 @@ pub enum HostOp {
         /// Those that are wanted.
         filter: EventFilter,
     },
+    /// Which objects has a partition that you serve in this object store?
+    Objects {
+        /// The partition.
+        partition: PartitionId,
+        /// The store.
+        store: StoreId,
+        /// Only those behind this one; none: from the first on.
+        after: Option<BlobId>,
+        /// At most so many, and no more than [`OBJECTS_MAX`](crate::limits::OBJECTS_MAX).
+        limit: u32,
+    },
+    /// What is it with these objects of a partition that you serve? Those that should be there are looked for.
+    Judge {
+        /// The partition.
+        partition: PartitionId,
+        /// The store.
+        store: StoreId,
+        /// At most [`JUDGED_MAX`](crate::limits::JUDGED_MAX).
+        keys: Vec<(BlobId, Term)>,
+    },
 }
 
 /// What a host answers.
@@ -92,6 +112,10 @@ pub enum HostReply {
     StoreOps(Vec<StoreOp>),
     /// As many as were wanted, in the order that was asked for.
     Events(Vec<Event>),
+    /// Ordered by object.
+    Objects(ObjectsPage),
+    /// One for each that was asked for, in that order.
+    Judged(Vec<Verdict>),
 }
 
 /// The answer of a host.
@@ -173,6 +197,8 @@ pub struct SeatData {
     pub stored: BTreeMap<(FsId, StoreId), Stored>,
     /// Writes that wait for room, in the log or on flash.
     pub held_writes: u64,
+    /// Objects that are missing or damaged, and have the only copy of parts of files.
+    pub damaged_objects: u64,
 }
 
 /// What the objects of a file system hold in a store.
@@ -289,6 +315,71 @@ pub struct Lost {
     pub off: u64,
     /// Bytes.
     pub len: u64,
+    /// The object that has their only copy; none: they are on flash, and too few shards are left.
+    pub object: Option<LostObject>,
+}
+
+/// An object that is missing, or damaged somewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LostObject {
+    /// Its store.
+    pub store: StoreId,
+    /// The object.
+    pub blob: BlobId,
+    /// The term in which it was sent, which is part of its key.
+    pub term: Term,
+    /// The store has none of this key; else what it has is not what was put there.
+    pub missing: bool,
+    /// Since when that is known, seconds since 1970.
+    pub since_s: u64,
+}
+
+/// Some of the objects that a partition has in a store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectsPage {
+    /// Ordered by number.
+    pub objects: Vec<ObjectSeen>,
+    /// There are others behind the last one.
+    pub more: bool,
+}
+
+/// An object, as its partition knows it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectSeen {
+    /// The object.
+    pub blob: BlobId,
+    /// The term in which it was sent, which is part of its key.
+    pub term: Term,
+    /// Bytes of its data.
+    pub size: u32,
+    /// It is to be there; else it is on its way there, or to be removed.
+    pub present: bool,
+}
+
+/// What is with an object, as its partition says, and its store of one that should be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The partition knows none of this key, and never will again.
+    Unknown,
+    /// Its number or term is beyond what the partition knows: the metadata may be older than the object.
+    Ahead,
+    /// The partition has it in another object store.
+    Elsewhere,
+    /// It is on its way to the store, or to be removed.
+    Passing,
+    /// It is there, with as many bytes as it should have.
+    Whole,
+    /// It is not there, although it should be.
+    Missing,
+    /// It is there, with another number of bytes.
+    WrongSize {
+        /// Bytes that the store has of it.
+        found: u64,
+        /// Bytes that it should have.
+        expected: u64,
+    },
+    /// It should be there, and the store does not say.
+    Unsure,
 }
 
 #[cfg(test)]

@@ -154,6 +154,68 @@ views! {
         pub high_percent: f64,
     }
 
+    /// How to audit an object store.
+    #[derive(Eq, Default)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct AuditSpec {
+        /// Objects that no partition knows are removed, those that have been there for an hour.
+        pub remove: bool,
+    }
+
+    /// What an audit of an object store has found.
+    #[derive(Eq, Default)]
+    pub struct AuditView {
+        /// Name of the store.
+        pub store: String,
+        /// `running`, `done` or `failed`.
+        pub state: String,
+        /// Why it failed; then what was found is not all.
+        pub error: Option<String>,
+        /// Is what is unknown removed?
+        pub remove: bool,
+        /// When it began, seconds since 1970.
+        pub started_s: u64,
+        /// When it ended.
+        pub ended_s: Option<u64>,
+        /// Partitions that were compared.
+        pub partitions_done: u64,
+        /// Partitions of the cluster.
+        pub partitions: u64,
+        /// Keys that the store has listed.
+        pub listed: u64,
+        /// Those that are named as objects of this cluster are.
+        pub ours: u64,
+        /// Those of them that their partition knows.
+        pub known: u64,
+        /// Those that it does not know, and never will.
+        pub unknown: FoundView,
+        /// Those of them that have been there for less than an hour: they are not removed.
+        pub young: u64,
+        /// Unknown ones that were removed.
+        pub removed: u64,
+        /// Those that are newer than what their partition knows: the metadata may be older. They are never removed.
+        pub ahead: FoundView,
+        /// Objects that should be there, and are not: `braid status lost` lists the files.
+        pub missing: FoundView,
+        /// Objects with another number of bytes than they should have.
+        pub wrong_size: FoundView,
+        /// Objects of which the store did not say how they are.
+        pub unsure: u64,
+        /// Keys of other clusters, and keys that name no object: they are counted, and not touched.
+        pub foreign: u64,
+    }
+
+    /// Objects of one kind that an audit found.
+    #[derive(Eq, Default)]
+    pub struct FoundView {
+        /// How many.
+        pub count: u64,
+        /// Bytes of those that are there.
+        pub bytes: u64,
+        /// Keys of the first 1,000.
+        pub keys: Vec<String>,
+    }
+
     /// What a store was or is to be set to; what is none stays, or is as usual in a new one.
     #[derive(Eq, Default)]
     #[serde(default, deny_unknown_fields)]

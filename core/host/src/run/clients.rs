@@ -211,6 +211,9 @@ impl Handler for Clients {
                 let events = Arc::clone(switch.objects.events());
                 runtime.spawn_blocking(move || answer.send(&events.list(&filter).map(HostReply::Events)));
             }
+            op @ (HostOp::Objects { .. } | HostOp::Judge { .. }) => {
+                runtime.spawn(async move { answer.send(&switch.answer_audit(op).await) });
+            }
             HostOp::Attach { filesystem } => {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || {

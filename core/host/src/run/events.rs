@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use braid_base::ids::{FsId, HostId, PartitionId, Term};
+use braid_base::ids::{FsId, HostId, PartitionId, StoreId, Term};
 use braid_base::limits::EVENTS_MAX;
 use braid_base::msg::event::{Event, EventFilter, EventType, Severity};
 use braid_base::msg::host::{HostOp, HostReply};
@@ -50,8 +50,9 @@ pub struct Events {
     /// None once the host stops.
     to: Mutex<Option<SyncSender<Said>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// What file systems are called: partitions know their numbers only.
+    /// What file systems and object stores are called: partitions know their numbers only.
     names: Mutex<BTreeMap<FsId, String>>,
+    stores: Mutex<BTreeMap<StoreId, String>>,
     /// How often each type was told since the process started.
     counts: Mutex<BTreeMap<EventType, u64>>,
 }
@@ -81,7 +82,8 @@ impl Events {
         let thread = Builder::new().name("events".into()).spawn(move || keeper.run(&said));
         let thread = thread.map_err(|error| Error::os("start the thread events", &error))?;
         let (to, thread) = (Mutex::new(Some(to)), Mutex::new(Some(thread)));
-        Ok(Arc::new(Self { dir, shared, to, thread, names: Mutex::default(), counts: Mutex::default() }))
+        let (names, stores, counts) = Default::default();
+        Ok(Arc::new(Self { dir, shared, to, thread, names, stores, counts }))
     }
 
     /// Takes what just happened. Never waits.
@@ -110,8 +112,9 @@ impl Events {
         lock(&self.counts).iter().map(|(kind, count)| (*kind, *count)).collect()
     }
 
-    /// From now on file systems are called as `now` says.
+    /// From now on file systems and object stores are called as `now` says.
     pub(super) fn know(&self, now: &Snapshot) {
+        *lock(&self.stores) = now.object_stores.iter().map(|store| (store.id, store.name.clone())).collect();
         *lock(&self.names) = now.filesystems.iter().map(|fs| (fs.id, fs.name.clone())).collect();
     }
 
@@ -129,6 +132,14 @@ impl Events {
             ),
         };
         self.tell(Event::new(kind, format!("file system {fs}: {words}")).about("filesystem", fs));
+    }
+
+    /// Something of object `name` in `store` cannot be had, for sure: it is not there, or not what was put there.
+    pub(super) fn damaged(&self, store: StoreId, name: &str, missing: bool, why: &Error) {
+        let kind = if missing { EventType::OBJECT_MISSING } else { EventType::OBJECT_DAMAGED };
+        let known = lock(&self.stores).get(&store).cloned().unwrap_or_else(|| store.to_string());
+        let text = format!("object store {known}: {why}; `braid status lost` tells whose files");
+        self.tell(Event::new(kind, text).about("object_store", known).about("object", name));
     }
 
     /// `partition` is served here from now on.

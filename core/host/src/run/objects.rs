@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::events::Events;
 use super::wire::wall_ms;
 
+mod damage;
 mod links;
 mod pieces;
 
@@ -53,6 +54,8 @@ pub(super) struct HostObjects {
     filesystems: Mutex<BTreeMap<FsId, Guid>>,
     /// The stores that are just being asked whether they are there, see [`links`].
     looking: Mutex<BTreeSet<StoreId>>,
+    /// Objects that turned out to be missing or damaged.
+    findings: damage::Findings,
     /// Where it is told that objects are missing or damaged, and where all parts of the host tell what happens.
     events: Arc<Events>,
 }
@@ -64,8 +67,8 @@ impl HostObjects {
         runtime: tokio::runtime::Handle,
         events: Arc<Events>,
     ) -> Arc<Self> {
-        let (rooms, pieces, filesystems, looking) = Default::default();
-        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, events })
+        let (rooms, pieces, filesystems, looking, findings) = Default::default();
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, findings, events })
     }
 
     /// Where the parts of the host tell what happens.
@@ -76,6 +79,11 @@ impl HostObjects {
     /// The links to the stores.
     pub(super) fn links(&self) -> &Arc<Links> {
         &self.links
+    }
+
+    /// The cluster whose objects they are.
+    pub(super) fn cluster(&self) -> Guid {
+        self.cluster
     }
 
     /// From now on these are the file systems.
@@ -131,11 +139,26 @@ impl HostObjects {
                 let text = format!("object store {} has not answered for {} s", key.store, ANSWER_MS / 1_000);
                 return Err(Error::new(ErrorKind::Busy, text));
             };
-            let piece = came?;
+            let piece = match came {
+                Ok(piece) => piece,
+                Err(error) => {
+                    let sure = match error.kind() {
+                        ErrorKind::Stale => timeout_at(until, self.is_missing(key)).await.unwrap_or(false),
+                        kind => kind == ErrorKind::Corrupt,
+                    };
+                    if sure {
+                        self.found_damage(key, wanted, &error);
+                    }
+                    return Err(error);
+                }
+            };
             if piece.end >= wanted.end {
                 let span = Span::new(piece.start..piece.end);
                 match span.extract(&piece.got, wanted.clone(), None) {
-                    Ok(mut parts) => return Ok(parts.swap_remove(0)),
+                    Ok(mut parts) => {
+                        self.read_well(key, &wanted);
+                        return Ok(parts.swap_remove(0));
+                    }
                     Err(error) => {
                         let error = Error::new(
                             ErrorKind::Corrupt,
@@ -143,6 +166,10 @@ impl HostObjects {
                         );
                         self.pieces().forget(key, &piece);
                         if damage.is_some() {
+                            let whole = |block| span.extract(&piece.got, block, None).is_ok();
+                            for bad in damage::refused(&wanted, whole) {
+                                self.found_damage(key, bad, &error);
+                            }
                             return Err(error);
                         }
                         // It may have been damaged on its way: once more.

@@ -130,6 +130,8 @@ pub(super) struct SeatActor {
     stopping: bool,
     /// When to look at background work next.
     tick_ms: u64,
+    /// What the partition was told of damage in object stores: in which term, and as of which change.
+    told: (Term, u64),
 }
 
 /// The log's files and what is under way on them.
@@ -182,7 +184,8 @@ impl SeatActor {
         let tick_ms = turn.now().mono_ms + TICK_MS;
         let (io, refused) = (HashMap::new(), Vec::new());
         let log = LogFiles { id, segments, dir, io, next_io: 0, parked: None, refused, wanted: false };
-        let mut actor = Self { shared, queued: Arc::default(), log, stopping: false, tick_ms };
+        let told = Default::default();
+        let mut actor = Self { shared, queued: Arc::default(), log, stopping: false, tick_ms, told };
         actor.with(turn, |held, log| held.carry_out(&mut said, log));
         Ok(actor)
     }
@@ -215,6 +218,32 @@ impl SeatActor {
         self.with(turn, |held, log| held.step(event, log));
     }
 
+    /// Tells the partition what of its objects is missing or damaged, if that is different now, and hears what does not matter.
+    fn hear_of_damage(&mut self, turn: &mut Turn) {
+        let (id, objects) = (self.log.id, Arc::clone(&self.shared.switch.objects));
+        let mut told = self.told;
+        self.with(turn, |held, _| {
+            let (seat, changes) = (&mut held.core.seat, objects.damage_changes());
+            let term = seat.term();
+            let Some(partition) = seat.partition() else {
+                if told.1 != changes {
+                    objects.forget_damage(id, None);
+                    told = (Term(0), objects.damage_changes());
+                }
+                return;
+            };
+            if told != (term, changes) {
+                partition.state_mut().set_damaged(objects.damage_of(id));
+                told = (term, changes);
+            }
+            let sound = partition.state_mut().take_sound();
+            if !sound.is_empty() {
+                objects.forget_damage(id, Some(&sound));
+            }
+        });
+        self.told = told;
+    }
+
     fn report(&mut self, turn: &mut Turn) -> SeatReport {
         self.with(turn, |held, log| {
             let core = &mut *held.core;
@@ -241,6 +270,7 @@ impl SeatActor {
                     flash_by_fs: data.flash_by_fs,
                     stored: data.stored,
                     held_writes: data.held as u64,
+                    damaged_objects: data.damaged_objects,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),
@@ -363,7 +393,11 @@ impl Actor for SeatActor {
             }
             SeatMsg::Look => {} // at what was left for the log
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
-            SeatMsg::JobDone(id, result) => self.step(SeatEvent::JobDone(id, result), turn),
+            SeatMsg::JobDone(id, result) => {
+                // Why it failed is to be known before what becomes of it is decided.
+                self.hear_of_damage(turn);
+                self.step(SeatEvent::JobDone(id, result), turn);
+            }
             SeatMsg::Scrubbed(id, result) => self.step(SeatEvent::Scrubbed(id, result), turn),
             SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
             SeatMsg::Replica(message) => self.step(SeatEvent::Replica(*message), turn),
@@ -412,6 +446,7 @@ impl Actor for SeatActor {
         if self.stopping {
             return;
         }
+        self.hear_of_damage(turn);
         self.with(turn, |held, log| {
             if let Some(parked) = log.files.parked.as_ref().filter(|parked| now_ms >= parked.next_ms) {
                 let (id, segment, data) = (parked.id, parked.segment, parked.data.clone());

@@ -93,7 +93,7 @@ const STOP_WAIT: Duration = Duration::from_secs(4);
 /// A running host.
 pub struct Host {
     pub(super) switch: Arc<Switch>,
-    config: HostConfig,
+    pub(super) config: HostConfig,
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
     threads: Mutex<Threads>,

@@ -147,7 +147,7 @@ pub(super) struct SharedSeat {
     /// Of its log.
     dir: PathBuf,
     term: Arc<AtomicU64>,
-    switch: Arc<Switch>,
+    pub(super) switch: Arc<Switch>,
     core: Mutex<Core>,
 }
 

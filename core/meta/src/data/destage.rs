@@ -280,7 +280,8 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
             looked += 1;
             continue;
         }
-        let moving = Moving::gather(ids, view, &choice.moves, &|pack| s.data.packs.place(pack))?;
+        let lost = view.extents.iter().any(|extent| s.data.tier.damage.spoils(extent));
+        let moving = Moving::gather(ids, view, (&choice.moves, lost), &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
             let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);
@@ -414,7 +415,8 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         }
         return start(t, s);
     }
-    let closes = job.fetches.is_none_or(|fs| s.data.tier.fetches.ended(fs, false, t.now.mono_ms));
+    let chunks: Vec<ChunkId> = job.chunks.iter().map(|planned| planned.chunk).collect();
+    let closes = job.fetches.map_or(Ok(true), |fs| tier::fetch::failed(t, s, fs, &chunks))?;
     for (at, ..) in &job.stripes {
         s.data.packs.returned(*at);
         if s.data.mutation == Some(Mutation::LendAgain) {

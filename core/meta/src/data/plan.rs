@@ -103,16 +103,17 @@ pub(crate) struct Filled {
 }
 
 impl Moving {
-    /// What moves of `chunk` with content `view`. `place` tells where a pack's shards are.
+    /// What moves of `chunk` with content `view`. `lost`: some of it is in an object, and cannot be read. `place` tells where
+    /// a pack's shards are.
     pub fn gather<'p>(
         (chunk, upto, base_upto): (ChunkId, Index, Option<Index>),
         view: View,
-        moves: &Moves,
+        (moves, lost): (&Moves, bool),
         place: &impl Fn(PackId) -> Result<&'p Placement>,
     ) -> Result<Self> {
         let marked = mark(&view.extents, moves);
-        // One that is in crumbs has to be put together, whatever it takes.
-        let reads_objects = *moves == Moves::Objects || view.extents.len() > EXTENTS_MAX;
+        // One that is in crumbs has to be put together, whatever it takes; but for what is lost nothing would do.
+        let reads_objects = *moves == Moves::Objects || (view.extents.len() > EXTENTS_MAX && !lost);
         let mut runs = Vec::new();
         let mut block = 0;
         while block < BLOCKS {
@@ -282,7 +283,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::data::chunk::FileId;
-    use braid_base::ids::{Chunk, FsId, Ino, PartitionId};
+    use braid_base::ids::{BlobId, Chunk, FsId, Ino, PartitionId};
 
     fn stage(off: u32, len: u32, poff: u32) -> Extent {
         Extent { off, len, place: Place::Stage { at: Index(9), poff } }
@@ -296,7 +297,7 @@ mod tests {
     fn blocks_move_whole_and_the_base_says_only_what_is_held() {
         let chunk = FileId::first(FsId(1), Ino(2)).chunk(Chunk(0));
         let view = View { extents: vec![stage(10, 20, 0), stage(40, 10, 100), stage(8192, 5000, 200)], owed: 0 };
-        let moving = Moving::gather((chunk, Index(9), None), view, &Moves::Stage, &no_packs);
+        let moving = Moving::gather((chunk, Index(9), None), view, (&Moves::Stage, false), &no_packs);
         let mut chunks = [moving.expect("no pack is looked up")];
         assert_eq!(chunks[0].blocks(), 3);
         let pack = PackId::new(PartitionId(0), 1);
@@ -310,5 +311,23 @@ mod tests {
         assert_eq!((lens(0), lens(1)), (vec![10, 20, 10, 10, 4046, 4096], vec![904, 3192]));
         let Source::At(Place::Stage { poff, .. }, None) = stripes[1].parts[0].from else { panic!("a staged part") };
         assert_eq!(poff, 200 + 4096);
+    }
+
+    #[test]
+    fn crumbs_are_put_together_without_what_is_lost() {
+        let chunk = FileId::first(FsId(1), Ino(2)).chunk(Chunk(0));
+        let at = ObjectAt { blob: BlobId::new(PartitionId(0), 1), off: 0 };
+        let mut extents: Vec<Extent> = (0..=EXTENTS_MAX as u32)
+            .map(|n| Extent { off: 8 * n, len: 2, place: Place::Object(at.advanced(8 * n)) })
+            .collect();
+        extents.push(stage(900_000, 10, 0));
+        let sources = |lost| {
+            let view = View { extents: extents.clone(), owed: 0 };
+            let ids = (chunk, Index(9), None);
+            let moving = Moving::gather(ids, view, (&Moves::Stage, lost), &no_packs).expect("no pack is looked up");
+            let parts = moving.runs.iter().flat_map(|run| run.parts.iter());
+            parts.filter(|part| matches!(part.from, Source::At(Place::Object(_), _))).count()
+        };
+        assert_eq!((sources(false), sources(true)), (EXTENTS_MAX + 1, 0));
     }
 }

@@ -29,6 +29,7 @@ use crate::data::mark::{self, Mark};
 use crate::data::packs::{Life, Pack};
 use crate::data::remap;
 use crate::data::speed::Speed;
+use crate::data::tier::damage;
 use crate::event::{Effect, Now};
 use crate::state::State;
 use crate::txn::Txn;
@@ -421,6 +422,8 @@ pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
             all.extend(refer(t, s, (*id, &pack.rec), &lost, limit - all.len())?);
         }
     }
+    let in_objects = damage::lost(t, s, limit.saturating_sub(all.len()))?;
+    all.extend(in_objects);
     Ok(joined(all))
 }
 
@@ -429,7 +432,10 @@ fn joined(parts: BTreeSet<Lost>) -> Vec<Lost> {
     let mut all: Vec<Lost> = Vec::new();
     for part in parts {
         match all.last_mut() {
-            Some(last) if (last.fs, last.ino) == (part.fs, part.ino) && last.off + last.len == part.off => {
+            Some(last)
+                if (last.fs, last.ino, last.object) == (part.fs, part.ino, part.object)
+                    && last.off + last.len == part.off =>
+            {
                 last.len += part.len;
             }
             _ => all.push(part),
@@ -448,6 +454,7 @@ fn refer(
 ) -> Result<Vec<Lost>> {
     let prefix = keys::hints(t.partition, id);
     let (mut from, mut seen, mut all) = (prefix.clone(), BTreeSet::new(), Vec::new());
+    let damage = &s.data.tier.damage;
     loop {
         let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
         for (_, file, chunk) in hints {
@@ -456,9 +463,11 @@ fn refer(
                 continue;
             }
             let cuts = remap::cuts(t, s, file)?;
-            for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+            // What is in an object as well is read from there.
+            let only = |extent: &Extent| extent.place.object().is_none_or(|at| damage.touches(at, extent.len));
+            for extent in remap::history(t, s, chunk, &cuts)?.now().extents.into_iter().filter(only) {
                 for (off, len) in within(&extent, id, rec, lost) {
-                    all.push(Lost { fs: file.fs, ino: file.ino, off: chunk.start() + off, len });
+                    all.push(Lost { fs: file.fs, ino: file.ino, off: chunk.start() + off, len, object: None });
                 }
             }
             if all.len() >= limit {

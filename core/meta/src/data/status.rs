@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DriveId, FsId, Index, StoreId};
+use braid_base::ids::{BlobId, DriveId, FsId, Index, StoreId};
 use braid_base::msg::host::{Healing, Stored};
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::config::{DriveSet, TierPolicy};
+use crate::config::{Damaged, DriveSet, TierPolicy};
 #[cfg(feature = "broken")]
 use crate::data::Mutation;
 use crate::data::packs::Life;
@@ -28,6 +28,8 @@ pub struct DataStatus {
     pub flash_by_fs: BTreeMap<FsId, u64>,
     /// What lies in object stores, by file system and store.
     pub stored: BTreeMap<(FsId, StoreId), Stored>,
+    /// Objects that are missing or damaged, and have the only copy of parts of files.
+    pub damaged_objects: u64,
     /// Bytes of file data on flash, with those that were overwritten or cut and not merged yet.
     pub live_bytes: u64,
     /// Packs that are being created.
@@ -70,6 +72,7 @@ impl State {
             used_by_fs: data.space.by_fs().clone(),
             flash_by_fs: data.space.by_fs().keys().map(|fs| (*fs, data.space.flash(*fs))).collect(),
             stored: data.tier.blobs.stored(),
+            damaged_objects: data.tier.damage.count(),
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),
@@ -132,6 +135,16 @@ impl State {
     /// What the file systems with an object store are to do from now on; the others have none.
     pub fn set_tiers(&mut self, policies: BTreeMap<FsId, TierPolicy>) {
         tier::set_policies(self, policies);
+    }
+
+    /// From now on these of its objects are known to be missing or damaged.
+    pub fn set_damaged(&mut self, damaged: BTreeMap<BlobId, Damaged>) {
+        tier::damage::set(self, damaged);
+    }
+
+    /// Objects that were said to be damaged, and that nothing names where they are, once.
+    pub fn take_sound(&mut self) -> Vec<BlobId> {
+        self.data.tier.damage.take_gone()
     }
 
     /// When destage starts and when writes are held back from now on.

@@ -30,7 +30,9 @@ use crate::ops::write::load_file;
 use crate::state::State;
 use crate::txn::Txn;
 
+pub(crate) mod audit;
 pub(crate) mod blobs;
+pub(crate) mod damage;
 pub(crate) mod fetch;
 mod notice;
 pub(crate) mod reclaim;
@@ -53,6 +55,7 @@ pub(crate) struct Tier {
     pub blobs: blobs::Blobs,
     pub uploads: upload::Uploads,
     pub fetches: fetch::Fetches,
+    pub damage: damage::Damage,
     sweeps: BTreeMap<FsId, sweep::Sweep>,
     /// When files were last read, seconds since 1970.
     accessed: HashMap<FileId, u32>,
@@ -71,6 +74,7 @@ impl Tier {
             blobs: blobs::Blobs::load(config, kv)?,
             uploads: upload::Uploads::new(config),
             fetches: fetch::Fetches::default(),
+            damage: damage::Damage::default(),
             sweeps: BTreeMap::new(),
             accessed: HashMap::new(),
             short: BTreeSet::new(),
@@ -125,6 +129,7 @@ pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) 
 pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     upload::commit(t, s)?;
     blobs::step(t, s)?;
+    damage::step(t, s)?;
     look(s);
     sweep::step(t, s)?;
     fetch::step(t, s)

@@ -3,6 +3,7 @@
 mod balance;
 mod cases;
 mod check;
+mod damage;
 mod model;
 mod rebuild;
 mod scrub;

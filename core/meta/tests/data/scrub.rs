@@ -146,7 +146,7 @@ fn what_is_beyond_repair_is_listed_until_nobody_refers_to_it() -> Outcome {
     assert!(world.rebuilds.is_empty(), "nothing is made up");
     assert_eq!(healing(&world).beyond, 1);
     let parts = world.part.lost(100).map_err(|e| e.to_string())?;
-    let [Lost { fs, ino: of, off, len }] = parts[..] else { return Err(format!("{parts:?}")) };
+    let [Lost { fs, ino: of, off, len, object: None }] = parts[..] else { return Err(format!("{parts:?}")) };
     assert_eq!((fs, of, len, off % BLOCK as u64), (FS, ino, BLOCK as u64, 0));
     // It is checked again, as long as it is so.
     let again = next_check(&mut world)?;

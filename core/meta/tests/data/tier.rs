@@ -12,9 +12,9 @@ use crate::cases::{Outcome, calm_world, write, write_op};
 use crate::model::Act;
 use crate::world::{FS, Wish, World};
 
-const TIERED: Wish = Wish { steps: 0, slots: 60, cap_bytes: 8 << 20, chaos: false, broken: None, tiered: true };
+pub const TIERED: Wish = Wish { steps: 0, slots: 60, cap_bytes: 8 << 20, chaos: false, broken: None, tiered: true };
 
-fn policy() -> TierPolicy {
+pub fn policy() -> TierPolicy {
     TierPolicy {
         writable: Some(StoreId(1)),
         leaving: BTreeSet::new(),
@@ -31,12 +31,12 @@ fn ten_blocks() -> TierPolicy {
     TierPolicy { cue_s: 100_000, flash_bytes: Some(10 * BLOCK as u64), ..policy() }
 }
 
-fn set(world: &mut World, policy: TierPolicy) {
+pub fn set(world: &mut World, policy: TierPolicy) {
     world.part.state_mut().set_tiers([(FS, policy)].into());
 }
 
 /// Time passes, and everything but the object store works.
-fn pass(world: &mut World, rounds: usize) -> Outcome {
+pub fn pass(world: &mut World, rounds: usize) -> Outcome {
     for _ in 0..rounds {
         world.now_ms += 5_000;
         world.tick()?;
@@ -51,7 +51,7 @@ fn pass(world: &mut World, rounds: usize) -> Outcome {
 }
 
 /// The same, and the object store works, too.
-fn pass_with_store(world: &mut World, rounds: usize) -> Outcome {
+pub fn pass_with_store(world: &mut World, rounds: usize) -> Outcome {
     for _ in 0..rounds {
         pass(world, 1)?;
         while !world.objects.is_idle() {
@@ -62,14 +62,14 @@ fn pass_with_store(world: &mut World, rounds: usize) -> Outcome {
     world.commit(usize::MAX)
 }
 
-fn where_is(world: &mut World, ino: Ino) -> Result<Residency, String> {
+pub fn where_is(world: &mut World, ino: Ino) -> Result<Residency, String> {
     match world.sync(Op::Residency { ino, from: Default::default() }, Act::Other)? {
         Ok(Reply::Residency(sums)) => Ok(sums),
         other => Err(format!("residency: {other:?}")),
     }
 }
 
-fn want(world: &mut World, ino: Ino, want: TierWant) -> Outcome {
+pub fn want(world: &mut World, ino: Ino, want: TierWant) -> Outcome {
     world.sync(Op::Tier { ino, off: 0, len: u64::MAX, want }, Act::Other)?.map(drop).map_err(|e| e.to_string())
 }
 

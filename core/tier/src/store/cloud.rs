@@ -253,7 +253,8 @@ impl Cloud {
             let page = page.map_err(|error| self.failure(&what, &error).error)?;
             let keys = page.result.objects.iter().filter_map(|meta| {
                 let key = meta.location.as_ref().get(skip..)?.to_owned();
-                Some(Listed { key, size: meta.size })
+                let modified_s = u64::try_from(meta.last_modified.timestamp()).unwrap_or(0);
+                Some(Listed { key, size: meta.size, modified_s })
             });
             // A store may not know how to begin in the middle, and begins at the start.
             found.extend(keys.filter(|one| after.as_ref().is_none_or(|after| one.key > *after)));

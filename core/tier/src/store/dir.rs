@@ -6,6 +6,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -203,7 +204,8 @@ impl Dir {
             if key.ends_with('/') {
                 self.walk(&key, prefix, after, found)?;
             } else if let Ok(metadata) = fs::metadata(self.root.join(&key)) {
-                found.push(Listed { key, size: metadata.len() });
+                let modified_s = u64::try_from(metadata.mtime()).unwrap_or(0);
+                found.push(Listed { key, size: metadata.len(), modified_s });
             }
         }
         Ok(())

@@ -113,7 +113,10 @@ impl Store for Memory {
             let all = objects
                 .iter()
                 .filter(|(key, _)| key.starts_with(prefix) && after.is_none_or(|after| key.as_str() > after));
-            Ok(all.take(PAGE).map(|(key, bytes)| Listed { key: key.clone(), size: bytes.len() as u64 }).collect())
+            Ok(all
+                .take(PAGE)
+                .map(|(key, bytes)| Listed { key: key.clone(), size: bytes.len() as u64, modified_s: 0 })
+                .collect())
         })
     }
 }

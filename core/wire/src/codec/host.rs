@@ -2,8 +2,8 @@
 
 use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
-    Attached, Healing, HostOp, HostReply, LinkReport, Lost, Map, SeatData, SeatReport, StoreOp, StoreReport, Stored,
-    Who,
+    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, ObjectSeen, ObjectsPage, SeatData,
+    SeatReport, StoreOp, StoreReport, Stored, Verdict, Who,
 };
 
 use super::{wire_enum, wire_struct};
@@ -27,6 +27,7 @@ wire_struct!(SeatData {
     flash_by_fs,
     stored,
     held_writes,
+    damaged_objects,
 });
 wire_struct!(Stored { objects, bytes, held, live });
 wire_struct!(Healing {
@@ -45,7 +46,10 @@ wire_struct!(Healing {
     balanced_bytes,
     balance_bytes_per_s,
 });
-wire_struct!(Lost { fs, ino, off, len });
+wire_struct!(Lost { fs, ino, off, len, object });
+wire_struct!(LostObject { store, blob, term, missing, since_s });
+wire_struct!(ObjectsPage { objects, more });
+wire_struct!(ObjectSeen { blob, term, size, present });
 wire_struct!(StoreReport { store, upload, download, remove, full });
 wire_struct!(LinkReport { up, since_s, last_error });
 wire_struct!(StoreOp {
@@ -75,6 +79,8 @@ wire_enum!(HostOp, "question to a host" {
     8 = Stores { look },
     9 = StoreOps { store },
     10 = Events { filter },
+    11 = Objects { partition, store, after, limit },
+    12 = Judge { partition, store, keys },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -88,4 +94,17 @@ wire_enum!(HostReply, "answer of a host" {
     8 = Stores(stores),
     9 = StoreOps(ops),
     10 = Events(events),
+    11 = Objects(page),
+    12 = Judged(verdicts),
+});
+
+wire_enum!(Verdict, "verdict on an object" {
+    1 = Unknown,
+    2 = Ahead,
+    3 = Elsewhere,
+    4 = Passing,
+    5 = Whole,
+    6 = Missing,
+    7 = WrongSize { found, expected },
+    8 = Unsure,
 });

@@ -22,7 +22,7 @@ pub(super) async fn status(State(desk): State<Arc<Desk>>) -> Result<Json<Status>
     Ok(Json(desk.control.status().await?))
 }
 
-/// The parts of files that cannot be read because too few shards are left.
+/// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged.
 #[utoipa::path(get, path = "/lost", tag = "cluster",
     responses((status = 200, body = Vec<LostView>), (status = "default", body = ErrorBody)))]
 pub(super) async fn lost(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<LostView>>, Failure> {

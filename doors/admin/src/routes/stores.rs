@@ -7,7 +7,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::view::FilesystemView;
 use braid_cluster::view::stores::{
-    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
+    AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
+    ObjectStoreView, OperationsView,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -39,6 +40,29 @@ pub(super) async fn operations(
     Segment(name): Segment<String>,
 ) -> Result<Json<OperationsView>, Failure> {
     Ok(Json(desk.control.store_operations(name).await?))
+}
+
+/// Begins to compare what lies in an object store with what the cluster knows of it.
+#[utoipa::path(post, operation_id = "auditObjectStore", path = "/object-stores/{name}/audit", tag = "object stores",
+    request_body = AuditSpec, params(("name" = String, Path, description = "Its name")),
+    responses((status = 202, body = AuditView), (status = "default", body = ErrorBody)))]
+pub(super) async fn audit(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+    Body(spec): Body<AuditSpec>,
+) -> Result<(StatusCode, Json<AuditView>), Failure> {
+    Ok((StatusCode::ACCEPTED, Json(desk.control.store_audit(name, spec).await?)))
+}
+
+/// What the last audit of an object store on the host that is asked has found so far.
+#[utoipa::path(get, operation_id = "getObjectStoreAudit", path = "/object-stores/{name}/audit", tag = "object stores",
+    params(("name" = String, Path, description = "Its name")),
+    responses((status = 200, body = AuditView), (status = "default", body = ErrorBody)))]
+pub(super) async fn audited(
+    State(desk): State<Arc<Desk>>,
+    Segment(name): Segment<String>,
+) -> Result<Json<AuditView>, Failure> {
+    Ok(Json(desk.control.store_audited(name).await?))
 }
 
 /// What file systems hold in object stores, and how much of it is in use.

@@ -15,8 +15,8 @@ use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
-    AttachSpec, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec, ObjectStoreView, OperationsView,
-    StepView,
+    AttachSpec, AuditSpec, AuditView, FoundView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
+    ObjectStoreView, OperationsView, StepView,
 };
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
@@ -240,7 +240,10 @@ impl Control for Fake {
     }
 
     fn lost(&self) -> Answer<'_, Vec<LostView>> {
-        now(Ok(vec![LostView { filesystem: "one".to_owned(), inode: 77, offset: 4096, bytes: 8192 }]))
+        let why = "object missing".to_owned();
+        let (store, object) = (Some("cold".to_owned()), Some("B_1/key".to_owned()));
+        let (filesystem, since_s) = ("one".to_owned(), Some(1_700_000_000));
+        now(Ok(vec![LostView { filesystem, inode: 77, offset: 4096, bytes: 8192, why, store, object, since_s }]))
     }
 
     fn status(&self) -> Answer<'_, Status> {
@@ -324,6 +327,27 @@ impl Control for Fake {
         };
         let view = |told| OperationsView { operations: seen::operations(told), silent_hosts: vec!["shed".to_owned()] };
         now(stores::find(&self.coordinator, &name).map(|found| view(told(found.value))))
+    }
+
+    fn store_audit(&self, name: String, spec: AuditSpec) -> Answer<'_, AuditView> {
+        let view = |store: ObjectStore| AuditView {
+            store: store.name,
+            state: "running".to_owned(),
+            remove: spec.remove,
+            ..AuditView::default()
+        };
+        now(stores::find(&self.coordinator, &name).map(|found| view(found.value)))
+    }
+
+    fn store_audited(&self, name: String) -> Answer<'_, AuditView> {
+        let found = FoundView { count: 1, bytes: 7, keys: vec!["B_1/key".to_owned()] };
+        let view = |store: ObjectStore| AuditView {
+            store: store.name,
+            state: "done".to_owned(),
+            unknown: found,
+            ..AuditView::default()
+        };
+        now(stores::find(&self.coordinator, &name).map(|found| view(found.value)))
     }
 
     fn holdings(&self, filesystem: Option<String>) -> Answer<'_, HoldingsView> {

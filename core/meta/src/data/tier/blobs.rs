@@ -11,7 +11,7 @@
 //! can be at work any more.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use braid_base::ids::{BlobId, FsId, StoreId, Term};
 use braid_base::keys::{self, Table, prefix_end};
@@ -159,6 +159,21 @@ impl Blobs {
     /// The store of an object.
     pub fn store(&self, id: BlobId) -> Option<StoreId> {
         self.table.get(&id).map(|blob| blob.rec.store)
+    }
+
+    /// The record of an object.
+    pub fn record(&self, id: BlobId) -> Option<&BlobRec> {
+        self.table.get(&id).map(|blob| &blob.rec)
+    }
+
+    /// Those of `range`, in order.
+    pub fn records(&self, range: impl RangeBounds<BlobId>) -> impl Iterator<Item = (BlobId, &BlobRec)> {
+        self.table.range(range).map(|(id, blob)| (*id, &blob.rec))
+    }
+
+    /// Serial of the newest one that there ever was.
+    pub fn newest(&self) -> u64 {
+        self.newest
     }
 
     /// What is in objects, by file system and store.

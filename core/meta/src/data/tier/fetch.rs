@@ -12,6 +12,7 @@ use braid_base::limits::CHUNK;
 use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::destage;
+use crate::data::tier::damage::{self, Recall};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -85,6 +86,14 @@ impl Fetches {
         self.readers.insert(file, (Chunk(last.0.saturating_add(1)), Chunk(upto.0.saturating_add(1))));
     }
 
+    /// The same, before all others.
+    fn want_first(&mut self, chunk: ChunkId) {
+        let Wants { queue, queued, .. } = self.of.entry(chunk.file.fs).or_default();
+        if queued.insert(chunk) {
+            queue.push_front(chunk);
+        }
+    }
+
     /// There is room in a pack for what comes back.
     pub fn room_came(&mut self) {
         for wants in self.of.values_mut() {
@@ -116,6 +125,24 @@ impl Fetches {
     }
 }
 
+/// A move of `fs` that was to bring back `chunks` failed; true if the packs that it was to write to are to be given up. If
+/// some of them are known to be lost, that is why: they wait, and the others are tried again at once.
+pub(crate) fn failed(t: &Txn<'_>, s: &mut State, fs: FsId, chunks: &[ChunkId]) -> Result<bool> {
+    let (mut lost, mut others) = (Vec::new(), Vec::new());
+    if !s.data.tier.damage.is_empty() {
+        for chunk in chunks {
+            if damage::is_spoiled(t, s, *chunk)? { lost.push(*chunk) } else { others.push(*chunk) }
+        }
+    }
+    let tier = &mut s.data.tier;
+    if lost.is_empty() {
+        return Ok(tier.fetches.ended(fs, false, t.now.mono_ms));
+    }
+    lost.into_iter().for_each(|chunk| tier.damage.hold(chunk, t.now.mono_ms));
+    others.into_iter().rev().for_each(|chunk| tier.fetches.want_first(chunk));
+    Ok(false)
+}
+
 /// Begins as many moves as there is reason, room and leave for.
 pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     for fs in s.data.tier.fetches.of.keys().copied().collect::<Vec<_>>() {
@@ -138,10 +165,21 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, wants: &mut Wants) -> Result<()
                 later.push(chunk);
                 continue;
             }
+            let recall = damage::recall(t, s, chunk)?;
+            if recall == Recall::Alone && !chunks.is_empty() {
+                wants.queue.push_front(chunk);
+                break;
+            }
             wants.queued.remove(&chunk);
+            if recall == Recall::Held {
+                continue;
+            }
             // What comes back while flash is short would leave again at once: it is read from its object.
             if !super::is_short(s, fs) {
                 chunks.push(chunk);
+            }
+            if recall == Recall::Alone {
+                break;
             }
         }
         wants.queue.extend(later);

@@ -17,7 +17,7 @@ pub(super) fn left(t: &mut Txn<'_>, s: &mut State, fs: FsId, since_s: u32) {
     let Some(policy) = tier.policies.get(&fs) else { return };
     let (now_ms, stays_s) = (t.now.mono_ms, since_s.saturating_add(policy.retention_s));
     // What is in no object yet stays: then nothing left just now.
-    let is_early = stays_s > wall_s(t) && tier.moved_ms(fs) == now_ms;
+    let is_early = stays_s > wall_s(t) && tier.moved.get(&fs) == Some(&now_ms);
     if is_early && tier.told.get(&fs).is_none_or(|told_ms| now_ms >= told_ms + AGAIN_MS) {
         tier.told.insert(fs, now_ms);
         t.after(Effect::Notice(Notice::LeftEarly(fs)));

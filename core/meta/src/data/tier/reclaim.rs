@@ -57,7 +57,9 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
         }
     };
     let (mut from, mut chunks, mut live) = (BTreeSet::new(), BTreeSet::new(), 0);
-    for (blob, held) in victims {
+    // Of what is lost nothing can be put together: such an object stays until the files are gone.
+    let damage = &s.data.tier.damage;
+    for (blob, held) in victims.into_iter().filter(|(blob, held)| *held > damage.bytes(*blob)) {
         if live >= u64::from(policy.object_bytes) || chunks.len() >= CHUNKS_AT_ONCE {
             break;
         }

@@ -16,7 +16,7 @@ use crate::data::Mutation;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::upload::{self, Cargo};
-use crate::data::tier::{fills_flash, is_short, leaves, notice, reclaim, wall_s};
+use crate::data::tier::{damage, fills_flash, is_short, leaves, notice, reclaim, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -193,6 +193,10 @@ fn judge(
     used: &mut UsedChanges,
 ) -> Result<()> {
     let (now_s, short) = (wall_s(t), is_short(s, chunk.file.fs));
+    if damage::forget_copies(t, s, (chunk, base), used)? {
+        sweep.ripens(now_s.saturating_add(1));
+        return Ok(());
+    }
     let (mut fresh, mut copied) = (0, 0);
     for extent in &base.extents {
         match (extent.place, extent.place.object()) {
@@ -272,7 +276,9 @@ fn release(t: &mut Txn<'_>, s: &mut State, chunk: ChunkId, used: &mut UsedChange
     let history = remap::history(t, s, chunk, &cuts)?;
     let Some(base) = &history.base else { return Ok(()) };
     let extents = base.extents.iter().filter_map(|extent| match extent.place {
-        Place::Flash { copy: Some(at), .. } => Some(Extent { place: Place::Object(at), ..*extent }),
+        Place::Flash { copy: Some(at), .. } if !s.data.tier.damage.touches(at, extent.len) => {
+            Some(Extent { place: Place::Object(at), ..*extent })
+        }
         // What must never be: bytes that are nowhere else.
         Place::Flash { copy: None, .. } if s.data.mutation == Some(Mutation::ReleaseAll) => None,
         _ => Some(*extent),

@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
+use crate::data::tier::damage::Damage;
 use crate::data::tier::wall_s;
 use crate::data::view::{Cells, Cuts};
 use crate::data::{Mutation, destage, plan};
@@ -146,7 +147,7 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
         let Some(cuts) = destage::cuts_if_live(t, s, chunk.file)? else { continue };
         let extents = remap::history(t, s, *chunk, &cuts)?.now().extents;
         let mut pieces = Vec::new();
-        for (block, blocks) in marked(&extents, cargo) {
+        for (block, blocks) in marked(&extents, cargo, &s.data.tier.damage) {
             let count = blocks.min((cargo.bytes - at) / B);
             cut |= count < blocks;
             if count == 0 {
@@ -179,8 +180,9 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     Ok((looked, true))
 }
 
-/// Runs of blocks with a byte that goes into the object: the first and how many.
-fn marked(extents: &[Extent], cargo: &Cargo) -> Vec<(u32, u32)> {
+/// Runs of blocks with a byte that goes into the object: the first and how many. Blocks of which something is lost stay where
+/// they are.
+fn marked(extents: &[Extent], cargo: &Cargo, damage: &Damage) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for extent in extents.iter().filter(|extent| cargo.takes(extent.place)) {
         let (first, end) = (extent.off / B, (extent.off + extent.len).div_ceil(B));
@@ -188,6 +190,14 @@ fn marked(extents: &[Extent], cargo: &Cargo) -> Vec<(u32, u32)> {
             Some((from, count)) if first <= *from + *count => *count = end - *from,
             _ => runs.push((first, end - first)),
         }
+    }
+    let lost = extents.iter().filter(|extent| damage.spoils(extent));
+    for (first, end) in lost.map(|extent| (extent.off / B, (extent.off + extent.len).div_ceil(B))) {
+        let around = |(from, count): (u32, u32)| {
+            let (before, behind) = ((from, from + count), (from.max(end), from + count));
+            [(before.0, before.1.min(first)), behind].into_iter().filter(|(from, to)| from < to)
+        };
+        runs = runs.into_iter().flat_map(around).map(|(from, to)| (from, to - from)).collect();
     }
     runs
 }

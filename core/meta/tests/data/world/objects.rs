@@ -44,6 +44,17 @@ impl Objects {
         self.there.keys().filter(|key| self.stores.get(key) == Some(&store)).count()
     }
 
+    /// Somebody removes the object at that place of all; which it was, and what it held.
+    pub fn lose(&mut self, at: usize) -> Option<(BlobId, Vec<u8>)> {
+        let key = *self.there.keys().nth(at)?;
+        Some((key.0, self.there.remove(&key)?))
+    }
+
+    /// Puts it there again, as it was sent in the first term.
+    pub fn find(&mut self, blob: BlobId, bytes: Vec<u8>) {
+        self.there.insert((blob, Term(1)), bytes);
+    }
+
     /// The primary died: nobody works for it any more.
     pub fn forget_work(&mut self) {
         self.uploads.clear();

@@ -1,0 +1,310 @@
+//! What this host found to be missing or damaged in object stores when it read there, as far as that is so still.
+//!
+//! A finding ends when the same bytes are read well again, which is tried now and then, or when the partition says that
+//! nothing names them any more. It is in memory only: who serves the partition next finds it anew.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use braid_base::ids::{BlobId, PartitionId};
+use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::job::ObjectKey;
+use braid_base::{Error, ErrorKind};
+use braid_meta::Damaged;
+use braid_tier::Store;
+use braid_tier::blob::DATA_MAX;
+use tokio::time::sleep;
+
+use super::HostObjects;
+use crate::run::wire::wall_ms;
+
+/// Objects that are remembered, at most: what is found beyond is found again when there is room.
+const OBJECTS_MAX: usize = 10_000;
+/// Ranges of one object, at most: beyond, what is between two of them counts as damaged, too.
+const RANGES_MAX: usize = 256;
+/// What was found is looked at again after this; so many objects at a time.
+const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN_MAX: usize = 64;
+
+/// What was found.
+#[derive(Default)]
+pub(super) struct Findings {
+    record: Mutex<Record>,
+    /// Counts its changes.
+    changes: AtomicU64,
+    /// Objects in it.
+    count: AtomicU64,
+    /// Somebody looks at it again.
+    watched: AtomicBool,
+}
+
+#[derive(Default)]
+struct Record(BTreeMap<(PartitionId, ObjectKey), Damaged>);
+
+impl Record {
+    /// Bytes `range` cannot be had; true if that is new.
+    fn found(&mut self, key: ObjectKey, range: &Range<u64>, missing: bool, now_s: u64) -> bool {
+        let at = (key.blob.partition(), key);
+        if self.0.len() >= OBJECTS_MAX && !self.0.contains_key(&at) {
+            return false;
+        }
+        let known = self.0.entry(at).or_insert_with(|| Damaged {
+            term: key.term,
+            missing: false,
+            ranges: Vec::new(),
+            since_s: now_s,
+        });
+        let before = known.clone();
+        known.missing |= missing;
+        add(&mut known.ranges, (range.start, range.end));
+        *known != before
+    }
+
+    /// The store has it; true if it was thought to be missing. What of it is damaged is not known then.
+    fn is_there(&mut self, key: ObjectKey) -> bool {
+        let at = (key.blob.partition(), key);
+        self.0.get(&at).is_some_and(|known| known.missing) && self.0.remove(&at).is_some()
+    }
+
+    /// Bytes `range` were read well; true if it was thought that they could not be.
+    fn read_well(&mut self, key: ObjectKey, range: &Range<u64>) -> bool {
+        let at = (key.blob.partition(), key);
+        let Some(known) = self.0.get_mut(&at) else { return false };
+        if known.missing {
+            return self.is_there(key);
+        }
+        let left: Vec<(u64, u64)> = known.ranges.iter().flat_map(|known| without(*known, range)).collect();
+        if left == known.ranges {
+            return false;
+        }
+        known.ranges = left;
+        if known.ranges.is_empty() {
+            self.0.remove(&at);
+        }
+        true
+    }
+}
+
+/// Adds a range to others, which are in order and apart.
+fn add(ranges: &mut Vec<(u64, u64)>, (mut from, mut end): (u64, u64)) {
+    ranges.retain(|(a, b)| {
+        let apart = *b < from || end < *a;
+        if !apart {
+            (from, end) = (from.min(*a), end.max(*b));
+        }
+        apart
+    });
+    let at = ranges.partition_point(|(a, _)| *a < from);
+    ranges.insert(at, (from, end));
+    while ranges.len() > RANGES_MAX {
+        let end = ranges.pop().map_or(0, |(_, end)| end);
+        if let Some(before) = ranges.last_mut() {
+            before.1 = end;
+        }
+    }
+}
+
+/// What of a range is outside of `range`.
+fn without((a, b): (u64, u64), range: &Range<u64>) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let parts = if b <= range.start || range.end <= a {
+        [(a, b), (0, 0)]
+    } else {
+        [(a, range.start.max(a)), (range.end.min(b), b)]
+    };
+    parts.into_iter().filter(|(from, end)| from < end)
+}
+
+impl Findings {
+    fn record(&self) -> MutexGuard<'_, Record> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn changed(&self, record: &Record) {
+        self.count.store(record.0.len() as u64, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
+    }
+}
+
+impl HostObjects {
+    /// Bytes `range` of the data of an object cannot be had, and that is for sure: `Stale`: the store has no such object;
+    /// `Corrupt`: they are not what was put there. The partition decides what of it matters.
+    pub(in crate::run) fn found_damage(self: &Arc<Self>, key: ObjectKey, range: Range<u64>, error: &Error) {
+        let missing = error.kind() == ErrorKind::Stale;
+        let range = if missing { 0..DATA_MAX } else { range };
+        let mut record = self.findings.record();
+        if !record.found(key, &range, missing, wall_ms() / 1_000) {
+            return;
+        }
+        self.findings.changed(&record);
+        drop(record);
+        tracing::error!("{}: bytes {range:?} of {} cannot be had: {error}", key.blob.partition(), self.name(key));
+        self.events.damaged(key.store, &self.name(key), missing, error);
+        if !self.findings.watched.swap(true, Ordering::AcqRel) {
+            let this = Arc::clone(self);
+            self.runtime.spawn(async move { this.look_again().await });
+        }
+    }
+
+    /// Bytes `range` of the data of an object were read, and are as they should be.
+    pub(in crate::run) fn read_well(&self, key: ObjectKey, range: &Range<u64>) {
+        if self.findings.count.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        let mut record = self.findings.record();
+        if record.read_well(key, range) {
+            tracing::info!("{}: {} can be read again", key.blob.partition(), self.name(key));
+            self.findings.changed(&record);
+        }
+    }
+
+    /// The store has an object.
+    pub(in crate::run) fn is_there(&self, key: ObjectKey) {
+        let mut record = self.findings.record();
+        if record.is_there(key) {
+            tracing::info!("{}: {} is there again", key.blob.partition(), self.name(key));
+            self.findings.changed(&record);
+        }
+    }
+
+    /// Counts changes of what was found.
+    pub(in crate::run) fn damage_changes(&self) -> u64 {
+        self.findings.changes.load(Ordering::Acquire)
+    }
+
+    /// What was found of the objects of `p`.
+    pub(in crate::run) fn damage_of(&self, p: PartitionId) -> BTreeMap<BlobId, Damaged> {
+        let record = self.findings.record();
+        let mine = record.0.iter().filter(|((of, _), _)| *of == p);
+        mine.map(|((_, key), damaged)| (key.blob, damaged.clone())).collect()
+    }
+
+    /// Of the objects of `p` these do not matter any more; none: it is not served here.
+    pub(in crate::run) fn forget_damage(&self, p: PartitionId, blobs: Option<&[BlobId]>) {
+        let mut record = self.findings.record();
+        let before = record.0.len();
+        record.0.retain(|(of, key), _| *of != p || blobs.is_some_and(|blobs| !blobs.contains(&key.blob)));
+        if record.0.len() != before {
+            self.findings.changed(&record);
+        }
+    }
+
+    /// True if the store lists its objects, and none of this key: a request for one may be answered wrongly, for example
+    /// when the whole bucket is away.
+    pub(in crate::run) async fn is_missing(&self, key: ObjectKey) -> bool {
+        if self.findings.record().0.get(&(key.blob.partition(), key)).is_some_and(|known| known.missing) {
+            return true;
+        }
+        let (Ok(link), name) = (self.link(key).await, self.name(key)) else { return false };
+        // All terms of it: a listing may leave out what is named as the prefix is.
+        let prefix = name.rsplit_once('/').map_or(name.as_str(), |(prefix, _)| prefix);
+        link.list(prefix, None).await.is_ok_and(|listed| listed.iter().all(|listed| listed.key != name))
+    }
+
+    /// Looks at what was found again and again, until nothing is left of it.
+    async fn look_again(self: Arc<Self>) {
+        let mut last = None;
+        loop {
+            sleep(AGAIN).await;
+            let some: Vec<((PartitionId, ObjectKey), Damaged)> = {
+                let record = self.findings.record();
+                if record.0.is_empty() {
+                    self.findings.watched.store(false, Ordering::Release);
+                    return;
+                }
+                let behind = record.0.iter().filter(|(at, _)| last.is_none_or(|last| **at > last));
+                behind.take(AGAIN_MAX).map(|(at, damaged)| (*at, damaged.clone())).collect()
+            };
+            last = some.last().map(|(at, _)| *at);
+            for ((_, key), damaged) in some {
+                if damaged.missing {
+                    let Ok(link) = self.link(key).await else { continue };
+                    if link.size(&self.name(key)).await.is_ok() {
+                        self.is_there(key);
+                    }
+                    continue;
+                }
+                for (from, end) in damaged.ranges {
+                    // What comes of it is noted where it is read; a piece at a time, so that each is.
+                    for off in (from..end).step_by(CHUNK as usize) {
+                        let len = (end - off).min(CHUNK - off % CHUNK);
+                        let _ = self.read(key, off as u32, len as u32).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The blocks that a check refuses, in `wanted`, one run after the other.
+pub(super) fn refused(wanted: &Range<u64>, check: impl Fn(Range<u64>) -> bool) -> Vec<Range<u64>> {
+    let block = BLOCK as u64;
+    let mut bad: Vec<Range<u64>> = Vec::new();
+    let mut at = wanted.start;
+    while at < wanted.end {
+        let end = (at + block - at % block).min(wanted.end);
+        if !check(at..end) {
+            match bad.last_mut() {
+                Some(last) if last.end == at => last.end = end,
+                _ => bad.push(at..end),
+            }
+        }
+        at = end;
+    }
+    bad
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::ids::{BlobId, PartitionId, StoreId, Term};
+    use braid_base::msg::job::ObjectKey;
+
+    use super::{OBJECTS_MAX, RANGES_MAX, Record, add, refused};
+
+    fn key(serial: u64) -> ObjectKey {
+        ObjectKey { store: StoreId(1), blob: BlobId::new(PartitionId(3), serial), term: Term(2) }
+    }
+
+    fn ranges(record: &Record, serial: u64) -> Vec<(u64, u64)> {
+        record.0.get(&(PartitionId(3), key(serial))).map(|known| known.ranges.clone()).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_read_well_is_damaged_no_more() {
+        let mut record = Record::default();
+        assert!(record.found(key(1), &(0..100), false, 7) && !record.found(key(1), &(20..30), false, 8));
+        assert!(record.found(key(1), &(200..300), false, 9) && !record.read_well(key(1), &(100..200)));
+        assert!(record.read_well(key(1), &(50..250)));
+        assert_eq!(ranges(&record, 1), [(0, 50), (250, 300)]);
+        assert!(record.read_well(key(1), &(0..250)) && record.read_well(key(1), &(250..300)));
+        assert!(record.0.is_empty() && !record.read_well(key(1), &(0..1)));
+        assert!(record.found(key(2), &(0..1_000), true, 7) && record.read_well(key(2), &(5..6)));
+        assert!(record.0.is_empty(), "one byte of it shows that it is there");
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let mut record = Record::default();
+        for serial in 1..=OBJECTS_MAX as u64 {
+            assert!(record.found(key(serial), &(0..1), false, 7));
+        }
+        assert!(!record.found(key(1 << 40), &(0..1), false, 7) && record.found(key(1), &(1..2), false, 7));
+        let mut many = Vec::new();
+        for n in 0..2 * RANGES_MAX as u64 {
+            add(&mut many, (10 * n, 10 * n + 1));
+        }
+        assert_eq!((many.len(), many.last().map(|(_, end)| *end)), (RANGES_MAX, Some(20 * RANGES_MAX as u64 - 9)));
+        add(&mut many, (0, 11));
+        assert_eq!((many.len(), many[0]), (RANGES_MAX - 1, (0, 11)), "those that touch are one");
+    }
+
+    #[test]
+    fn blocks_that_are_refused_are_named() {
+        let bad = |at: std::ops::Range<u64>| ![1, 2, 4].contains(&(at.start / 4096));
+        assert_eq!(refused(&(100..5 * 4096), bad), [4096..3 * 4096, 4 * 4096..5 * 4096]);
+        assert_eq!(refused(&(4100..4200), bad), vec![4100..4200; 1]);
+        assert!(refused(&(0..4096), bad).is_empty());
+    }
+}

@@ -1,0 +1,259 @@
+//! Objects that are known to be missing, or damaged somewhere: their host found that, and says so.
+//!
+//! 1. What has its only copy there is lost: it is listed, and reads of it go on to fail. It is left alone: a chunk of it
+//!    comes back in a move of its own, so that its failure is that of no other, and after a failure not before a while;
+//!    no object is made from it.
+//! 2. What is on flash, too, stays there, and forgets that object: it is put into another one.
+//! 3. An object is looked at again and again: what nothing names any more does not matter, and is forgotten.
+//!
+//! It is in memory only: a host that serves the partition next finds it anew.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use braid_base::Result;
+use braid_base::ids::BlobId;
+use braid_base::limits::CLEANUP_KEYS_MAX;
+use braid_base::msg::host::{Lost, LostObject};
+use braid_base::record::{BaseRec, Extent, ObjectAt, Place};
+
+use crate::config::Damaged;
+use crate::data::chunk::ChunkId;
+use crate::data::remap::{self, UsedChanges};
+use crate::data::tier::blobs::hinted;
+use crate::state::State;
+use crate::txn::Txn;
+
+/// First and longest wait of a chunk that could not be brought back, milliseconds; it doubles.
+const HOLD_MS: u64 = 30_000;
+const HOLD_MS_MAX: u64 = 3_600_000;
+/// Chunks that wait so, at most: beyond, all are tried again.
+const HELD_MAX: usize = 65_536;
+/// Between two looks, each at one object, milliseconds.
+const LOOK_MS: u64 = 1_000;
+
+/// What is known to be wrong.
+#[derive(Default)]
+pub(crate) struct Damage {
+    known: BTreeMap<BlobId, Known>,
+    /// Chunks that could not be brought back: how often, and when they may be tried again, milliseconds.
+    held: BTreeMap<ChunkId, (u32, u64)>,
+    /// The object that was looked at last, and when.
+    looked: (BlobId, u64),
+    /// Those that were forgotten because nothing names them any more.
+    gone: Vec<BlobId>,
+}
+
+/// What is wrong with an object.
+struct Known {
+    what: Damaged,
+    /// Files have their only copy there, as far as was looked.
+    matters: bool,
+}
+
+/// How a chunk may be brought back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recall {
+    /// With others.
+    Plain,
+    /// In a move of its own: it will most likely fail.
+    Alone,
+    /// Not now: it has failed before.
+    Held,
+}
+
+impl Damage {
+    /// True if nothing is known to be wrong.
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Objects that are missing or damaged, and have the only copy of parts of files.
+    pub fn count(&self) -> u64 {
+        self.known.values().filter(|known| known.matters).count() as u64
+    }
+
+    /// Bytes of `blob` that cannot be had.
+    pub fn bytes(&self, blob: BlobId) -> u64 {
+        let ranges = self.known.get(&blob).map(|known| known.what.ranges.as_slice()).unwrap_or_default();
+        ranges.iter().map(|(from, end)| end - from).sum()
+    }
+
+    /// True if some of `len` bytes from `at` on cannot be had.
+    pub fn touches(&self, at: ObjectAt, len: u32) -> bool {
+        let (first, end) = (u64::from(at.off), u64::from(at.off) + u64::from(len));
+        self.known.get(&at.blob).is_some_and(|known| known.what.ranges.iter().any(|(a, b)| *a < end && first < *b))
+    }
+
+    /// True if some of `extent` is in such an object, and nowhere else.
+    pub fn spoils(&self, extent: &Extent) -> bool {
+        matches!(extent.place, Place::Object(at) if self.touches(at, extent.len))
+    }
+
+    /// True if some of `extent` is in such an object, and on flash as well.
+    fn spoils_copy(&self, extent: &Extent) -> bool {
+        matches!(extent.place, Place::Flash { copy: Some(at), .. } if self.touches(at, extent.len))
+    }
+
+    /// A move that brought back `chunk` failed.
+    pub fn hold(&mut self, chunk: ChunkId, now_ms: u64) {
+        if self.held.len() >= HELD_MAX && !self.held.contains_key(&chunk) {
+            self.held.clear();
+        }
+        let (tries, due_ms) = self.held.entry(chunk).or_default();
+        *due_ms = now_ms + HOLD_MS.saturating_mul(1 << (*tries).min(16)).min(HOLD_MS_MAX);
+        *tries += 1;
+    }
+
+    /// Those that nothing names any more, once.
+    pub fn take_gone(&mut self) -> Vec<BlobId> {
+        std::mem::take(&mut self.gone)
+    }
+}
+
+/// From now on this is what is known to be wrong. The host is told what does not matter, see [`Damage::take_gone`].
+pub(crate) fn set(s: &mut State, found: BTreeMap<BlobId, Damaged>) {
+    let tier = &mut s.data.tier;
+    let mut before = std::mem::take(&mut tier.damage.known);
+    let mut worse = false;
+    for (blob, what) in found {
+        if tier.blobs.key(blob).is_none_or(|key| key.term != what.term) {
+            tier.damage.gone.push(blob);
+            continue;
+        }
+        let same = before.remove(&blob).filter(|known| known.what == what);
+        worse |= same.is_none();
+        tier.damage.known.insert(blob, same.unwrap_or(Known { what, matters: true }));
+    }
+    if !before.is_empty() || worse {
+        // Some of what could not be brought back perhaps can.
+        tier.damage.held.clear();
+    }
+    if worse {
+        tier.sweeps.values_mut().for_each(|sweep| sweep.now());
+    }
+}
+
+/// How `chunk` may be brought back.
+pub(crate) fn recall(t: &Txn<'_>, s: &State, chunk: ChunkId) -> Result<Recall> {
+    let damage = &s.data.tier.damage;
+    if damage.is_empty() || !is_spoiled(t, s, chunk)? {
+        return Ok(Recall::Plain);
+    }
+    let held = damage.held.get(&chunk).is_some_and(|(_, due_ms)| t.now.mono_ms < *due_ms);
+    Ok(if held { Recall::Held } else { Recall::Alone })
+}
+
+/// True if the only copy of some of `chunk` is in such an object.
+pub(crate) fn is_spoiled(t: &Txn<'_>, s: &State, chunk: ChunkId) -> Result<bool> {
+    let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
+    Ok(base.is_some_and(|base| base.extents.iter().any(|extent| s.data.tier.damage.spoils(extent))))
+}
+
+/// What of `chunk` is on flash and in such an object forgets the object; true if there was any, which is to be put into
+/// another one. Not while a move works on it.
+pub(super) fn forget_copies(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (chunk, base): (ChunkId, &BaseRec),
+    used: &mut UsedChanges,
+) -> Result<bool> {
+    let damage = &s.data.tier.damage;
+    if damage.is_empty() || !base.extents.iter().any(|extent| damage.spoils_copy(extent)) {
+        return Ok(false);
+    }
+    if s.data.jobs.is_busy(chunk) {
+        return Ok(true);
+    }
+    let kept = |extent: &Extent| match extent.place {
+        Place::Flash { stripe, delta, .. } if damage.spoils_copy(extent) => {
+            Extent { place: Place::Flash { stripe, delta, copy: None }, ..*extent }
+        }
+        _ => *extent,
+    };
+    let extents = base.extents.iter().map(kept).collect();
+    let cuts = remap::cuts(t, s, chunk.file)?;
+    let history = remap::history(t, s, chunk, &cuts)?;
+    remap::rebase(t, s, chunk, &history, base.upto, extents, used)?;
+    Ok(true)
+}
+
+/// Looks at the next object: whether it matters still.
+pub(super) fn step(t: &Txn<'_>, s: &mut State) -> Result<()> {
+    let now_ms = t.now.mono_ms;
+    let (last, looked_ms) = s.data.tier.damage.looked;
+    let known = &s.data.tier.damage.known;
+    if known.is_empty() || now_ms < looked_ms + LOOK_MS {
+        return Ok(());
+    }
+    let next = known.range((Bound::Excluded(last), Bound::Unbounded)).next().or_else(|| known.first_key_value());
+    let Some(blob) = next.map(|(blob, _)| *blob) else { return Ok(()) };
+    let there = s.data.tier.blobs.key(blob).is_some();
+    let (lost, named) = if there { named(t, s, blob, 1)? } else { (Vec::new(), false) };
+    let damage = &mut s.data.tier.damage;
+    damage.looked = (blob, now_ms);
+    if !named {
+        damage.known.remove(&blob);
+        damage.gone.push(blob);
+    } else if let Some(known) = damage.known.get_mut(&blob) {
+        known.matters = !lost.is_empty();
+    }
+    Ok(())
+}
+
+/// The parts of files whose only copy is in such an object, about `limit` of them, if there are more.
+pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
+    let mut all = Vec::new();
+    for blob in s.data.tier.damage.known.keys() {
+        if all.len() >= limit {
+            break;
+        }
+        if s.data.tier.blobs.key(*blob).is_some() {
+            all.extend(named(t, s, *blob, limit - all.len())?.0);
+        }
+    }
+    Ok(all)
+}
+
+/// The parts of files whose only copy is where `blob` is damaged, about `limit` of them; and whether anything names that at
+/// all.
+fn named(t: &Txn<'_>, s: &State, blob: BlobId, limit: usize) -> Result<(Vec<Lost>, bool)> {
+    let (mut all, mut any, mut from) = (Vec::new(), false, None);
+    let Some(Known { what, .. }) = s.data.tier.damage.known.get(&blob) else { return Ok((all, any)) };
+    let Some(key) = s.data.tier.blobs.key(blob) else { return Ok((all, any)) };
+    let (missing, since_s) = (what.missing, what.since_s);
+    let object = Some(LostObject { store: key.store, blob, term: key.term, missing, since_s });
+    loop {
+        let (chunks, next) = hinted(t, blob, from.as_deref(), CLEANUP_KEYS_MAX)?;
+        for chunk in chunks {
+            let (fs, ino) = (chunk.file.fs, chunk.file.ino);
+            let cuts = remap::cuts(t, s, chunk.file)?;
+            for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+                for (off, len) in within(&extent, blob, &what.ranges) {
+                    any = true;
+                    if matches!(extent.place, Place::Object(_)) {
+                        all.push(Lost { fs, ino, off: chunk.start() + off, len, object });
+                    }
+                }
+            }
+            if all.len() >= limit {
+                return Ok((all, any));
+            }
+        }
+        match next {
+            Some(next) => from = Some(next),
+            None => return Ok((all, any)),
+        }
+    }
+}
+
+/// The parts of an extent that lie in `ranges` of `blob`, as offsets within its chunk, and their lengths.
+fn within(extent: &Extent, blob: BlobId, ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let Some(at) = extent.place.object().filter(|at| at.blob == blob) else { return Vec::new() };
+    let (first, end) = (u64::from(at.off), u64::from(at.off) + u64::from(extent.len));
+    let parts = ranges.iter().filter_map(|(from, to)| {
+        let (from, to) = ((*from).max(first), (*to).min(end));
+        (from < to).then(|| (u64::from(extent.off) + from - first, to - from))
+    });
+    parts.collect()
+}
