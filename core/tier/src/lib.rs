@@ -24,7 +24,7 @@ pub mod salvage;
 mod store;
 mod verify;
 
-pub use link::{Direction, Health, Kind, Link, Operation, RECENT_MAX, State, Total};
+pub use link::{CHECKS_MAX, Direction, Health, Kind, Link, Operation, RECENT_MAX, State, Total};
 pub use links::Links;
 pub use store::{BoxFuture, LIST_MAX, Listed, Store, open};
 pub use verify::{Step, verify};

@@ -27,7 +27,7 @@ use health::Board;
 pub use health::{Direction, Health, State};
 use pace::Paces;
 use record::Record;
-pub use record::{Kind, Operation, RECENT_MAX, Total};
+pub use record::{CHECKS_MAX, Kind, Operation, RECENT_MAX, Total};
 
 /// The first pause before a request is repeated, about; each further one is twice as long.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -154,7 +154,8 @@ impl Link {
         self.board().is_full()
     }
 
-    /// Operations: those under way, the oldest first, then the last [`RECENT_MAX`] that have ended, the newest first.
+    /// Operations: those under way, the oldest first, then the last [`RECENT_MAX`] that have ended, the newest first;
+    /// of those that only ask the last [`CHECKS_MAX`].
     pub fn operations(&self) -> Vec<Operation> {
         lock(&self.inner.record).list(Instant::now())
     }

@@ -14,6 +14,8 @@ use crate::store::probe::Met;
 
 /// Ended operations that are kept.
 pub const RECENT_MAX: usize = 1000;
+/// Those of them that only ask: a keepalive each second must not push out what was moved.
+pub const CHECKS_MAX: usize = 100;
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,6 +135,17 @@ impl Operation {
 }
 
 impl Record {
+    /// Room for one more ended operation of that kind.
+    fn make_room(&mut self, kind: Kind) {
+        let is_check = |operation: &Operation| operation.kind == Kind::Check;
+        if kind == Kind::Check && self.recent.iter().filter(|ended| is_check(ended)).count() >= CHECKS_MAX {
+            let oldest = self.recent.iter().position(is_check);
+            oldest.map(|at| self.recent.remove(at));
+        } else if self.recent.len() >= RECENT_MAX {
+            self.recent.pop_front();
+        }
+    }
+
     pub fn totals(&self) -> Vec<(Kind, Total)> {
         self.totals.iter().map(|(kind, total)| (*kind, *total)).collect()
     }
@@ -201,9 +214,7 @@ impl Entry {
             Some(bytes) => (total.done, total.bytes) = (total.done + 1, total.bytes + bytes),
             None => total.failed += 1,
         }
-        if record.recent.len() >= RECENT_MAX {
-            record.recent.pop_front();
-        }
+        record.make_room(operation.kind);
         record.recent.push_back(operation);
     }
 }

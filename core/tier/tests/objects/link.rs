@@ -8,7 +8,7 @@ use std::time::Duration;
 use braid_base::ids::{Guid, HostId};
 use braid_base::store::{Bandwidth, Concurrency, Place, StoreSpec};
 use braid_base::{Error, ErrorKind, Result};
-use braid_tier::{BoxFuture, Direction, Kind, Link, Listed, RECENT_MAX, State, Store, Total, open};
+use braid_tier::{BoxFuture, CHECKS_MAX, Direction, Kind, Link, Listed, RECENT_MAX, State, Store, Total, open};
 use bytes::Bytes;
 use tokio::time::Instant;
 
@@ -301,6 +301,13 @@ async fn the_record_is_bounded_and_shows_what_is_under_way() {
     assert_eq!(all.len(), RECENT_MAX);
     assert!(all.windows(2).all(|pair| !pair[0].ongoing && pair[0].id > pair[1].id), "the newest first");
     assert!(all.iter().all(|o| o.results_line() == "SUCCESS: 1" && o.took == Duration::from_secs(1)));
+    for _ in 0..CHECKS_MAX + 7 {
+        link.check().await.unwrap();
+    }
+    let all = link.operations();
+    let checks = all.iter().filter(|o| o.kind == Kind::Check).count();
+    assert_eq!((checks, all.len()), (CHECKS_MAX, RECENT_MAX), "questions do not push out what was moved");
+    assert!(all.windows(2).all(|pair| pair[0].id > pair[1].id));
 }
 
 #[tokio::test(start_paused = true)]
