@@ -362,8 +362,9 @@ mod tests {
         let events = Events::start(dir).expect("a thread");
         events.tell(Event::new(EventType::CUSTOM, "hello"));
         let found = events.list(&all()).expect("files");
-        let shown: Vec<(u64, u64)> = found.iter().map(|event| (event.id, event.count)).collect();
-        // The repeat was told when the first life ended.
+        let mut shown: Vec<(u64, u64)> = found.iter().map(|event| (event.id, event.count)).collect();
+        shown.sort_unstable();
+        // The repeat was told when the first life ended, with the time at which it was.
         assert_eq!(shown, [(1, 1), (2, 1), (3, 1), (4, 1)], "{found:?}");
         let newest = EventFilter { most: 1, oldest: false, ..all() };
         assert_eq!(events.list(&newest).expect("files")[0].text, "hello");
