@@ -65,11 +65,11 @@ pub fn run(whole: &Whole, audit: &Audit) -> Outcome {
 fn lines(view: &AuditView) -> Vec<String> {
     let AuditView { store, listed, ours, known, foreign, removed, young, unsure, .. } = view;
     let mut lines = vec![format!(
-        "object store {store}: {listed} keys listed, {ours} objects of this cluster, {known} of them known; {foreign} foreign keys"
+        "object store {store}: keys listed: {listed}, objects of this cluster: {ours}, known: {known}, foreign keys: {foreign}"
     )];
     section(&mut lines, "unknown", &view.unknown);
     if *young > 0 {
-        lines.push(format!("  {young} of them have been there for less than an hour: they are not removed"));
+        lines.push(format!("  there for less than an hour, so not removed: {young}"));
     }
     if view.remove {
         lines.push(format!("removed: {removed}"));
@@ -120,13 +120,10 @@ mod tests {
         let view =
             AuditView { store: "s".to_owned(), listed: 9, ours: 8, known: 5, unknown: found, ..AuditView::default() };
         let said = lines(&view);
-        assert_eq!(
-            said[0],
-            "object store s: 9 keys listed, 8 objects of this cluster, 5 of them known; 0 foreign keys"
-        );
+        assert_eq!(said[0], "object store s: keys listed: 9, objects of this cluster: 8, known: 5, foreign keys: 0");
         assert_eq!(
             said[1..],
-            ["unknown: 3 (2 KiB)", "  B_1/a", "  and 2 more", "  --remove removes them", "missing: 0"]
+            ["unknown: 3 (2.00 KiB)", "  B_1/a", "  and 2 more", "  --remove removes them", "missing: 0"]
         );
         let view = AuditView { young: 3, remove: true, ..view };
         assert!(

@@ -146,10 +146,11 @@ fn log(view: &AuditView) {
     if let Some(error) = &view.error {
         tracing::warn!("the audit of object store {store} failed: {error}");
     }
+    let left = view.unknown.count.saturating_sub(*removed);
     let counts = [
         (view.missing.count, "objects are missing: see `braid status lost`"),
         (view.wrong_size.count, "objects have another size than they should have"),
-        (view.unknown.count, "objects are known to no partition: `braid fs tier audit --remove` removes them"),
+        (left, "objects are known to no partition: `braid fs tier audit --remove` removes those that are old enough"),
         (view.ahead.count, "objects are newer than the metadata: it may have been restored from an older state"),
     ];
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {

@@ -361,14 +361,14 @@ impl Switch {
                 verdicts[*at] = Verdict::Passing;
                 continue;
             };
-            let key = ObjectKey { store, blob, term };
+            let (key, name) = (ObjectKey { store, blob, term }, keys::data(self.objects.cluster(), blob, term));
             match verdicts[*at] {
                 Verdict::Missing => {
-                    let error = Error::new(ErrorKind::Stale, format!("object store {store} has no such object"));
+                    let error = Error::new(ErrorKind::Stale, format!("object store {store} has no object {name}"));
                     self.objects.found_damage(key, 0..blob::DATA_MAX, &error);
                 }
                 Verdict::WrongSize { found, expected } if found < expected => {
-                    let text = format!("object store {store} has {found} bytes of it, of {expected}");
+                    let text = format!("object store {store} has {found} of the {expected} bytes of object {name}");
                     let error = Error::new(ErrorKind::Corrupt, text);
                     self.objects.found_damage(key, blob::data_len(found).min(size.into())..size.into(), &error);
                 }

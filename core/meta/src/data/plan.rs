@@ -328,6 +328,6 @@ mod tests {
             let parts = moving.runs.iter().flat_map(|run| run.parts.iter());
             parts.filter(|part| matches!(part.from, Source::At(Place::Object(_), _))).count()
         };
-        assert_eq!((sources(false), sources(true)), (EXTENTS_MAX + 1, 0));
+        assert_eq!((sources(false), sources(true)), (EXTENTS_MAX, 0));
     }
 }
