@@ -18,6 +18,8 @@ use super::views::now_s;
 const DAY_MS: u64 = 24 * 3_600_000;
 /// From one audit of a store that nobody asked for to the next, milliseconds.
 const PERIOD_MS: u64 = 7 * DAY_MS;
+/// After one that failed the next begins so much later, milliseconds.
+const AGAIN_MS: u64 = 3_600_000;
 /// The first begins so long after this host began to look after the stores, milliseconds.
 const FIRST_MS: u64 = DAY_MS;
 
@@ -62,6 +64,7 @@ impl Audits {
             let Some(host) = host.upgrade() else { return };
             let told = |seen: &Audited| this.change(id, |view| show(view, seen));
             let ended = host.audit(id, remove, &told).await;
+            let failed = ended.is_err();
             this.change(id, |view| {
                 view.ended_s = Some(now_s());
                 match ended {
@@ -76,6 +79,7 @@ impl Audits {
                 }
                 log(view);
             });
+            this.runs().ended(id, failed, mono_ms());
         });
         if let Some((_, handle)) = runs.all.get_mut(&id) {
             *handle = Some(task.abort_handle());
@@ -120,6 +124,13 @@ impl Audits {
 }
 
 impl Runs {
+    /// An audit ended; one that failed is made up for before a week is over.
+    fn ended(&mut self, store: StoreId, failed: bool, now_ms: u64) {
+        if let Some(due_ms) = self.due_ms.get_mut(&store).filter(|_| failed) {
+            *due_ms = (*due_ms).min(now_ms + AGAIN_MS);
+        }
+    }
+
     /// True once for each time that an audit is due.
     fn is_due(&mut self, store: StoreId, now_ms: u64) -> bool {
         let due_ms = self.due_ms.entry(store).or_insert(now_ms + FIRST_MS);
@@ -165,7 +176,7 @@ fn log(view: &AuditView) {
 mod tests {
     use braid_base::ids::StoreId;
 
-    use super::{FIRST_MS, PERIOD_MS, Runs};
+    use super::{AGAIN_MS, FIRST_MS, PERIOD_MS, Runs};
 
     #[test]
     fn each_store_is_audited_once_a_week() {
@@ -173,5 +184,10 @@ mod tests {
         assert!(!runs.is_due(store, 5) && !runs.is_due(store, 4 + FIRST_MS) && runs.is_due(store, 5 + FIRST_MS));
         assert!(!runs.is_due(store, 6 + FIRST_MS) && !runs.is_due(StoreId(2), 6 + FIRST_MS));
         assert!(runs.is_due(store, 5 + FIRST_MS + PERIOD_MS));
+        runs.ended(store, false, 6 + FIRST_MS + PERIOD_MS);
+        assert!(!runs.is_due(store, 6 + FIRST_MS + PERIOD_MS + AGAIN_MS), "it went well");
+        let now_ms = 7 + FIRST_MS + PERIOD_MS + AGAIN_MS;
+        runs.ended(store, true, now_ms);
+        assert!(!runs.is_due(store, now_ms + AGAIN_MS - 1) && runs.is_due(store, now_ms + AGAIN_MS));
     }
 }

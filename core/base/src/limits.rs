@@ -163,8 +163,9 @@ pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);
 pub const EVENTS_MAX: u32 = 1_000;
 /// Objects of a partition that are told in one message: some 24 bytes each.
 pub const OBJECTS_MAX: u32 = 10_000;
-/// Objects that a partition says something about in one message, after its store was asked for each that should be there.
-pub const JUDGED_MAX: usize = 256;
+/// Objects that a partition says something about in one message, after its store was asked for each that should be there, all
+/// at a time: a host is waited for two seconds.
+pub const JUDGED_MAX: usize = 16;
 /// Bytes per second that a drive is read with to check what lies there, unless something else is set.
 pub const SCRUB_BYTES_PER_S: u64 = 128 << 20;
 /// Clocks of two machines drift apart by at most this, per cent (design K31).

@@ -30,6 +30,8 @@ use compare::{Compare, Doubt, Finding, There};
 const NAMED_MAX: usize = 1_000;
 /// Objects that are looked for, or removed, at a time.
 const AT_ONCE: usize = 16;
+/// So many objects of a partition are not all gone at once, without that it is said what is wrong.
+const EMPTY_MAX: usize = 16;
 
 /// Objects of one kind that an audit found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,7 +116,9 @@ struct Audit {
 impl Audit {
     async fn partition(&self, p: PartitionId, done: &mut Audited, told: &(dyn Fn(&Audited) + Sync)) -> Result<()> {
         let cluster = self.switch.objects.cluster();
-        let mut compare = Compare::new(self.table(p).await?);
+        let table = self.table(p).await?;
+        let present = table.iter().filter(|object| object.present).count();
+        let mut compare = Compare::new(table);
         let (prefix, mut after, mut doubts) = (keys::prefix_of_partition(cluster, p), None, Vec::new());
         loop {
             let page = self.link.list(&prefix, after.as_deref()).await?;
@@ -137,6 +141,14 @@ impl Audit {
                 }
             }
             told(done);
+        }
+        // Another bucket, or a folder without what is mounted there, says nothing of the objects.
+        if after.is_none() && present >= EMPTY_MAX {
+            let text = format!(
+                "the store lists none of the {present} objects that {p} has there: look whether it is the right bucket, or \
+                 whether the directory is mounted"
+            );
+            return Err(Error::new(ErrorKind::Refused, text));
         }
         for doubt in compare.unlisted() {
             doubts.push(doubt);

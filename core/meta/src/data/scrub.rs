@@ -381,6 +381,11 @@ fn wait_ms(tries: u32) -> u64 {
     AGAIN_MS.0.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(AGAIN_MS.1)
 }
 
+/// True if all of a pack can be read, as far as is known.
+pub(crate) fn is_whole(s: &State, id: PackId) -> bool {
+    s.data.packs.table.get(&id).is_some_and(|pack| lost_of(s, id, &pack.rec).is_empty())
+}
+
 /// What of a pack is beyond repair, or out of reach: shards of data, first block, how many.
 fn lost_of(s: &State, id: PackId, rec: &PackRec) -> Vec<(u8, u16, u16)> {
     let absent = |shard: &usize| s.data.packs.drives.is_absent(rec.place.drives[*shard]);

@@ -134,6 +134,10 @@ fn what_is_on_flash_too_is_put_into_another_object() -> Outcome {
     want(&mut world, ino, TierWant::Object)?;
     pass(&mut world, 1)?;
     world.read(ino)?;
+    // For an hour it may become better, and while flash cannot be read nothing else has it.
+    pass_with_store(&mut world, 60)?;
+    assert_eq!((damaged(&world), world.part.state_mut().take_sound()), (0, vec![]), "it is named still");
+    world.now_ms += 3_600_000;
     pass_with_store(&mut world, 60)?;
     assert_eq!(where_is(&mut world, ino)?.object, 3 * PART, "all is in objects again");
     assert_eq!((damaged(&world), lost(&world)?.len()), (0, 0));

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braid_base::ids::{BlobId, PartitionId};
+use braid_base::ids::{BlobId, PartitionId, StoreId, Term};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::job::ObjectKey;
 use braid_base::{Error, ErrorKind};
@@ -25,8 +25,9 @@ use crate::run::wire::wall_ms;
 const OBJECTS_MAX: usize = 10_000;
 /// Ranges of one object, at most: beyond, what is between two of them counts as damaged, too.
 const RANGES_MAX: usize = 256;
-/// What was found is looked at again after this; so many objects at a time.
+/// What was found is looked at again after this, later after twice as long each time, up to that; so many objects at a time.
 const AGAIN: Duration = Duration::from_secs(60);
+const AGAIN_MAX_PAUSE: Duration = Duration::from_secs(960);
 const AGAIN_MAX: usize = 64;
 
 /// What was found.
@@ -45,11 +46,12 @@ pub(super) struct Findings {
 struct Record(BTreeMap<(PartitionId, ObjectKey), Damaged>);
 
 impl Record {
-    /// Bytes `range` cannot be had; true if that is new.
-    fn found(&mut self, key: ObjectKey, range: &Range<u64>, missing: bool, now_s: u64) -> bool {
+    /// Bytes `range` cannot be had; is that new? And is it the first of that object?
+    fn found(&mut self, key: ObjectKey, range: &Range<u64>, missing: bool, now_s: u64) -> Option<bool> {
         let at = (key.blob.partition(), key);
-        if self.0.len() >= OBJECTS_MAX && !self.0.contains_key(&at) {
-            return false;
+        let first = !self.0.contains_key(&at);
+        if self.0.len() >= OBJECTS_MAX && first {
+            return None;
         }
         let known = self.0.entry(at).or_insert_with(|| Damaged {
             term: key.term,
@@ -60,7 +62,7 @@ impl Record {
         let before = known.clone();
         known.missing |= missing;
         add(&mut known.ranges, (range.start, range.end));
-        *known != before
+        (*known != before).then_some(first)
     }
 
     /// The store has it; true if it was thought to be missing. What of it is damaged is not known then.
@@ -135,11 +137,14 @@ impl HostObjects {
         let missing = error.kind() == ErrorKind::Stale;
         let range = if missing { 0..DATA_MAX } else { range };
         let mut record = self.findings.record();
-        if !record.found(key, &range, missing, wall_ms() / 1_000) {
-            return;
-        }
+        let Some(first) = record.found(key, &range, missing, wall_ms() / 1_000) else { return };
         self.findings.changed(&record);
         drop(record);
+        // What is here of it says nothing of the store any more.
+        self.pieces().forget_all(key);
+        if !first {
+            return tracing::debug!("bytes {range:?} of {} cannot be had either: {error}", self.name(key));
+        }
         tracing::error!("{}: bytes {range:?} of {} cannot be had: {error}", key.blob.partition(), self.name(key));
         self.events.damaged(key.store, &self.name(key), missing, error);
         if !self.findings.watched.swap(true, Ordering::AcqRel) {
@@ -177,7 +182,8 @@ impl HostObjects {
     /// What was found of the objects of `p`.
     pub(in crate::run) fn damage_of(&self, p: PartitionId) -> BTreeMap<BlobId, Damaged> {
         let record = self.findings.record();
-        let mine = record.0.iter().filter(|((of, _), _)| *of == p);
+        let none = ObjectKey { store: StoreId(0), blob: BlobId(0), term: Term(0) };
+        let mine = record.0.range((p, none)..).take_while(|((of, _), _)| *of == p);
         mine.map(|((_, key), damaged)| (key.blob, damaged.clone())).collect()
     }
 
@@ -205,9 +211,13 @@ impl HostObjects {
 
     /// Looks at what was found again and again, until nothing is left of it.
     async fn look_again(self: Arc<Self>) {
-        let mut last = None;
+        let (mut last, mut pause, mut seen) = (None, AGAIN, self.damage_changes());
         loop {
-            sleep(AGAIN).await;
+            sleep(pause).await;
+            // Each look reads what is damaged: seldom, while nothing changes.
+            let changes = self.damage_changes();
+            pause = if changes == seen { AGAIN_MAX_PAUSE.min(pause * 2) } else { AGAIN };
+            seen = changes;
             let some: Vec<((PartitionId, ObjectKey), Damaged)> = {
                 let record = self.findings.record();
                 if record.0.is_empty() {
@@ -228,9 +238,11 @@ impl HostObjects {
                 }
                 for (from, end) in damaged.ranges {
                     // What comes of it is noted where it is read; a piece at a time, so that each is.
-                    for off in (from..end).step_by(CHUNK as usize) {
+                    let mut off = from;
+                    while off < end {
                         let len = (end - off).min(CHUNK - off % CHUNK);
                         let _ = self.read(key, off as u32, len as u32).await;
+                        off += len;
                     }
                 }
             }
@@ -274,13 +286,15 @@ mod tests {
     #[test]
     fn what_is_read_well_is_damaged_no_more() {
         let mut record = Record::default();
-        assert!(record.found(key(1), &(0..100), false, 7) && !record.found(key(1), &(20..30), false, 8));
-        assert!(record.found(key(1), &(200..300), false, 9) && !record.read_well(key(1), &(100..200)));
+        assert_eq!(record.found(key(1), &(0..100), false, 7), Some(true));
+        assert_eq!(record.found(key(1), &(20..30), false, 8), None);
+        assert_eq!(record.found(key(1), &(200..300), false, 9), Some(false));
+        assert!(!record.read_well(key(1), &(100..200)));
         assert!(record.read_well(key(1), &(50..250)));
         assert_eq!(ranges(&record, 1), [(0, 50), (250, 300)]);
         assert!(record.read_well(key(1), &(0..250)) && record.read_well(key(1), &(250..300)));
         assert!(record.0.is_empty() && !record.read_well(key(1), &(0..1)));
-        assert!(record.found(key(2), &(0..1_000), true, 7) && record.read_well(key(2), &(5..6)));
+        assert!(record.found(key(2), &(0..1_000), true, 7).is_some() && record.read_well(key(2), &(5..6)));
         assert!(record.0.is_empty(), "one byte of it shows that it is there");
     }
 
@@ -288,9 +302,10 @@ mod tests {
     fn it_is_bounded() {
         let mut record = Record::default();
         for serial in 1..=OBJECTS_MAX as u64 {
-            assert!(record.found(key(serial), &(0..1), false, 7));
+            assert_eq!(record.found(key(serial), &(0..1), false, 7), Some(true));
         }
-        assert!(!record.found(key(1 << 40), &(0..1), false, 7) && record.found(key(1), &(1..2), false, 7));
+        assert_eq!(record.found(key(1 << 40), &(0..1), false, 7), None);
+        assert_eq!(record.found(key(1), &(1..2), false, 7), Some(false));
         let mut many = Vec::new();
         for n in 0..2 * RANGES_MAX as u64 {
             add(&mut many, (10 * n, 10 * n + 1));

@@ -132,6 +132,12 @@ impl Pieces {
         }
     }
 
+    /// The object is damaged, or not there: all of it is asked for anew.
+    pub(super) fn forget_all(&mut self, key: ObjectKey) {
+        let of: Vec<Key> = self.held.keys().filter(|(of, _)| *of == key).copied().collect();
+        of.into_iter().for_each(|at| self.remove(at));
+    }
+
     /// An object has so many bytes of data.
     pub(super) fn learn(&mut self, key: ObjectKey, bytes: u64) {
         if self.lengths.len() >= LENGTHS_MAX && !self.lengths.contains_key(&key) {

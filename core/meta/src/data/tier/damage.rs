@@ -3,7 +3,9 @@
 //! 1. What has its only copy there is lost: it is listed, and reads of it go on to fail. It is left alone: a chunk of it
 //!    comes back in a move of its own, so that its failure is that of no other, and after a failure not before a while;
 //!    no object is made from it.
-//! 2. What is on flash, too, stays there, and forgets that object: it is put into another one.
+//! 2. What is on flash, too, stays there. When the object was looked at for an hour and nothing became better, what can be
+//!    read on flash forgets it, and is put into another one: a bucket that is away for a while, or a folder that is not
+//!    mounted, costs no copy.
 //! 3. An object is looked at again and again: what nothing names any more does not matter, and is forgotten.
 //!
 //! It is in memory only: a host that serves the partition next finds it anew.
@@ -20,7 +22,9 @@ use braid_base::record::{BaseRec, Extent, ObjectAt, Place};
 use crate::config::Damaged;
 use crate::data::chunk::ChunkId;
 use crate::data::remap::{self, UsedChanges};
+use crate::data::scrub;
 use crate::data::tier::blobs::hinted;
+use crate::data::tier::wall_s;
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -29,8 +33,12 @@ const HOLD_MS: u64 = 30_000;
 const HOLD_MS_MAX: u64 = 3_600_000;
 /// Chunks that wait so, at most: beyond, all are tried again.
 const HELD_MAX: usize = 65_536;
-/// Between two looks, each at one object, milliseconds.
+/// Between two looks, each at some of the chunks of one object, milliseconds.
 const LOOK_MS: u64 = 1_000;
+/// So long after it was found what is on flash, too, forgets a damaged object, seconds.
+const FORGET_S: u64 = 3_600;
+/// Pages of the chunks of objects that are looked at for one list of what is lost.
+const PAGES_MAX: usize = 256;
 
 /// What is known to be wrong.
 #[derive(Default)]
@@ -38,8 +46,10 @@ pub(crate) struct Damage {
     known: BTreeMap<BlobId, Known>,
     /// Chunks that could not be brought back: how often, and when they may be tried again, milliseconds.
     held: BTreeMap<ChunkId, (u32, u64)>,
-    /// The object that was looked at last, and when.
+    /// The object that was looked at last, and when; and how far, if there is more of it: where to go on, whether files have
+    /// their only copy there, and whether anything names it at all.
     looked: (BlobId, u64),
+    more: Option<(Vec<u8>, bool, bool)>,
     /// Those that were forgotten because nothing names them any more.
     gone: Vec<BlobId>,
 }
@@ -90,15 +100,27 @@ impl Damage {
         matches!(extent.place, Place::Object(at) if self.touches(at, extent.len))
     }
 
-    /// True if some of `extent` is in such an object, and on flash as well.
-    fn spoils_copy(&self, extent: &Extent) -> bool {
-        matches!(extent.place, Place::Flash { copy: Some(at), .. } if self.touches(at, extent.len))
+    /// True if some of `extent` is in such an object, which will not become better, and on flash as well.
+    fn spoils_copy(&self, extent: &Extent, now_s: u64) -> bool {
+        let Place::Flash { copy: Some(at), .. } = extent.place else { return false };
+        let old = |known: &Known| known.what.since_s + FORGET_S <= now_s;
+        self.touches(at, extent.len) && self.known.get(&at.blob).is_some_and(old)
+    }
+
+    /// True if some of these extents are on flash, and in such an object.
+    pub fn waits(&self, extents: &[Extent]) -> bool {
+        let waits = |extent: &Extent| matches!(extent.place, Place::Flash { copy: Some(at), .. } if self.touches(at, extent.len));
+        !self.is_empty() && extents.iter().any(waits)
     }
 
     /// A move that brought back `chunk` failed.
     pub fn hold(&mut self, chunk: ChunkId, now_ms: u64) {
         if self.held.len() >= HELD_MAX && !self.held.contains_key(&chunk) {
-            self.held.clear();
+            // Those that may be tried again need not be remembered, but for how often they were.
+            self.held.retain(|_, (_, due_ms)| now_ms < *due_ms);
+        }
+        if self.held.len() >= HELD_MAX && !self.held.contains_key(&chunk) {
+            self.held.pop_first();
         }
         let (tries, due_ms) = self.held.entry(chunk).or_default();
         *due_ms = now_ms + HOLD_MS.saturating_mul(1 << (*tries).min(16)).min(HOLD_MS_MAX);
@@ -125,7 +147,7 @@ pub(crate) fn set(s: &mut State, found: BTreeMap<BlobId, Damaged>) {
         worse |= same.is_none();
         tier.damage.known.insert(blob, same.unwrap_or(Known { what, matters: true }));
     }
-    if !before.is_empty() || worse {
+    if !before.is_empty() {
         // Some of what could not be brought back perhaps can.
         tier.damage.held.clear();
     }
@@ -137,11 +159,13 @@ pub(crate) fn set(s: &mut State, found: BTreeMap<BlobId, Damaged>) {
 /// How `chunk` may be brought back.
 pub(crate) fn recall(t: &Txn<'_>, s: &State, chunk: ChunkId) -> Result<Recall> {
     let damage = &s.data.tier.damage;
-    if damage.is_empty() || !is_spoiled(t, s, chunk)? {
+    if damage.is_empty() {
         return Ok(Recall::Plain);
     }
-    let held = damage.held.get(&chunk).is_some_and(|(_, due_ms)| t.now.mono_ms < *due_ms);
-    Ok(if held { Recall::Held } else { Recall::Alone })
+    if damage.held.get(&chunk).is_some_and(|(_, due_ms)| t.now.mono_ms < *due_ms) {
+        return Ok(Recall::Held);
+    }
+    Ok(if is_spoiled(t, s, chunk)? { Recall::Alone } else { Recall::Plain })
 }
 
 /// True if the only copy of some of `chunk` is in such an object.
@@ -158,15 +182,19 @@ pub(super) fn forget_copies(
     (chunk, base): (ChunkId, &BaseRec),
     used: &mut UsedChanges,
 ) -> Result<bool> {
-    let damage = &s.data.tier.damage;
-    if damage.is_empty() || !base.extents.iter().any(|extent| damage.spoils_copy(extent)) {
+    let (damage, now_s) = (&s.data.tier.damage, u64::from(wall_s(t)));
+    // What cannot be read on flash now may have to be read there.
+    let whole =
+        |extent: &Extent| matches!(extent.place, Place::Flash { stripe, .. } if scrub::is_whole(s, stripe.pack));
+    let forgets = |extent: &Extent| damage.spoils_copy(extent, now_s) && whole(extent);
+    if damage.is_empty() || !base.extents.iter().any(forgets) {
         return Ok(false);
     }
     if s.data.jobs.is_busy(chunk) {
         return Ok(true);
     }
     let kept = |extent: &Extent| match extent.place {
-        Place::Flash { stripe, delta, .. } if damage.spoils_copy(extent) => {
+        Place::Flash { stripe, delta, .. } if forgets(extent) => {
             Extent { place: Place::Flash { stripe, delta, copy: None }, ..*extent }
         }
         _ => *extent,
@@ -186,65 +214,83 @@ pub(super) fn step(t: &Txn<'_>, s: &mut State) -> Result<()> {
     if known.is_empty() || now_ms < looked_ms + LOOK_MS {
         return Ok(());
     }
+    let more = s.data.tier.damage.more.clone().filter(|_| known.contains_key(&last));
     let next = known.range((Bound::Excluded(last), Bound::Unbounded)).next().or_else(|| known.first_key_value());
-    let Some(blob) = next.map(|(blob, _)| *blob) else { return Ok(()) };
-    let there = s.data.tier.blobs.key(blob).is_some();
-    let (lost, named) = if there { named(t, s, blob, 1)? } else { (Vec::new(), false) };
+    let Some(blob) = more.as_ref().map(|_| last).or_else(|| next.map(|(blob, _)| *blob)) else { return Ok(()) };
+    let (from, mut matters, mut any) =
+        more.map_or((None, false, false), |(from, matters, any)| (Some(from), matters, any));
+    let mut rest = None;
+    if s.data.tier.blobs.key(blob).is_some() {
+        let page = named(t, s, blob, from.as_deref())?;
+        (matters, any, rest) = (matters | !page.lost.is_empty(), any | page.any, page.next);
+    }
     let damage = &mut s.data.tier.damage;
     damage.looked = (blob, now_ms);
-    if !named {
+    // What is lost is enough to know.
+    damage.more = rest.filter(|_| !matters).map(|rest| (rest, matters, any));
+    if damage.more.is_some() {
+        return Ok(());
+    }
+    if !any {
         damage.known.remove(&blob);
         damage.gone.push(blob);
     } else if let Some(known) = damage.known.get_mut(&blob) {
-        known.matters = !lost.is_empty();
+        known.matters = matters;
     }
     Ok(())
 }
 
 /// The parts of files whose only copy is in such an object, about `limit` of them, if there are more.
 pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
-    let mut all = Vec::new();
-    for blob in s.data.tier.damage.known.keys() {
-        if all.len() >= limit {
-            break;
-        }
-        if s.data.tier.blobs.key(*blob).is_some() {
-            all.extend(named(t, s, *blob, limit - all.len())?.0);
+    let (mut all, mut pages) = (Vec::new(), 0);
+    for (blob, _) in s.data.tier.damage.known.iter().filter(|(_, known)| known.matters) {
+        let mut from = None;
+        while all.len() < limit && pages < PAGES_MAX {
+            pages += 1;
+            let page = named(t, s, *blob, from.as_deref())?;
+            all.extend(page.lost);
+            from = page.next;
+            if from.is_none() {
+                break;
+            }
         }
     }
     Ok(all)
 }
 
-/// The parts of files whose only copy is where `blob` is damaged, about `limit` of them; and whether anything names that at
-/// all.
-fn named(t: &Txn<'_>, s: &State, blob: BlobId, limit: usize) -> Result<(Vec<Lost>, bool)> {
-    let (mut all, mut any, mut from) = (Vec::new(), false, None);
-    let Some(Known { what, .. }) = s.data.tier.damage.known.get(&blob) else { return Ok((all, any)) };
-    let Some(key) = s.data.tier.blobs.key(blob) else { return Ok((all, any)) };
+/// What some of the chunks say that may name a damaged object.
+#[derive(Default)]
+struct Page {
+    /// The parts of files whose only copy is where it is damaged.
+    lost: Vec<Lost>,
+    /// Something names that.
+    any: bool,
+    /// Where to go on.
+    next: Option<Vec<u8>>,
+}
+
+/// Looks at the next chunks, from hint `from` on, that may name `blob` where it is damaged.
+fn named(t: &Txn<'_>, s: &State, blob: BlobId, from: Option<&[u8]>) -> Result<Page> {
+    let mut page = Page::default();
+    let Some(Known { what, .. }) = s.data.tier.damage.known.get(&blob) else { return Ok(page) };
+    let Some(key) = s.data.tier.blobs.key(blob) else { return Ok(page) };
     let (missing, since_s) = (what.missing, what.since_s);
     let object = Some(LostObject { store: key.store, blob, term: key.term, missing, since_s });
-    loop {
-        let (chunks, next) = hinted(t, blob, from.as_deref(), CLEANUP_KEYS_MAX)?;
-        for chunk in chunks {
-            let (fs, ino) = (chunk.file.fs, chunk.file.ino);
-            let cuts = remap::cuts(t, s, chunk.file)?;
-            for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
-                for (off, len) in within(&extent, blob, &what.ranges) {
-                    any = true;
-                    if matches!(extent.place, Place::Object(_)) {
-                        all.push(Lost { fs, ino, off: chunk.start() + off, len, object });
-                    }
+    let (chunks, next) = hinted(t, blob, from, CLEANUP_KEYS_MAX)?;
+    page.next = next;
+    for chunk in chunks {
+        let (fs, ino) = (chunk.file.fs, chunk.file.ino);
+        let cuts = remap::cuts(t, s, chunk.file)?;
+        for extent in remap::history(t, s, chunk, &cuts)?.now().extents {
+            for (off, len) in within(&extent, blob, &what.ranges) {
+                page.any = true;
+                if matches!(extent.place, Place::Object(_)) {
+                    page.lost.push(Lost { fs, ino, off: chunk.start() + off, len, object });
                 }
             }
-            if all.len() >= limit {
-                return Ok((all, any));
-            }
-        }
-        match next {
-            Some(next) => from = Some(next),
-            None => return Ok((all, any)),
         }
     }
+    Ok(page)
 }
 
 /// The parts of an extent that lie in `ranges` of `blob`, as offsets within its chunk, and their lengths.

@@ -20,6 +20,8 @@ use crate::txn::Txn;
 const QUEUE_MAX: usize = 65_536;
 /// Chunks looked at for one move.
 const CHUNKS_AT_ONCE: usize = 256;
+/// The same with those of which it is known that they cannot come.
+const LOOKS_MAX: usize = 4_096;
 /// Moves of this kind of one file system at a time.
 const FETCHES_MAX: usize = 4;
 /// First and longest wait after one that failed, milliseconds.
@@ -157,14 +159,16 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 
 fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, wants: &mut Wants) -> Result<()> {
     while wants.backoff.is_over(t.now.mono_ms) && s.data.jobs.fetches_of(fs) < FETCHES_MAX && !t.is_full() {
-        let (mut chunks, mut later) = (Vec::new(), Vec::new());
+        let (mut chunks, mut later, mut looked) = (Vec::new(), Vec::new(), 0);
         while chunks.len() < CHUNKS_AT_ONCE
+            && looked < LOOKS_MAX
             && let Some(chunk) = wants.queue.pop_front()
         {
             if s.data.jobs.is_busy(chunk) && !super::is_short(s, fs) {
                 later.push(chunk);
                 continue;
             }
+            looked += 1;
             let recall = damage::recall(t, s, chunk)?;
             if recall == Recall::Alone && !chunks.is_empty() {
                 wants.queue.push_front(chunk);

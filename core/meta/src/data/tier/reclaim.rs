@@ -59,6 +59,9 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
     let (mut from, mut chunks, mut live) = (BTreeSet::new(), BTreeSet::new(), 0);
     // Of what is lost nothing can be put together: such an object stays until the files are gone.
     let damage = &s.data.tier.damage;
+    let mut victims = victims;
+    // Nor may those that are damaged keep the others from their turn.
+    victims.sort_by_key(|(blob, _)| damage.bytes(*blob) > 0);
     for (blob, held) in victims.into_iter().filter(|(blob, held)| *held > damage.bytes(*blob)) {
         if live >= u64::from(policy.object_bytes) || chunks.len() >= CHUNKS_AT_ONCE {
             break;

@@ -28,6 +28,8 @@ const RIPE_MAX: usize = 65_536;
 const PAUSE_MS: u64 = 1_000;
 /// Who wants things out of flash names them one after the other: more may come within this, milliseconds.
 const WANTED_MS: u64 = 300;
+/// Bytes on flash whose copy in an object is damaged are looked at again after this, seconds.
+const DAMAGE_S: u32 = 600;
 /// A pass that found nothing due is followed by another one after this, milliseconds, whatever else is known.
 const LOOK_MS: u64 = 3_600_000;
 
@@ -41,7 +43,9 @@ pub(crate) struct Sweep {
     due_ms: u64,
     /// When the next chunk becomes ripe, seconds since 1970; none: no pass has ended yet.
     next_s: Option<u32>,
-    /// The same, of what this pass has seen and what was written meanwhile.
+    /// Everything is to be looked at once more, from the start on.
+    again: bool,
+    /// When the next chunk becomes ripe, of what this pass has seen and what was written meanwhile.
     seen_s: Option<u32>,
     /// Chunks that are to be put into objects, by age, with how many bytes of them.
     ripe: BTreeMap<(u32, ChunkId), u64>,
@@ -68,9 +72,9 @@ impl Sweep {
         }
     }
 
-    /// The next pass begins as soon as it may.
+    /// The next pass begins as soon as it may, and looks at everything.
     pub fn now(&mut self) {
-        self.next_s = None;
+        (self.next_s, self.again) = (None, true);
     }
 
     /// `chunk` is to leave flash, whatever its age.
@@ -130,6 +134,7 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mu
     let (now_ms, now_s) = (t.now.mono_ms, wall_s(t));
     if sweep.at.is_none() && now_ms >= sweep.due_ms && sweep.next_s.is_none_or(|next| next <= now_s) {
         (sweep.at, sweep.begun_ms, sweep.seen_s) = (Some(keys::bases_of(t.partition, fs)), now_ms, None);
+        sweep.again = false;
     }
     if let Some(from) = sweep.at.take() {
         look(t, s, (fs, policy), from, sweep, &mut used)?;
@@ -138,7 +143,7 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, policy: &TierPolicy, sweep: &mu
             sweep.due_ms = now_ms + PAUSE_MS.max(took_ms);
             let later = now_s.saturating_add((LOOK_MS / 1_000) as u32);
             sweep.next_s = Some(sweep.seen_s.map_or(later, |seen| seen.min(later)));
-            if is_short(s, fs) && sweep.copied.is_empty() {
+            if (is_short(s, fs) && sweep.copied.is_empty()) || sweep.again {
                 // What comes now has to leave as soon as it may.
                 sweep.now();
             }
@@ -196,6 +201,9 @@ fn judge(
     if damage::forget_copies(t, s, (chunk, base), used)? {
         sweep.ripens(now_s.saturating_add(1));
         return Ok(());
+    }
+    if s.data.tier.damage.waits(&base.extents) {
+        sweep.ripens(now_s.saturating_add(DAMAGE_S));
     }
     let (mut fresh, mut copied) = (0, 0);
     for extent in &base.extents {
