@@ -40,7 +40,8 @@ pub fn pass(world: &mut World, rounds: usize) -> Outcome {
     for _ in 0..rounds {
         world.now_ms += 5_000;
         world.tick()?;
-        for _ in 0..20 {
+        // As many answers as opening several packs takes: what waits for them gives up after some seconds.
+        for _ in 0..100 {
             world.commit(usize::MAX)?;
             world.answer_drive()?;
             world.run_job()?;
