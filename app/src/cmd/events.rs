@@ -12,7 +12,8 @@ use crate::whole::Whole;
 /// What stands below the help.
 pub const MOMENTS: &str = "\
 TIME is RFC 3339 (2026-11-25T16:41:59Z, or a day alone), or so long ago (1h, 1d5h), or now. Each host keeps its own
-events, some 8 MiB of them; of what happens again within a minute the first one is shown, and then how often it was.";
+events, some 8 MiB of them; of what comes in crowds (objects that are missing, data that leaves flash early) one is shown
+each minute, with how often it was.";
 
 #[derive(Args, Debug, Default, PartialEq, Eq)]
 pub struct Events {

@@ -68,7 +68,9 @@ pub fn view(
             Err(error) => tracing::warn!("host {host} tells of no events: {error}"),
         }
     }
-    let silent_hosts = if local { Vec::new() } else { seen::silent(now, |host| answered.contains(&host)) };
+    // Those that are down, too: what one wants to know may be theirs.
+    let silent = now.hosts.iter().filter(|host| !local && !answered.contains(&host.id));
+    let silent_hosts = silent.map(|host| host.name.clone()).collect();
     let shown = filter.pick(events).into_iter().map(|(host, event)| one(seen::host_name(now, host), event));
     Ok(EventsView { events: shown.collect(), silent_hosts })
 }
@@ -92,6 +94,9 @@ pub fn custom(text: &str) -> Result<Event> {
     if text.is_empty() || text.len() > event::TEXT_MAX {
         let (most, found) = (event::TEXT_MAX, text.len());
         return Err(invalid(format!("a text of 1 to {most} bytes expected, found {found}")));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(invalid("a text in one line expected, found control characters in it".to_owned()));
     }
     Ok(Event::new(EventType::CUSTOM, text))
 }
@@ -244,7 +249,8 @@ mod tests {
             );
             records::decode(name, text.as_bytes()).expect("a host")
         };
-        let (live, hosts) = (vec![HostId(1), HostId(2), HostId(3)], vec![host(1, "a"), host(2, "b"), host(3, "c")]);
+        // The last one is down.
+        let (live, hosts) = (vec![HostId(1), HostId(2)], vec![host(1, "a"), host(2, "b"), host(3, "c")]);
         let now = Snapshot { live, hosts, ..Snapshot::default() };
         let event = |id, at_ms, kind| Event { id, at_ms, ..Event::new(kind, "x").about("drive", "d1") };
         let told = || {

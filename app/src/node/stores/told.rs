@@ -86,7 +86,11 @@ impl Told {
     /// One host tells for all; the others only remember what they saw.
     fn hosts(&mut self, facts: &Facts) -> Vec<Event> {
         let (now, live) = (&facts.now, facts.now.live.iter().copied().collect::<BTreeSet<_>>());
-        let Some(before) = self.live.replace(live.clone()).filter(|_| facts.keeps) else { return Vec::new() };
+        let Some(before) = self.live.replace(live.clone()) else { return Vec::new() };
+        // The lowest that lived before and lives now: the lowest of all may just have come back, and knows nothing.
+        if before.intersection(&live).min() != Some(&self.me) {
+            return Vec::new();
+        }
         let is_member = |host: &&HostId| now.hosts.iter().any(|known| known.id == **host) && **host != self.me;
         let told = |kind, host: &HostId, words: &str| {
             let name = seen::host_name(now, *host);
@@ -174,6 +178,14 @@ mod tests {
             [(EventType::HOST_DOWN, "n2".to_owned()), (EventType::HOST_UP, "n3".to_owned())]
         );
         assert!(seen(&[2, 3], false).is_empty(), "another one tells");
-        assert_eq!(seen(&[1, 3, 9], true), [(EventType::HOST_DOWN, "n2".to_owned())], "itself, and who is no member");
+        assert!(seen(&[1, 3, 9], true).is_empty(), "it was away itself: another one tells");
+        assert_eq!(
+            seen(&[1, 9], true),
+            [(EventType::HOST_DOWN, "n3".to_owned())],
+            "not of itself, nor of who is no member"
+        );
+        let mut told = Told::new(HostId(2));
+        let mut seen = |live: &[u32]| told.hosts(&facts(live, false)).len();
+        assert_eq!((seen(&[1, 2]), seen(&[2]), seen(&[1, 2])), (0, 1, 1), "the lowest goes, and comes");
     }
 }

@@ -118,7 +118,6 @@ types! {
         "An object is not in its store any more: what of files lies only there cannot be read."
     9 OBJECT_DAMAGED "ChecksumErrorInDownloadedObject" "ObjectStorage" Critical
         "An object is not what was put into its store: some of its blocks cannot be read."
-    10 DOWNLOAD_FAILED "DataBlobDownloadFailed" "ObjectStorage" Major "An object could not be read."
     11 UNRECLAIMED "HasHighLevelOfUnreclaimedCapacity" "ObjectStorage" Warning
         "Much of what objects hold is not in use, and has not become less for long."
     60 PARTITION_SERVED "PartitionServed" "Raft" Debug "A partition is served by another host, or in a new term."

@@ -9,7 +9,7 @@ views! {
     pub struct EventsView {
         /// In the order that was asked for.
         pub events: Vec<EventView>,
-        /// Hosts that live and do not answer: what they have kept is missing.
+        /// Hosts that do not answer, whether they live or not: what they have kept is missing.
         pub silent_hosts: Vec<String>,
     }
 

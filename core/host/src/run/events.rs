@@ -172,9 +172,13 @@ impl Events {
 #[derive(Default)]
 struct Repeats(BTreeMap<Sameness, Repeated>);
 
-/// What makes two events the same: type and what they are about; and the text where somebody did something, for each deed
-/// is one of its own.
-type Sameness = (EventType, BTreeMap<String, String>, Option<String>);
+/// What makes two events the same: type and what they are about, but for the object, of which there may be very many.
+type Sameness = (EventType, BTreeMap<String, String>);
+
+/// Events that come in crowds. All others are told each time: they are deeds, or tell how something is from then on, and the
+/// last one has to be right.
+const CROWDS: [EventType; 4] =
+    [EventType::BREAKING_POLICY, EventType::OVERFILLING_SSD, EventType::OBJECT_MISSING, EventType::OBJECT_DAMAGED];
 
 struct Repeated {
     /// When the minute is over.
@@ -187,8 +191,11 @@ struct Repeated {
 impl Repeats {
     /// The event, if it is to be kept now.
     fn first(&mut self, event: Event, now_ms: u64) -> Option<Event> {
-        let text = (event.severity <= Severity::Info).then(|| event.text.clone());
-        let key = (event.kind, event.about.clone(), text);
+        if !CROWDS.contains(&event.kind) {
+            return Some(event);
+        }
+        let mut key = (event.kind, event.about.clone());
+        key.1.remove("object");
         if let Some(known) = self.0.get_mut(&key) {
             known.count += event.count;
             known.last = event;
@@ -309,34 +316,37 @@ mod tests {
         EventFilter { severity: Severity::Debug, until_ms: u64::MAX, most: 100, oldest: true, ..EventFilter::default() }
     }
 
-    fn down(store: &str) -> Event {
-        Event::new(EventType::STORE_DOWN, "it does not answer").about("object_store", store)
+    fn missing(store: &str, object: u32) -> Event {
+        Event::new(EventType::OBJECT_MISSING, "it is gone").about("object_store", store).about("object", object)
     }
 
     #[test]
     fn repeats_are_told_once_a_minute_with_their_count() {
         let mut repeats = Repeats::default();
-        assert!(repeats.first(down("a"), 0).is_some() && repeats.first(down("b"), 1).is_some());
+        assert!(repeats.first(missing("a", 1), 0).is_some() && repeats.first(missing("b", 1), 1).is_some());
         for at_ms in [10, 20] {
-            assert_eq!(repeats.first(Event { at_ms, ..down("a") }, at_ms), None);
+            assert_eq!(repeats.first(Event { at_ms, ..missing("a", at_ms as u32) }, at_ms), None, "another object");
         }
         assert!(repeats.due(REPEAT_MS - 1).is_empty());
         let told = repeats.due(REPEAT_MS + 1);
         assert_eq!(told.iter().map(|event| (event.count, event.at_ms)).collect::<Vec<_>>(), [(2, 20)]);
-        assert!(repeats.first(down("b"), REPEAT_MS + 2).is_some(), "its minute is over");
-        assert_eq!(repeats.first(down("a"), REPEAT_MS + 2), None, "another minute");
+        assert!(repeats.first(missing("b", 1), REPEAT_MS + 2).is_some(), "its minute is over");
+        assert_eq!(repeats.first(missing("a", 1), REPEAT_MS + 2), None, "another minute");
         assert_eq!(repeats.due(2 * REPEAT_MS + 1).iter().map(|event| event.count).collect::<Vec<_>>(), [1]);
         assert!(repeats.due(4 * REPEAT_MS).is_empty() && repeats.0.is_empty());
+        (0..REPEATS_MAX + 1).for_each(|n| assert!(repeats.first(missing(&n.to_string(), 1), 0).is_some()));
+        assert_eq!(repeats.0.len(), REPEATS_MAX);
     }
 
     #[test]
-    fn what_somebody_did_is_told_each_time() {
+    fn what_changes_is_told_each_time() {
         let mut repeats = Repeats::default();
-        let custom = |text: &str| Event::new(EventType::CUSTOM, text);
-        assert!(repeats.first(custom("a"), 0).is_some() && repeats.first(custom("b"), 0).is_some());
-        assert!(repeats.first(custom("a"), 1).is_none(), "word for word");
-        (0..REPEATS_MAX).for_each(|n| assert!(repeats.first(custom(&n.to_string()), 2).is_some()));
-        assert_eq!(repeats.0.len(), REPEATS_MAX);
+        for kind in
+            [EventType::CUSTOM, EventType::STORE_DOWN, EventType::STORE_UP, EventType::STORE_DOWN, EventType::CUSTOM]
+        {
+            assert!(repeats.first(Event::new(kind, "a"), 0).is_some(), "{kind}");
+        }
+        assert!(repeats.0.is_empty());
     }
 
     #[test]
@@ -345,20 +355,20 @@ mod tests {
         let dir = home.path().join("events");
         let events = Events::start(dir.clone()).expect("a thread");
         assert!(events.list(&all()).expect("no files yet").is_empty() && !dir.exists());
-        events.tell(down("a"));
-        events.tell(down("a"));
+        events.tell(missing("a", 1));
+        events.tell(missing("a", 2));
         events.notice(&Notice::LeftEarly(FsId(7)));
         let found = events.list(&all()).expect("files");
         assert_eq!(
             found.iter().map(|event| event.kind).collect::<Vec<_>>(),
-            [EventType::STORE_DOWN, EventType::BREAKING_POLICY]
+            [EventType::OBJECT_MISSING, EventType::BREAKING_POLICY]
         );
         assert_eq!(found[1].about["filesystem"], FsId(7).to_string(), "what it is called is not known");
         assert!(found[0].at_ms > 1_700_000_000_000 && found[0].id < found[1].id);
-        assert_eq!(events.counts(), [(EventType::STORE_DOWN, 2), (EventType::BREAKING_POLICY, 1)]);
+        assert_eq!(events.counts(), [(EventType::OBJECT_MISSING, 2), (EventType::BREAKING_POLICY, 1)]);
         events.stop();
         // Lost, and nobody waits for it.
-        events.tell(down("b"));
+        events.tell(missing("b", 1));
         let events = Events::start(dir).expect("a thread");
         events.tell(Event::new(EventType::CUSTOM, "hello"));
         let found = events.list(&all()).expect("files");
@@ -376,10 +386,10 @@ mod tests {
         let file = home.path().join("events");
         std::fs::write(&file, "in the way").expect("write");
         let events = Events::start(file.clone()).expect("a thread");
-        events.tell(down("a"));
+        events.tell(missing("a", 1));
         assert!(events.list(&all()).is_err());
         std::fs::remove_file(&file).expect("removed");
-        events.tell(down("b"));
+        events.tell(missing("b", 1));
         let found = events.list(&all()).expect("files");
         assert_eq!(found.iter().map(|event| event.about["object_store"].as_str()).collect::<Vec<_>>(), ["b"]);
     }

@@ -142,10 +142,10 @@ impl HostObjects {
         drop(record);
         // What is here of it says nothing of the store any more.
         self.pieces().forget_all(key);
+        tracing::debug!("{}: bytes {range:?} of {} cannot be had: {error}", key.blob.partition(), self.name(key));
         if !first {
-            return tracing::debug!("bytes {range:?} of {} cannot be had either: {error}", self.name(key));
+            return;
         }
-        tracing::error!("{}: bytes {range:?} of {} cannot be had: {error}", key.blob.partition(), self.name(key));
         self.events.damaged(key.store, &self.name(key), missing, error);
         if !self.findings.watched.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
