@@ -221,6 +221,9 @@ gone() {
   write beside $MiB
   right "while the store is gone" beside
   store_again gone
+  # What failed last is told for a second to whoever asks for it again.
+  until_true 20 "gone: downloads stay $(state download)" is_state download up
+  sleep 1.5
   it_ends gone must
   # All of that is known later.
   told ObjectStoreStatusDown major || die "gone: no event says that the store was lost: $("$BRAID" events)"
