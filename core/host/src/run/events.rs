@@ -6,7 +6,7 @@
 //!
 //! They are for people: a host that cannot keep them says so and goes on, and nothing is decided by them.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -208,8 +208,8 @@ impl Repeats {
     }
 
     /// The repeats of those whose minute is over. While there are some, another minute begins.
-    fn due(&mut self, now_ms: u64) -> VecDeque<Event> {
-        let mut due = VecDeque::new();
+    fn due(&mut self, now_ms: u64) -> Vec<Event> {
+        let mut due = Vec::new();
         self.0.retain(|_, known| {
             if now_ms < known.until_ms {
                 return true;
@@ -217,7 +217,7 @@ impl Repeats {
             let count = std::mem::take(&mut known.count);
             known.until_ms = now_ms + REPEAT_MS;
             if count > 0 {
-                due.push_back(Event { count, ..known.last.clone() });
+                due.push(Event { count, ..known.last.clone() });
             }
             count > 0
         });

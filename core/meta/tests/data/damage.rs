@@ -9,7 +9,7 @@ use braid_base::msg::host::{Lost, LostObject};
 use braid_meta::{Damaged, Judged, TierPolicy};
 
 use crate::cases::{Outcome, calm_world, write};
-use crate::tier::{TIERED, pass, pass_with_store, policy, set, want, where_is};
+use crate::tier::{TIERED, pass, pass_by, pass_with_store, policy, set, want, where_is};
 use crate::world::{FS, P, World};
 
 const B: u64 = BLOCK as u64;
@@ -99,16 +99,7 @@ fn what_is_lost_keeps_nothing_else_away() -> Outcome {
     tell(&mut world, []);
     want(&mut world, ino, TierWant::Flash)?;
     // Drives did not answer in that loop: new packs are there when they have caught up.
-    for _ in 0..100 {
-        world.now_ms += 500;
-        world.tick()?;
-        for _ in 0..100 {
-            world.commit(usize::MAX)?;
-            world.answer_drive()?;
-            world.run_job()?;
-            world.finish_job()?;
-        }
-    }
+    pass_by(&mut world, 100, 500)?;
     assert_eq!((where_is(&mut world, ino)?.read_cache, damaged(&world)), (6 * PART, 0));
     assert!(lost(&world)?.is_empty());
     world.check_all()

@@ -37,8 +37,13 @@ pub fn set(world: &mut World, policy: TierPolicy) {
 
 /// Time passes, and everything but the object store works.
 pub fn pass(world: &mut World, rounds: usize) -> Outcome {
+    pass_by(world, rounds, 5_000)
+}
+
+/// The same in rounds of so many milliseconds.
+pub fn pass_by(world: &mut World, rounds: usize, round_ms: u64) -> Outcome {
     for _ in 0..rounds {
-        world.now_ms += 5_000;
+        world.now_ms += round_ms;
         world.tick()?;
         // As many answers as opening several packs takes: what waits for them gives up after some seconds.
         for _ in 0..100 {

@@ -100,17 +100,20 @@ impl Damage {
         matches!(extent.place, Place::Object(at) if self.touches(at, extent.len))
     }
 
-    /// True if some of `extent` is in such an object, which will not become better, and on flash as well.
+    /// The object that has a copy of `extent`, which is on flash, if some of that copy cannot be had.
+    fn bad_copy(&self, extent: &Extent) -> Option<&Known> {
+        let Place::Flash { copy: Some(at), .. } = extent.place else { return None };
+        self.known.get(&at.blob).filter(|_| self.touches(at, extent.len))
+    }
+
+    /// The same is so, and will not become better.
     fn spoils_copy(&self, extent: &Extent, now_s: u64) -> bool {
-        let Place::Flash { copy: Some(at), .. } = extent.place else { return false };
-        let old = |known: &Known| known.what.since_s + FORGET_S <= now_s;
-        self.touches(at, extent.len) && self.known.get(&at.blob).is_some_and(old)
+        self.bad_copy(extent).is_some_and(|known| known.what.since_s + FORGET_S <= now_s)
     }
 
     /// True if some of these extents are on flash, and in such an object.
     pub fn waits(&self, extents: &[Extent]) -> bool {
-        let waits = |extent: &Extent| matches!(extent.place, Place::Flash { copy: Some(at), .. } if self.touches(at, extent.len));
-        !self.is_empty() && extents.iter().any(waits)
+        !self.is_empty() && extents.iter().any(|extent| self.bad_copy(extent).is_some())
     }
 
     /// A move that brought back `chunk` failed.
