@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import http.client
 import os
+import shutil
 import subprocess
 import time
 import urllib.parse
@@ -87,6 +88,21 @@ class Client:
         ranges = [f'range="{at}-{at + PIECE - 1}"\noutput="/dev/null"' for at in range(0, OBJECT, PIECE)]
         return count * OBJECT / MIB / self.run([f'url="{link}"\n{part}' for link in links for part in ranges], streams)
 
+    def disk_gets(self, port, count, streams, folder):
+        """MiB/s of whole objects that are durable in files of a folder."""
+        os.makedirs(folder)
+        names = [os.path.join(folder, str(n)) for n in range(count)]
+        jobs = [f'url="{self.link("GET", port, f"raw/{n}")}"\noutput="{name}"' for n, name in enumerate(names)]
+        begin = time.monotonic()
+        self.run(jobs, streams)
+        for name in names:
+            file = os.open(name, os.O_RDONLY)
+            os.fsync(file)
+            os.close(file)
+        seconds = time.monotonic() - begin
+        shutil.rmtree(folder)
+        return count * OBJECT / MIB / seconds
+
     def run(self, jobs, streams):
         """Seconds that curl took."""
         config = os.path.join(self.folder, "config")
@@ -98,7 +114,14 @@ class Client:
         return time.monotonic() - begin
 
     def own_puts(self, port, count):
-        """MiB/s of the store's own client, 16 objects at a time. (With it, ranged reads end after the first range.)"""
+        """MiB/s of the store's own client, 16 objects at a time."""
+        return self.own(port, count, "--upload", "--objsize", str(OBJECT))
+
+    def own_gets(self, port, count):
+        """The same of GETs of what it has put there. (Objects must be no longer than its ranges: it ends after the first.)"""
+        return self.own(port, count, "--download", "--partSize", str(OBJECT))
+
+    def own(self, port, count, *work):
         # Settings of other stores that are around must not reach it.
         env = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         env |= {"AWS_ACCESS_KEY_ID": self.identity, "AWS_SECRET_ACCESS_KEY": self.secret}
@@ -106,7 +129,7 @@ class Client:
         for first in range(0, count, 16):
             what = ["--bucket", self.bucket, "--prefix", f"raw/own-{first}-", "--files", str(min(count - first, 16))]
             at = ["test", "--endpoint", f"http://127.0.0.1:{port}", "bench"]
-            words = [self.program, *at, *what, "--upload", "--objsize", str(OBJECT)]
+            words = [self.program, *at, *what, *work]
             done = subprocess.run(words, env=env, capture_output=True, text=True)
             # It says so, and ends well.
             if done.returncode or "PASS" not in done.stdout or "FAIL" in done.stdout:

@@ -173,14 +173,19 @@ class Bench:
         more |= {f"of_{other}": round(rate / self.raw[other], 2) for other in others}
         self.row(group, work, f">= {least} of {base:.0f} MiB/s", f"{rate:.0f} MiB/s", ratio >= least, ratio, meter, **more)
 
+    def disk_gets(self):
+        return self.client.disk_gets(self.port, self.count, 16, os.path.join(self.args.scratch, "got"))
+
     def measure_raw(self):
         rounds = self.args.rounds
         kinds = [
-            ("own_put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), "demote" in self.wants),
+            ("own_put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), True),
+            ("own_get", "raw GET, the store's own client, 16 streams", lambda: self.client.own_gets(self.port, self.count), True),
             ("unsigned_put", "raw PUT, curl, 16 streams, body not signed", lambda: self.client.puts(self.port, self.count, 16), True),
             ("put", "raw PUT, curl, 16 streams", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
             ("get", "raw ranged GET, curl, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),
-            ("far", "the same, 64 streams, 40 ms away", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
+            ("disk_get", "raw GET, curl, 16 streams, into files with fsync", self.disk_gets, "fetch" in self.wants),
+            ("far", "raw ranged GET, curl, 64 streams, 40 ms away", lambda: self.client.gets(self.args.far, self.count, 64), "far" in self.wants),
         ]
         for key, work, run, wanted in kinds:
             rates = []
@@ -242,7 +247,7 @@ class Bench:
             seconds.append(meter.seconds)
             self.settle()
             self.braid("fs", "tier", "release", self.large)
-        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, ("get",), 0.7, meter)
+        self.rate("fetch", f"fetch {self.args.size} MiB: fs tier fetch", seconds, ("get", "own_get", "disk_get"), 0.7, meter)
 
     def cold(self):
         seconds, check = [], self.fresh_mount("obs_direct")
@@ -253,7 +258,7 @@ class Bench:
             with Meter(self, "cold read") as meter:
                 seconds.append(self.read_large(mount, False))
             self.unmount(mount)
-        self.rate("cold", "cold read, one reader, obs_direct", seconds, ("get",), 0.6, meter)
+        self.rate("cold", "cold read, one reader, obs_direct", seconds, ("get", "own_get"), 0.6, meter)
 
     def far(self):
         self.reach(self.args.far)
