@@ -332,7 +332,7 @@ pub enum PackClass {
     Destage = 2,
     /// Written by garbage collection.
     Gc = 3,
-    /// Copies of cold data.
+    /// Copies of what is in objects, without parity.
     Cache = 4,
 }
 

@@ -25,7 +25,7 @@ use braid_erasure::Code;
 use bytes::{Bytes, BytesMut};
 
 use crate::health::Health;
-use crate::join::{ask_drive, join_bounded, join_or_late};
+use crate::join::{ask_drive, join_bounded, join_or_late, within};
 use crate::qos::Pace;
 use crate::wire::{BoxFuture, Wire};
 
@@ -132,13 +132,9 @@ impl Reader {
                 let Some(placement) = placement else {
                     return Err(Error::new(ErrorKind::Corrupt, format!("no placement given for {}", stripe.pack)));
                 };
-                match (self.read_stripe(stripe, placement, delta, len).await, copy) {
-                    (Err(error), Some(copy)) if error.kind() == ErrorKind::Stale => {
-                        tracing::debug!(%error, "read from an object instead");
-                        // That the shards are gone says more than that the object is.
-                        self.read_object(stage, copy, len).await.map_err(|_| error)?
-                    }
-                    (found, _) => found?,
+                match copy {
+                    None => self.read_stripe(stripe, placement, delta, len).await?,
+                    Some(copy) => self.read_either((stripe, delta), placement, (stage, copy), len).await?,
                 }
             }
         };
@@ -146,6 +142,40 @@ impl Reader {
             return Err(Error::new(ErrorKind::Io, format!("expected {len} bytes of {place:?}, found {}", bytes.len())));
         }
         Ok(bytes)
+    }
+
+    /// `len` bytes that are in a stripe from `delta` on, and in an object: that is asked if the shards cannot be read. Where
+    /// there is no parity to make up for a drive, it does, already if the drive is late or failed a short while ago.
+    async fn read_either(
+        &self,
+        (stripe, delta): (StripeAt, u32),
+        placement: &Placement,
+        (stage, copy): (&dyn StageSource, ObjectAt),
+        len: u32,
+    ) -> Result<Bytes> {
+        let flash = || self.read_stripe(stripe, placement, delta, len);
+        let now = self.wire.now_ms();
+        let only = placement.drives.first().filter(|_| placement.parity == 0);
+        let found = match only {
+            None => flash().await,
+            Some(drive) if self.health.avoids(*drive, now) => Err(ErrorKind::Stale.into()),
+            Some(drive) => within(&*self.wire, LATE_MS, flash()).await.unwrap_or_else(|| {
+                self.failed(*drive);
+                Err(Error::new(ErrorKind::Stale, format!("{drive} does not answer")))
+            }),
+        };
+        match found {
+            Err(error) if error.kind() == ErrorKind::Stale => {
+                tracing::debug!(%error, "read from an object instead");
+                match self.read_object(stage, copy, len).await {
+                    // It may answer after all.
+                    Err(_) if only.is_some() => flash().await,
+                    // That the shards are gone says more than that the object is.
+                    found => found.map_err(|_| error),
+                }
+            }
+            found => found,
+        }
     }
 
     /// `len` bytes of an object, in requests that touch one MiB of its data each.

@@ -10,7 +10,7 @@ use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::drive::{DriveOp, ShardId};
 use braid_base::msg::fs::Cred;
 use braid_base::msg::job::{BlockRun, Job, ObjectKey, Part, RemoveJob, Source, UploadJob};
-use braid_base::record::{PackClass, Place};
+use braid_base::record::{PackClass, Place, Placement};
 use braid_base::{ErrorKind, Result};
 use braid_client::fs::{Create, WireStage};
 use braid_client::objects::Objects;
@@ -73,13 +73,17 @@ fn file(world: &World, fs: &Fs, name: &str, content: &[u8]) -> Ino {
 
 /// Moves all of `ino` to flash.
 fn destage(world: &Arc<World>, fs: &Fs, ino: Ino) {
-    let place = placement(4, 2);
+    destage_to(world, fs, ino, placement(4, 2));
+}
+
+fn destage_to(world: &Arc<World>, fs: &Fs, ino: Ino, place: Placement) {
     let (job, moved) = world.server.state().plan_destage(ino, &place, 1 << 20);
     for plan in &job.stripes {
         for (shard, drive) in place.drives.iter().enumerate() {
             let id = ShardId { pack: plan.at.pack, shard: shard as u8 };
             let (class, term) = (PackClass::Destage, Term(1));
-            let op = DriveOp::Create { id, data: 4, parity: 2, class, term, fs: FsId(1) };
+            let (data, parity) = (place.data, place.parity);
+            let op = DriveOp::Create { id, data, parity, class, term, fs: FsId(1) };
             world.run(world.drives.ask(*drive, op)).expect("create");
         }
     }
@@ -147,12 +151,16 @@ fn an_object_is_gathered_with_few_reads() {
 fn in_object(world: &Arc<World>, fs: &Fs, content: &[u8], off: u32, stays: bool) -> Ino {
     let ino = file(world, fs, "f", content);
     destage(world, fs, ino);
+    name_object(world, ino, content, off, stays);
+    ino
+}
+
+fn name_object(world: &World, ino: Ino, content: &[u8], off: u32, stays: bool) {
     let mut state = world.server.state();
     let mut data = vec![0; off as usize];
     data.extend_from_slice(content);
     state.objects.insert(blob(), data.into());
     state.name_object(ino, blob(), off, stays);
-    ino
 }
 
 #[test]
@@ -196,6 +204,34 @@ fn what_too_few_drives_have_comes_from_its_object() {
     assert!(store.put.lock().expect("store")[0].2.concat() == content);
     world.server.state().objects.clear();
     assert_eq!(world.run(fs.read(ino, 0, 1 << 20)).expect_err("nowhere").kind(), ErrorKind::Io);
+}
+
+/// Nothing makes up for a drive without parity, and nobody waits long for it.
+#[test]
+fn what_lies_on_one_drive_comes_from_its_object_when_that_is_late() {
+    for fault in [Fault::Silent, Fault::Broken, Fault::Empty, Fault::Corrupt, Fault::Lies] {
+        let world = World::new(1);
+        let fs = world.fs();
+        let content = noise(1 << 20, 5);
+        let ino = file(&world, &fs, "f", &content);
+        let place = placement(1, 0);
+        destage_to(&world, &fs, ino, place.clone());
+        name_object(&world, ino, &content, 0, true);
+        world.run(fs.read(ino, 0, 4096)).expect("from flash");
+        assert!(!world.server.asked().iter().any(|op| op == "ReadObject"));
+        world.drives.break_it(place.drives[0].0, fault);
+        for most_ms in [2_000, 100] {
+            let begun_ms = world.clock.now_ms();
+            assert!(world.run(fs.read(ino, 5, 1 << 20)).expect("from the object") == content[5..]);
+            let took_ms = world.clock.now_ms() - begun_ms;
+            assert!(took_ms <= most_ms, "{fault:?}: {took_ms} ms");
+        }
+        // Without the object the drive is the last hope.
+        world.server.state().objects.clear();
+        assert!(world.run(fs.read(ino, 0, 4096)).is_err());
+        world.drives.mend_all();
+        assert!(world.run(fs.read(ino, 0, 4096)).expect("from flash") == content[..4096], "{fault:?}");
+    }
 }
 
 #[test]

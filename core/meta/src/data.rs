@@ -95,6 +95,8 @@ pub enum Mutation {
     NoBlobHint,
     /// Bytes leave flash that are in no object.
     ReleaseAll,
+    /// What comes back from objects goes into packs without parity, whatever comes with it.
+    BareAll,
 }
 
 impl Data {

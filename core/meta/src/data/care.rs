@@ -27,6 +27,9 @@ const DROP_AGAIN_MS: u64 = 10_000;
 /// Packs of one class that are open at once, unless they are tiny.
 const OPEN_MAX: usize = 8;
 
+/// Free slots, per cent, from which on there is room for packs that are open only to be faster.
+const ROOMY_PERCENT: u64 = 25;
+
 /// Open packs of which nothing is in use are looked at this often, milliseconds.
 const IDLE_MS: u64 = 5_000;
 /// One that was written and now holds nothing is closed if nothing was lent from it between so many looks.
@@ -244,6 +247,14 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
     Ok(())
 }
 
+/// How many packs of `class` are open at once, at least: those of copies lie on one drive each, and are read and written at
+/// the speed of several, unless slots are scarce.
+fn open_min(s: &State, class: PackClass) -> usize {
+    let drives = &s.data.packs.drives;
+    let roomy = class == PackClass::Cache && drives.free_percent().is_some_and(|free| free >= ROOMY_PERCENT);
+    if roomy { usize::from(s.config.data).min(drives.usable().len()) } else { 1 }
+}
+
 /// Opens packs of `class` so that `bytes` find room.
 pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes: u64) {
     // Remainders of stripes that do not divide by D are lost: a little more than asked for.
@@ -251,7 +262,8 @@ pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes
     loop {
         let (now, soon, count) = s.data.packs.room(class);
         let tiny = (now + soon) * (BLOCK as u64) < 2 * CHUNK;
-        if now + soon >= want || (count >= OPEN_MAX && !tiny) || !open(t, s, class) {
+        let enough = now + soon >= want && count >= open_min(s, class);
+        if enough || (count >= OPEN_MAX && !tiny) || !open(t, s, class) {
             return;
         }
     }
@@ -260,8 +272,14 @@ pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes
 /// Logs a new pack and asks its drives for slots; false if there are not enough drives.
 fn open(t: &mut Txn<'_>, s: &mut State, class: PackClass) -> bool {
     let seq = s.data.packs.newest + 1;
-    let parity = s.config.parity;
-    let Some((data, drives)) = s.data.packs.drives.choose((seq, class), s.config.data, parity, t.now.mono_ms) else {
+    let bare = class == PackClass::Cache;
+    let (data, parity) = if bare { (1, 0) } else { (s.config.data, s.config.parity) };
+    let drives = &s.data.packs.drives;
+    // Copies must not take the last slots of all drives but a few: nothing else would find enough of them.
+    if bare && !drives.have_room(class, s.config.parity) {
+        return false;
+    }
+    let Some((data, drives)) = drives.choose((seq, class), data, parity, t.now.mono_ms) else {
         return false;
     };
     let id = PackId::new(t.partition, seq);
@@ -330,7 +348,7 @@ fn created(s: &mut State, id: PackId, shard: u8) {
         pack.life = Life::Lending { cursor: 0 };
         let class = pack.rec.class;
         s.data.packs.care.remove(&id);
-        if class == PackClass::Cache {
+        if matches!(class, PackClass::Cache | PackClass::Destage) {
             s.data.tier.fetches.room_came();
         }
     }

@@ -22,9 +22,10 @@ use crate::config::Config;
 use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::gc;
-use crate::data::plan::{Filled, Moves, Moving, fill};
+use crate::data::plan::{Filled, Moves, Moving, Wanted, fill};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::view::Cuts;
+use crate::data::tier::bare;
 use crate::data::{Mutation, care, tier};
 use crate::event::Effect;
 use crate::ops::inode;
@@ -187,6 +188,9 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
 
 /// Brings as much of `chunks`, all of one file system, back from objects as fits one move; whether there was room for any,
 /// and those that did not fit. `behind`: bytes that are to come back after them.
+///
+/// A move of chunks that are in objects as a whole writes packs without parity; it ends before the first one of which that
+/// is not so, and the next one begins with that.
 pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>, behind: u64) -> Result<(bool, Vec<ChunkId>)> {
     let (class, moves, sweep) = (PackClass::Cache, Moves::Objects, BTreeSet::new());
     let choice = Choice { class, moves, chunks, sweep };
@@ -256,6 +260,7 @@ struct Plan {
 /// follows is what is staged.
 fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> Result<Plan> {
     let mut gathered: Vec<Moving> = Vec::new();
+    let (mut class, moves) = (choice.class, choice.moves);
     // Cuts of the files; `None` for those that are gone.
     let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
     let mut used = UsedChanges::default();
@@ -276,12 +281,15 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
         }
         let ids = (chunk, upto, history.base_upto());
         let view = history.at(upto);
-        if choice.moves == Moves::Objects && !view.has_objects() {
+        let fs = chunk.file.fs;
+        let exposed = |extent: &Extent| bare::is_exposed(s, fs, extent);
+        if moves == Moves::Objects && !view.has_objects() && !view.extents.iter().any(exposed) {
             looked += 1;
             continue;
         }
         let lost = view.extents.iter().any(|extent| s.data.tier.damage.spoils(extent));
-        let moving = Moving::gather(ids, view, (&choice.moves, lost), &|pack| s.data.packs.place(pack))?;
+        let wanted = Wanted { moves: &moves, lost, exposed: &exposed };
+        let moving = Moving::gather(ids, view, wanted, &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
             let slices = history.slices.first().is_some_and(|(at, ..)| *at <= upto);
@@ -296,6 +304,16 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
             }
             continue;
         }
+        if moves == Moves::Objects {
+            let copies = moving.has_copies(|at, len| bare::is_sound(s, fs, at, len));
+            let all = s.data.mutation == Some(Mutation::BareAll);
+            let fits = if copies || all { PackClass::Cache } else { PackClass::Destage };
+            if gathered.is_empty() {
+                class = fits;
+            } else if class != fits {
+                break;
+            }
+        }
         meta += CHUNK_META + 40 * history.slices.len() + 30 * moving.extents_max();
         let too_much = blocks + moving.blocks() > (JOB_BYTES_MAX / BLOCK) as u32 || meta > JOB_META_MAX;
         if too_much && !gathered.is_empty() {
@@ -308,7 +326,7 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
     used.book(t, s)?;
     // Room for this move, and for what will follow it: creating a pack takes a while. Of the last slots only what is
     // needed now: a pack that is opened later may be a wider one.
-    let last = choice.class == PackClass::Gc && !s.data.packs.drives.have_room(PackClass::User, s.config.parity);
+    let last = class == PackClass::Gc && !s.data.packs.drives.have_room(PackClass::User, s.config.parity);
     let bytes = u64::from(blocks) * BLOCK as u64;
     let (behind, most) = match behind {
         // Several moves of that kind run at a time.
@@ -316,11 +334,11 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
         None => (s.data.stage.bytes().min(JOB_BYTES_MAX as u64), 2 * JOB_BYTES_MAX as u64),
     };
     let bytes = if last { bytes } else { (bytes + behind).clamp(CHUNK, most) };
-    care::open_ahead(t, s, choice.class, bytes);
+    care::open_ahead(t, s, class, bytes);
     let mut dropped: Vec<ChunkId> = gathered.iter().map(|moving| moving.chunk).collect();
-    let (any, begun) = (!gathered.is_empty(), launch(t, s, choice.class, gathered, &sweep));
+    let (any, begun) = (!gathered.is_empty(), launch(t, s, (class, &moves), gathered, &sweep));
     dropped.retain(|chunk| !s.data.jobs.is_busy(*chunk));
-    if choice.class == PackClass::Destage {
+    if moves == Moves::Stage {
         s.data.jobs.cramped = any && !begun;
     }
     // Without room nothing of what was gathered is on its way.
@@ -351,7 +369,7 @@ fn carve(s: &State, class: PackClass, blocks: u32) -> Vec<(StripeAt, u32)> {
 fn launch(
     t: &mut Txn<'_>,
     s: &mut State,
-    class: PackClass,
+    (class, moves): (PackClass, &Moves),
     mut chunks: Vec<Moving>,
     sweep: &BTreeSet<ChunkId>,
 ) -> bool {
@@ -380,7 +398,7 @@ fn launch(
         stripes.push((at, place.epoch, len));
         plans.push(StripePlan { at, place, parts });
     }
-    let fetched = chunks.first().map(|moving| moving.chunk.file.fs).filter(|_| class == PackClass::Cache);
+    let fetched = chunks.first().map(|moving| moving.chunk.file.fs).filter(|_| *moves == Moves::Objects);
     // A collected chunk takes along what is staged of it.
     let destages = chunks.iter().any(|moving| s.data.stage.has(moving.chunk));
     let planned = chunks.into_iter().map(|moving| {

@@ -56,6 +56,13 @@ pub(crate) struct Pack {
     pub lent: u32,
 }
 
+impl Pack {
+    /// True if it has no parity, because all that lies in it is in an object as well (`tier/bare`).
+    pub fn is_bare(&self) -> bool {
+        self.rec.class == PackClass::Cache && self.rec.place.parity == 0
+    }
+}
+
 /// All packs of the partition.
 pub(crate) struct Packs {
     pub table: BTreeMap<PackId, Pack>,
@@ -122,6 +129,11 @@ impl Packs {
         found.ok_or_else(|| Error::new(ErrorKind::Corrupt, format!("a pointer names {id}, which does not exist")))
     }
 
+    /// See [`Pack::is_bare`].
+    pub fn is_bare(&self, id: PackId) -> bool {
+        self.table.get(&id).is_some_and(Pack::is_bare)
+    }
+
     /// Free logical blocks in packs of `class` that lend, and in those that soon will; and how many such packs.
     pub fn room(&self, class: PackClass) -> (u64, u64, usize) {
         let (mut now, mut soon, mut count) = (0, 0, 0);
@@ -146,17 +158,28 @@ impl Packs {
     /// Ranges for `blocks` logical blocks in stripes of at most `stripe` blocks, and how many blocks each takes.
     /// They are not lent yet. Fewer than asked for if there is not room enough.
     pub fn carve(&self, class: PackClass, mut blocks: u32, stripe: u32) -> Vec<(StripeAt, u32)> {
-        let mut ranges = Vec::new();
-        for (id, pack) in self.table.iter().filter(|(_, pack)| pack.rec.class == class) {
-            let Life::Lending { mut cursor } = pack.life else { continue };
-            let width = u32::from(pack.rec.place.data);
-            while blocks > 0 && cursor < self.shard_blocks {
-                let take = blocks.min(stripe).min(width * u32::from(self.shard_blocks - cursor));
-                let ul = take.div_ceil(width) as u16;
-                ranges.push((StripeAt { pack: *id, sb: cursor, ul }, take));
-                cursor += ul;
-                blocks -= take;
+        let lends = |(id, pack): (&PackId, &Pack)| match pack.life {
+            Life::Lending { cursor } if pack.rec.class == class => Some((*id, cursor, u32::from(pack.rec.place.data))),
+            _ => None,
+        };
+        let mut open: Vec<(PackId, u16, u32)> = self.table.iter().filter_map(lends).collect();
+        // Packs of that class lie on one drive each: neighbours go to different ones.
+        let by_turns = class == PackClass::Cache;
+        let (mut ranges, mut at) = (Vec::new(), 0);
+        while blocks > 0
+            && let Some((id, cursor, width)) = open.get_mut(at)
+        {
+            let take = blocks.min(stripe).min(*width * u32::from(self.shard_blocks - *cursor));
+            let ul = take.div_ceil(*width) as u16;
+            ranges.push((StripeAt { pack: *id, sb: *cursor, ul }, take));
+            *cursor += ul;
+            blocks -= take;
+            if *cursor >= self.shard_blocks {
+                open.remove(at);
+            } else if by_turns {
+                at += 1;
             }
+            at = if at < open.len() { at } else { 0 };
         }
         ranges
     }

@@ -31,7 +31,7 @@ pub(crate) enum Moves {
     Stage,
     /// That, and all that is in these packs.
     Packs(Vec<PackId>),
-    /// That, and all that is in objects only.
+    /// That, and all that is in objects only; and what is in a pack without parity and may lose its copy.
     Objects,
 }
 
@@ -81,6 +81,22 @@ impl Held {
     }
 }
 
+/// What of a chunk is to move.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'w> {
+    pub moves: &'w Moves,
+    /// Some of it is in an object, and cannot be read.
+    pub lost: bool,
+    /// Says what is in a pack without parity and may lose its copy.
+    pub exposed: &'w dyn Fn(&Extent) -> bool,
+}
+
+impl Wanted<'_> {
+    fn takes(&self, extent: &Extent) -> bool {
+        self.moves.takes(&extent.place) || (*self.moves == Moves::Objects && (self.exposed)(extent))
+    }
+}
+
 /// A chunk on its way through the planner.
 #[derive(Clone, Debug)]
 pub(crate) struct Moving {
@@ -103,17 +119,16 @@ pub(crate) struct Filled {
 }
 
 impl Moving {
-    /// What moves of `chunk` with content `view`. `lost`: some of it is in an object, and cannot be read. `place` tells where
-    /// a pack's shards are.
+    /// What of `wanted` moves of `chunk` with content `view`. `place` tells where a pack's shards are.
     pub fn gather<'p>(
         (chunk, upto, base_upto): (ChunkId, Index, Option<Index>),
         view: View,
-        (moves, lost): (&Moves, bool),
+        wanted: Wanted<'_>,
         place: &impl Fn(PackId) -> Result<&'p Placement>,
     ) -> Result<Self> {
-        let marked = mark(&view.extents, moves);
+        let marked = mark(&view.extents, wanted);
         // One that is in crumbs has to be put together, whatever it takes; but for what is lost nothing would do.
-        let reads_objects = *moves == Moves::Objects || (view.extents.len() > EXTENTS_MAX && !lost);
+        let reads_objects = *wanted.moves == Moves::Objects || (view.extents.len() > EXTENTS_MAX && !wanted.lost);
         let mut runs = Vec::new();
         let mut block = 0;
         while block < BLOCKS {
@@ -129,6 +144,12 @@ impl Moving {
     /// Blocks that move.
     pub fn blocks(&self) -> u32 {
         self.runs.iter().map(|run| run.blocks).sum()
+    }
+
+    /// True if all that moves is in objects, too, each piece where `sound` says so.
+    pub fn has_copies(&self, sound: impl Fn(ObjectAt, u32) -> bool) -> bool {
+        let mut held = self.runs.iter().flat_map(|run| &run.held);
+        held.all(|held| held.copy.is_some_and(|at| sound(at, held.end - held.first)))
     }
 
     /// At most so many extents will the base have.
@@ -148,14 +169,14 @@ impl Moving {
 }
 
 /// Which blocks have a byte that must move.
-fn mark(extents: &[Extent], moves: &Moves) -> Vec<bool> {
+fn mark(extents: &[Extent], wanted: Wanted<'_>) -> Vec<bool> {
     let mut marked = vec![false; BLOCKS];
     let crumbled = extents.len() > EXTENTS_MAX;
     let mut pieces = vec![0u32; BLOCKS];
     for extent in extents {
         let (first, last) = (extent.off / B, (extent.off + extent.len - 1) / B);
         for block in first as usize..=last as usize {
-            marked[block] |= moves.takes(&extent.place);
+            marked[block] |= wanted.takes(extent);
             pieces[block] += 1;
             marked[block] |= crumbled && pieces[block] > 1;
         }
@@ -289,6 +310,10 @@ mod tests {
         Extent { off, len, place: Place::Stage { at: Index(9), poff } }
     }
 
+    fn staged(lost: bool) -> Wanted<'static> {
+        Wanted { moves: &Moves::Stage, lost, exposed: &|_| false }
+    }
+
     fn no_packs<'p>(_: PackId) -> Result<&'p Placement> {
         panic!("nothing is on flash yet")
     }
@@ -297,7 +322,7 @@ mod tests {
     fn blocks_move_whole_and_the_base_says_only_what_is_held() {
         let chunk = FileId::first(FsId(1), Ino(2)).chunk(Chunk(0));
         let view = View { extents: vec![stage(10, 20, 0), stage(40, 10, 100), stage(8192, 5000, 200)], owed: 0 };
-        let moving = Moving::gather((chunk, Index(9), None), view, (&Moves::Stage, false), &no_packs);
+        let moving = Moving::gather((chunk, Index(9), None), view, staged(false), &no_packs);
         let mut chunks = [moving.expect("no pack is looked up")];
         assert_eq!(chunks[0].blocks(), 3);
         let pack = PackId::new(PartitionId(0), 1);
@@ -324,7 +349,7 @@ mod tests {
         let sources = |lost| {
             let view = View { extents: extents.clone(), owed: 0 };
             let ids = (chunk, Index(9), None);
-            let moving = Moving::gather(ids, view, (&Moves::Stage, lost), &no_packs).expect("no pack is looked up");
+            let moving = Moving::gather(ids, view, staged(lost), &no_packs).expect("no pack is looked up");
             let parts = moving.runs.iter().flat_map(|run| run.parts.iter());
             parts.filter(|part| matches!(part.from, Source::At(Place::Object(_), _))).count()
         };

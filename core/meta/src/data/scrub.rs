@@ -267,6 +267,9 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     if found.bad.is_empty() && found.lost.is_empty() {
         return Ok(());
     }
+    if !found.lost.is_empty() && s.data.packs.is_bare(id) {
+        s.data.tier.bare.found_damaged(id);
+    }
     let matters = !found.lost.is_empty() && !refer(t, s, (id, &rec), &found.lost, 1)?.is_empty();
     if !found.lost.is_empty() {
         s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
@@ -408,7 +411,9 @@ pub(crate) fn healing(s: &State) -> Healing {
         let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
         let rotten = || scrub.found.get(id).is_some_and(|found| found.matters);
         let holds = pack.rec.live_upper > 0 && !matches!(pack.life, Life::Dead { .. });
-        holds && (away > usize::from(pack.rec.place.parity) || rotten())
+        // What is in objects as well is not lost with its drive.
+        let gone = || !pack.is_bare() && away > usize::from(pack.rec.place.parity);
+        holds && (gone() || rotten())
     };
     told.beyond = s.data.packs.table.iter().filter(lost).count() as u64;
     told.rebuild_bytes_per_s = scrub.speed.per_s();

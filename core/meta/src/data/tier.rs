@@ -31,6 +31,7 @@ use crate::state::State;
 use crate::txn::Txn;
 
 pub(crate) mod audit;
+pub(crate) mod bare;
 pub(crate) mod blobs;
 pub(crate) mod damage;
 pub(crate) mod fetch;
@@ -56,6 +57,7 @@ pub(crate) struct Tier {
     pub uploads: upload::Uploads,
     pub fetches: fetch::Fetches,
     pub damage: damage::Damage,
+    pub bare: bare::Bare,
     sweeps: BTreeMap<FsId, sweep::Sweep>,
     /// When files were last read, seconds since 1970.
     accessed: HashMap<FileId, u32>,
@@ -75,6 +77,7 @@ impl Tier {
             uploads: upload::Uploads::new(config),
             fetches: fetch::Fetches::default(),
             damage: damage::Damage::default(),
+            bare: bare::Bare::default(),
             sweeps: BTreeMap::new(),
             accessed: HashMap::new(),
             short: BTreeSet::new(),
@@ -130,6 +133,7 @@ pub(crate) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     upload::commit(t, s)?;
     blobs::step(t, s)?;
     damage::step(t, s)?;
+    bare::step(t, s)?;
     look(s);
     sweep::step(t, s)?;
     fetch::step(t, s)
@@ -226,8 +230,12 @@ pub(crate) fn shown(
 
 /// True if `extent` is in an object, alone or beside flash, of a store that is to be left.
 fn leaves(s: &State, policy: &TierPolicy, extent: &Extent) -> bool {
-    let store = extent.place.object().and_then(|at| s.data.tier.blobs.store(at.blob));
-    store.is_some_and(|store| policy.leaving.contains(&store))
+    extent.place.object().is_some_and(|at| is_left(s, policy, at))
+}
+
+/// True if the store of an object is to be left.
+fn is_left(s: &State, policy: &TierPolicy, at: ObjectAt) -> bool {
+    s.data.tier.blobs.store(at.blob).is_some_and(|store| policy.leaving.contains(&store))
 }
 
 /// The base of `chunk` is made of `extents` now: where flash is short it need not be found first.

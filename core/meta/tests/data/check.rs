@@ -156,6 +156,9 @@ impl Tables {
         if !self.hints.contains(&(stripe.pack, stripe.sb, *key)) {
             return Err(format!("{key:?}: {extent:?} has no hint"));
         }
+        if pack.place.parity == 0 && extent.place.object().is_none() {
+            return Err(format!("{key:?}: {extent:?} has neither parity nor a copy"));
+        }
         Ok(())
     }
 }
@@ -168,6 +171,11 @@ impl World {
             let unused = |blob: &BlobRec| blob.state != BlobState::Present || blob.live_upper == 0;
             tables.cuts.is_empty() && !tables.packs.values().any(empty) && !tables.blobs.values().any(unused)
         })
+    }
+
+    /// The tables as they are.
+    pub fn tables(&self) -> Result<Tables, String> {
+        Tables::read(self.kv.as_ref())
     }
 
     /// All invariants; everything must be committed.

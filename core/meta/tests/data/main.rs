@@ -1,6 +1,7 @@
 //! The data side of a partition against a plain byte array per file, in a world that fails at any moment.
 
 mod balance;
+mod bare;
 mod cases;
 mod check;
 mod damage;
@@ -85,6 +86,7 @@ fn cold_bytes_go_into_objects_and_come_back() {
         "bytes on flash and in an object",
         "bytes in an object only",
         "bytes that came back",
+        "a pack without parity was given up",
         "an object removed",
     ] {
         assert!(met.contains(what), "{what} never happened: {met:?}");
@@ -101,7 +103,7 @@ fn small_drives_with_a_store_hold_more_than_they_have_room_for() {
 /// The same for the rules of the capacity tier.
 #[test]
 fn every_broken_rule_of_the_tier_is_noticed() {
-    let rules = [Mutation::TrustUpload, Mutation::NoBlobHint, Mutation::ReleaseAll];
+    let rules = [Mutation::TrustUpload, Mutation::NoBlobHint, Mutation::ReleaseAll, Mutation::BareAll];
     for rule in rules {
         let wish = Wish { steps: 250, tiered: true, broken: Some(rule), ..Wish::default() };
         let noticed = (50_000..52_000).any(|seed| {

@@ -30,7 +30,7 @@ fn world(count: usize) -> Result<(World, braid_base::ids::Ino), String> {
     Ok((world, ino))
 }
 
-fn use_drives(world: &mut World, usable: &[u32], absent: &[u32]) {
+pub fn use_drives(world: &mut World, usable: &[u32], absent: &[u32]) {
     let usable = usable.iter().copied().map(DriveId).collect();
     let absent = absent.iter().copied().map(DriveId).collect();
     world.part.state_mut().set_drives(DriveSet { usable, absent, scrub_bytes_per_s: SPEED, ..DriveSet::default() });

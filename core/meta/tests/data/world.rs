@@ -324,8 +324,11 @@ impl World {
             if pack.class == PackClass::User && pack.live_upper > 0 {
                 self.met.insert("a stripe of a client");
             }
-            if pack.place.data == 1 {
+            if pack.place.data == 1 && pack.place.parity > 0 {
                 self.met.insert("a narrow pack");
+            }
+            if pack.place.parity == 0 && pack.live_upper == 0 && self.leaving.contains(&pack.place.drives[0]) {
+                self.met.insert("a pack without parity was given up");
             }
             if pack.place.epoch.0 > 1 {
                 self.met.insert("a pack closed by a lost drive");

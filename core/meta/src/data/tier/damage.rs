@@ -23,6 +23,7 @@ use crate::config::Damaged;
 use crate::data::chunk::ChunkId;
 use crate::data::remap::{self, UsedChanges};
 use crate::data::scrub;
+use crate::data::tier::bare;
 use crate::data::tier::blobs::hinted;
 use crate::data::tier::wall_s;
 use crate::state::State;
@@ -171,10 +172,12 @@ pub(crate) fn recall(t: &Txn<'_>, s: &State, chunk: ChunkId) -> Result<Recall> {
     Ok(if is_spoiled(t, s, chunk)? { Recall::Alone } else { Recall::Plain })
 }
 
-/// True if the only copy of some of `chunk` is in such an object.
+/// True if the only copy of some of `chunk` is in such an object, or on a drive alone.
 pub(crate) fn is_spoiled(t: &Txn<'_>, s: &State, chunk: ChunkId) -> Result<bool> {
     let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
-    Ok(base.is_some_and(|base| base.extents.iter().any(|extent| s.data.tier.damage.spoils(extent))))
+    let damage = &s.data.tier.damage;
+    let alone = |extent: &Extent| damage.bad_copy(extent).is_some() && bare::is_exposed(s, chunk.file.fs, extent);
+    Ok(base.is_some_and(|base| base.extents.iter().any(|extent| damage.spoils(extent) || alone(extent))))
 }
 
 /// What of `chunk` is on flash and in such an object forgets the object; true if there was any, which is to be put into
@@ -186,9 +189,9 @@ pub(super) fn forget_copies(
     used: &mut UsedChanges,
 ) -> Result<bool> {
     let (damage, now_s) = (&s.data.tier.damage, u64::from(wall_s(t)));
-    // What cannot be read on flash now may have to be read there.
-    let whole =
-        |extent: &Extent| matches!(extent.place, Place::Flash { stripe, .. } if scrub::is_whole(s, stripe.pack));
+    // What cannot be read on flash now may have to be read there. What has no parity is moved to where it has some first.
+    let is_safe = |pack| scrub::is_whole(s, pack) && !s.data.packs.is_bare(pack);
+    let whole = |extent: &Extent| matches!(extent.place, Place::Flash { stripe, .. } if is_safe(stripe.pack));
     let forgets = |extent: &Extent| damage.spoils_copy(extent, now_s) && whole(extent);
     if damage.is_empty() || !base.extents.iter().any(forgets) {
         return Ok(false);

@@ -109,7 +109,8 @@ pub(super) fn bring_home(
     let only = |extent: &Extent| matches!(extent.place, Place::Object(_)) && leaves(s, policy, extent);
     let only = base.extents.iter().any(only);
     let kept = |extent: &Extent| match extent.place {
-        Place::Flash { stripe, delta, .. } if leaves(s, policy, extent) => {
+        // What has no parity is moved to where it has some first.
+        Place::Flash { stripe, delta, .. } if leaves(s, policy, extent) && !s.data.packs.is_bare(stripe.pack) => {
             Extent { place: Place::Flash { stripe, delta, copy: None }, ..*extent }
         }
         _ => *extent,

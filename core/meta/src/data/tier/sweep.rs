@@ -16,7 +16,7 @@ use crate::data::Mutation;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::upload::{self, Cargo};
-use crate::data::tier::{damage, fills_flash, is_short, leaves, notice, reclaim, wall_s};
+use crate::data::tier::{bare, damage, fills_flash, is_short, leaves, notice, reclaim, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -198,6 +198,10 @@ fn judge(
     used: &mut UsedChanges,
 ) -> Result<()> {
     let (now_s, short) = (wall_s(t), is_short(s, chunk.file.fs));
+    if base.extents.iter().any(|extent| bare::is_exposed(s, chunk.file.fs, extent)) {
+        s.data.tier.fetches.want(chunk);
+        sweep.ripens(now_s.saturating_add(1));
+    }
     if damage::forget_copies(t, s, (chunk, base), used)? {
         sweep.ripens(now_s.saturating_add(1));
         return Ok(());

@@ -1,0 +1,123 @@
+//! Packs without parity: what is in objects comes back to them, and nothing else is ever there alone.
+
+use std::collections::BTreeSet;
+
+use braid_base::ids::{DriveId, Ino, StoreId, Term};
+use braid_base::limits::BLOCK;
+use braid_base::msg::fs::TierWant;
+use braid_base::msg::job::Scrubbed;
+use braid_meta::{Damaged, Event, Mutation, TierPolicy};
+
+use crate::cases::{Outcome, calm_world, write};
+use crate::scrub::use_drives;
+use crate::tier::{TIERED, pass, pass_with_store, policy, set, want, where_is};
+use crate::world::{Wish, World};
+
+const B: u64 = BLOCK as u64;
+const ALL: u64 = 40 * B;
+
+/// A world in which a file was put into objects, left flash, and came back.
+fn came_back(broken: Option<Mutation>) -> Result<(World, Ino), String> {
+    let (mut world, ino) = calm_world(Wish { broken, ..TIERED })?;
+    set(&mut world, policy());
+    write(&mut world, ino, 0, &[1; ALL as usize])?;
+    want(&mut world, ino, TierWant::Object)?;
+    pass_with_store(&mut world, 40)?;
+    assert_eq!(where_is(&mut world, ino)?.object, ALL);
+    want(&mut world, ino, TierWant::Flash)?;
+    pass(&mut world, 10)?;
+    assert_eq!(where_is(&mut world, ino)?.read_cache, ALL);
+    Ok((world, ino))
+}
+
+/// Bytes of files in packs without parity, by drive.
+fn bare(world: &World) -> Result<Vec<(DriveId, u64)>, String> {
+    let packs = world.tables()?.packs.into_values().filter(|pack| pack.place.parity == 0 && pack.live_upper > 0);
+    Ok(packs.map(|pack| (pack.place.drives[0], pack.live_upper)).collect())
+}
+
+#[test]
+fn what_comes_back_lies_on_several_drives_and_costs_no_parity() -> Outcome {
+    let (world, _) = came_back(None)?;
+    let packs = bare(&world)?;
+    assert_eq!(packs.iter().map(|(_, bytes)| bytes).sum::<u64>(), ALL);
+    world.check_all()
+}
+
+/// The drive with some of it is to be emptied, or loses a block.
+#[test]
+fn what_lies_on_a_drive_that_leaves_or_is_damaged_is_given_up() -> Outcome {
+    for leaves in [true, false] {
+        let (mut world, ino) = came_back(None)?;
+        let (drive, bytes) = bare(&world)?[0];
+        if leaves {
+            world.use_all_but(drive, BTreeSet::from([drive]));
+        } else {
+            // Packs that are open are not checked: after a restart none is. A check finds one pack after the other.
+            world.restart()?;
+            set(&mut world, policy());
+            use_drives(&mut world, &[1, 2, 3, 4], &[]);
+            for _ in 0..200 {
+                pass(&mut world, 1)?;
+                for job in std::mem::take(&mut world.checks) {
+                    let bad = job.place.parity == 0 && job.place.drives[0] == drive;
+                    let lost = if bad { vec![(0, 0, 1)] } else { Vec::new() };
+                    world.feed(Event::Scrubbed(job.id, Ok(Scrubbed { lost, ..Scrubbed::default() })))?;
+                }
+            }
+        }
+        pass(&mut world, 30)?;
+        let sums = where_is(&mut world, ino)?;
+        assert!(sums.read_cache <= ALL - bytes && sums.object == ALL, "leaves: {leaves}, {sums:?}");
+        assert!(world.is_left() && world.part.state().data_status().healing.beyond == 0);
+        world.read(ino)?;
+        world.check_all()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn what_has_no_copy_goes_where_there_is_parity() -> Outcome {
+    let written = |broken| -> Outcome {
+        let (mut world, ino) = calm_world(Wish { broken, ..TIERED })?;
+        set(&mut world, policy());
+        write(&mut world, ino, 0, &[1; ALL as usize])?;
+        want(&mut world, ino, TierWant::Object)?;
+        pass_with_store(&mut world, 40)?;
+        // Half a block is in its object, the other half was just written.
+        write(&mut world, ino, 10, &[2; 100])?;
+        want(&mut world, ino, TierWant::Flash)?;
+        pass(&mut world, 10)?;
+        assert!(where_is(&mut world, ino)?.write_cache > 0);
+        world.read(ino)?;
+        world.check_all()
+    };
+    written(None)?;
+    assert!(written(Some(Mutation::BareAll)).is_err(), "a broken rule went unnoticed");
+    Ok(())
+}
+
+#[test]
+fn what_is_to_lose_its_copy_is_moved_before() -> Outcome {
+    for detached in [true, false] {
+        let (mut world, ino) = came_back(None)?;
+        assert!(!bare(&world)?.is_empty());
+        if detached {
+            let leaving = [StoreId(1)].into();
+            set(&mut world, TierPolicy { writable: None, leaving, ..policy() });
+        } else {
+            let what = Damaged { term: Term(1), missing: true, ranges: vec![(0, 64 << 20)], since_s: 7 };
+            let blobs = world.tables()?.blobs.into_keys();
+            world.part.state_mut().set_damaged(blobs.map(|blob| (blob, what.clone())).collect());
+        }
+        for _ in 0..40 {
+            pass(&mut world, 1)?;
+            world.check_all()?;
+        }
+        assert_eq!(bare(&world)?, [], "detached: {detached}");
+        let sums = where_is(&mut world, ino)?;
+        assert_eq!(sums.write_cache + sums.read_cache, ALL, "detached: {detached}, {sums:?}");
+        world.read(ino)?;
+    }
+    Ok(())
+}
