@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use braid_base::limits::CHUNK;
+use braid_base::limits::OBJECT_READ_MAX;
 use braid_cluster::facts::Mode;
 use braid_cluster::view::{FilesystemView, GroupView};
 use braid_io::clock;
@@ -83,7 +83,7 @@ pub fn run(whole: &Whole, explain: &Explain) -> Outcome {
 }
 
 fn requests(bytes: u64) -> u64 {
-    bytes.div_ceil(CHUNK)
+    bytes.div_ceil(OBJECT_READ_MAX)
 }
 
 fn what(found: &Location) -> String {
@@ -117,7 +117,7 @@ fn cost(found: &Location) -> String {
             let count = requests(far);
             let word = if count == 1 { "request" } else { "requests" };
             format!(
-                "A read of all of it waits for {} from the object store: {count} GET {word} of up to 1 MiB, or a few more if it \
+                "A read of all of it waits for {} from the object store: {count} GET {word} of up to 4 MiB, or more if it \
                  lies scattered. What is read comes back to flash, unless the mount has obs_direct.",
                 size(far)
             )
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[2].starts_with("3.00 MiB are in objects only"), "{lines:?}");
         assert!(cost(&found(9, 9, 9)).contains("nothing from an object store"));
-        assert!(cost(&found(0, 0, (3 << 20) + 1)).contains(": 4 GET requests of up to 1 MiB"));
+        assert!(cost(&found(0, 0, (7 << 20) + 1)).contains(": 2 GET requests of up to 4 MiB"));
     }
 
     #[test]

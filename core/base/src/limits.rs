@@ -100,6 +100,9 @@ pub const LAYOUT_BYTES_MAX: u64 = 1 << 30;
 pub const TIER_CHUNKS_MAX: usize = 16_384;
 /// Logical bytes of one bulk move: 8 stripes.
 pub const JOB_BYTES_MAX: usize = 8 * STRIPE_BYTES;
+
+/// Most data of an object that is got with one request, bytes: pieces that lie side by side (decision 39).
+pub const OBJECT_READ_MAX: u64 = 4 * CHUNK;
 /// Bulk moves of one partition under way at once.
 pub const JOBS_MAX: usize = 2;
 /// Bytes of effects that the commit of one bulk move may have, estimated at planning: half of a record, because

@@ -359,10 +359,11 @@ impl StageSource for WireStage {
         })
     }
 
-    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
+    fn object(&self, at: ObjectAt, len: u32, more: u32) -> BoxFuture<Result<Bytes>> {
         let (session, fs, partition) = (Arc::clone(&self.session), self.fs, self.partition);
         Box::pin(async move {
-            match session.call_while_busy(partition, fs, Cred::default(), Op::ReadObject { at, len }).await? {
+            let body = Op::ReadObject { at, len, more };
+            match session.call_while_busy(partition, fs, Cred::default(), body).await? {
                 Reply::Data(bytes) => Ok(bytes),
                 other => Err(unexpected("read object", &other)),
             }

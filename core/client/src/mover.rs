@@ -19,11 +19,13 @@
 mod scrub;
 mod upload;
 
-use braid_base::ids::PackId;
+use std::collections::BTreeMap;
+
+use braid_base::ids::{BlobId, Index, PackId};
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
 use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, Source, StripePlan};
-use braid_base::record::Placement;
+use braid_base::record::{ObjectAt, Place, Placement};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -31,6 +33,7 @@ use crate::join::{ask_drive, join_bounded};
 use crate::objects::Objects;
 use crate::reader::{READ_WAITS_MS, Reader, StageSource, code_of};
 use crate::stripe;
+use crate::wire::BoxFuture;
 
 pub use scrub::scrub;
 
@@ -148,8 +151,49 @@ async fn are_there(reader: &Reader, pack: PackId, place: &Placement) -> Vec<Resu
 /// Carries out `job`; staged sources come from `stage`. When it returns, all stripes are durable. Errors: the
 /// first one met; then nothing must be committed.
 pub async fn move_bytes(reader: &Reader, stage: &dyn StageSource, job: &MoveJob) -> Result<()> {
+    let stage = &Together::new(stage, job);
     let stripes = job.stripes.iter().map(|plan| write_stripe(reader, stage, plan)).collect();
     join_bounded(STRIPES_AT_ONCE, stripes).await.into_iter().collect::<Result<Vec<()>>>().map(drop)
+}
+
+/// Says with each read of an object how much of what follows there the move reads as well.
+struct Together<'s> {
+    stage: &'s dyn StageSource,
+    /// Where what is read of objects begins and ends.
+    runs: BTreeMap<(BlobId, u32), u32>,
+}
+
+impl<'s> Together<'s> {
+    fn new(stage: &'s dyn StageSource, job: &MoveJob) -> Self {
+        let parts = job.stripes.iter().flat_map(|plan| &plan.parts);
+        let mut found: Vec<(BlobId, u32, u32)> = parts
+            .filter_map(|part| match part.from {
+                Source::At(Place::Object(at), _) => Some((at.blob, at.off, at.off + part.len)),
+                _ => None,
+            })
+            .collect();
+        found.sort_unstable();
+        let mut runs: BTreeMap<(BlobId, u32), u32> = BTreeMap::new();
+        for (blob, off, end) in found {
+            match runs.last_entry().filter(|last| last.key().0 == blob && *last.get() >= off) {
+                Some(mut last) => *last.get_mut() = end.max(*last.get()),
+                None => drop(runs.insert((blob, off), end)),
+            }
+        }
+        Self { stage, runs }
+    }
+}
+
+impl StageSource for Together<'_> {
+    fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
+        self.stage.read(at, poff, len)
+    }
+
+    fn object(&self, at: ObjectAt, len: u32, more: u32) -> BoxFuture<Result<Bytes>> {
+        let run = self.runs.range(..=(at.blob, at.off)).next_back().filter(|((blob, _), _)| *blob == at.blob);
+        let follow = run.map_or(0, |(_, end)| end.saturating_sub(at.off + len));
+        self.stage.object(at, len, more.max(follow))
+    }
 }
 
 async fn write_stripe(reader: &Reader, stage: &dyn StageSource, plan: &StripePlan) -> Result<()> {
@@ -176,7 +220,13 @@ async fn gather(reader: &Reader, stage: &dyn StageSource, parts: &[Part], total:
             }
         }
     });
-    let found = join_bounded(PARTS_AT_ONCE, reads.collect()).await;
+    let mut found = join_bounded(PARTS_AT_ONCE, reads.collect()).await;
+    if let [Ok(Some(only))] = &mut found[..]
+        && only.len() == total
+        && only.as_ptr().align_offset(BLOCK) == 0
+    {
+        return Ok(std::mem::take(only));
+    }
     let mut logical = stripe::aligned(total);
     for (part, bytes) in parts.iter().zip(found) {
         match bytes? {

@@ -35,8 +35,8 @@ pub trait StageSource: Send + Sync {
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>>;
 
     /// `len` bytes of an object of that partition, checked; all in one of the MiB that its data is divided into. `Stale` if
-    /// there is no such object (any more).
-    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>>;
+    /// there is no such object (any more). `more` bytes behind them are asked for at the same time.
+    fn object(&self, at: ObjectAt, len: u32, more: u32) -> BoxFuture<Result<Bytes>>;
 }
 
 /// Reads bytes from where a layout says they are. Clones share their drive hints.
@@ -181,8 +181,8 @@ impl Reader {
     /// `len` bytes of an object, in requests that touch one MiB of its data each.
     async fn read_object(&self, stage: &dyn StageSource, at: ObjectAt, len: u32) -> Result<Bytes> {
         let parts = object_parts(at, len);
-        let asked = parts.iter().map(|(at, len)| async move {
-            let bytes = stage.object(*at, *len).await?;
+        let asked = parts.iter().map(|(at, len, more)| async move {
+            let bytes = stage.object(*at, *len, *more).await?;
             if bytes.len() == *len as usize {
                 return Ok(bytes);
             }
@@ -419,13 +419,13 @@ fn pieces_of(layout: &Layout, off: u64, end: u64) -> Vec<Piece> {
     pieces
 }
 
-/// Bytes of an object, cut at every MiB of its data.
-pub(crate) fn object_parts(at: ObjectAt, len: u32) -> Vec<(ObjectAt, u32)> {
+/// Bytes of an object, cut at every MiB of its data: where, how many, and how many of them follow.
+pub(crate) fn object_parts(at: ObjectAt, len: u32) -> Vec<(ObjectAt, u32, u32)> {
     let (mut parts, mut at, mut left) = (Vec::new(), at, len);
     while left > 0 {
         let count = left.min(CHUNK as u32 - at.off % CHUNK as u32);
-        parts.push((at, count));
         left -= count;
+        parts.push((at, count, left));
         if left > 0 {
             at = at.advanced(count);
         }

@@ -82,8 +82,9 @@ pub enum Effect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out a bulk move; the answer comes as [`Event::JobDone`] (or never: after a restart all are void).
     Job(Job),
-    /// Answer a request with so many bytes (the last) of an object, from that byte of its data on.
-    ReadObject(Token, ObjectKey, u32, u32),
+    /// Answer a request with so many bytes of an object, from that byte of its data on; so many (the last) behind them are
+    /// asked for at the same time.
+    ReadObject(Token, ObjectKey, u32, (u32, u32)),
     /// Check a pack; the answer comes as [`Event::Scrubbed`] (or never: after a restart all are void).
     Scrub(ScrubJob),
     /// Tell people, unless they have just been told.

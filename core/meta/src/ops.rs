@@ -166,7 +166,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::CommitWrite { .. } => write::commit(t, s, request)?.into(),
         Op::Layout { ino, off, len, recall } => layout::layout(t, s, fs, *ino, (*off, *len), *recall)?.into(),
         Op::Residency { ino, from } => layout::residency(t, s, fs, *ino, *from)?.into(),
-        Op::ReadObject { at, len } => return data::tier::read(t, s, token, *at, *len),
+        Op::ReadObject { at, len, more } => return data::tier::read(t, s, token, *at, (*len, *more)),
         Op::Tier { ino, off, len, want } => data::tier::want(t, s, fs, *ino, (*off, *len), *want)?.into(),
         Op::NextData { ino, off } => layout::next_data(t, s, fs, *ino, *off)?.into(),
         Op::Fallocate { .. } => fallocate::fallocate(t, s, request)?.into(),

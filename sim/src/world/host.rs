@@ -307,7 +307,7 @@ impl World {
                     crashed
                 }
                 SeatEffect::Job(job) => self.start_job(at, job),
-                SeatEffect::ReadObject(token, key, off, len) => {
+                SeatEffect::ReadObject(token, key, off, (len, _)) => {
                     let answer = self.bucket.read(key, off, len);
                     self.reply(at, token, answer)
                 }

@@ -177,7 +177,9 @@ pub enum Op {
     /// -> `Data`. Bytes of an object, at most [`CHUNK`](crate::limits::CHUNK), read and checked by the host of the
     /// partition that owns it. `Stale` if there is no such object (any more: fetch the layout anew); `Corrupt` if it is
     /// not what was put there; `Busy` while its store has not answered yet (ask again); `Io` if it does not for too long.
-    ReadObject { at: ObjectAt, len: u32 },
+    /// `more` bytes of the object behind these are asked for at the same time: they may come with the same request of the
+    /// store.
+    ReadObject { at: ObjectAt, len: u32, more: u32 },
     /// -> `Residency` of the file from chunk `from` on, of as many chunks as one answer looks at.
     Residency { ino: Ino, from: Chunk },
     /// -> `Done`. The bytes `[off, off+len)` of the file are to be brought to flash, or to leave it, before others; asked

@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use super::data::READ_MAX;
 use super::{Fs, WireStage};
+use crate::join::join_in_bursts;
 use crate::reader::{StageSource, object_parts};
 use crate::stream::Fetching;
 use crate::wire::BoxFuture;
@@ -56,11 +57,11 @@ impl Fs {
                 _ => runs.push((place, len)),
             }
         }
-        for (at, len) in runs.into_iter().flat_map(|(at, len)| object_parts(at, len)) {
-            if let Some(fetching) = self.0.streams.begin(at, len) {
-                background.spawn(fetch(self.stage(ino), at, len, fetching));
-            }
-        }
+        // From front to back: what lies side by side comes with few requests of the store.
+        let parts = runs.into_iter().flat_map(|(at, len)| object_parts(at, len));
+        let begun = parts.filter_map(|(at, len, more)| Some((at, (len, more), self.0.streams.begin(at, len)?)));
+        let fetches = begun.map(|(at, lens, fetching)| fetch(self.stage(ino), at, lens, fetching)).collect();
+        background.spawn(Box::pin(async move { drop(join_in_bursts(fetches).await) }));
         Ok(())
     }
 
@@ -70,9 +71,9 @@ impl Fs {
     }
 }
 
-fn fetch(stage: WireStage, at: ObjectAt, len: u32, fetching: Fetching) -> BoxFuture<()> {
-    debug_assert!(u64::from(len) <= CHUNK, "one request of a store");
-    Box::pin(async move { fetching.done(stage.object(at, len).await) })
+fn fetch(stage: WireStage, at: ObjectAt, (len, more): (u32, u32), fetching: Fetching) -> BoxFuture<()> {
+    debug_assert!(u64::from(len) <= CHUNK, "what is asked for at a time");
+    Box::pin(async move { fetching.done(stage.object(at, len, more).await) })
 }
 
 /// A partition, and what was fetched from its objects ahead of need.
@@ -86,14 +87,14 @@ impl StageSource for AheadStage {
         self.stage.read(at, poff, len)
     }
 
-    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
-        let Some(fetched) = self.fs.0.streams.take(at, len) else { return self.stage.object(at, len) };
+    fn object(&self, at: ObjectAt, len: u32, more: u32) -> BoxFuture<Result<Bytes>> {
+        let Some(fetched) = self.fs.0.streams.take(at, len) else { return self.stage.object(at, len, more) };
         let stage = Arc::clone(&self.stage);
         Box::pin(async move {
             match fetched.bytes(at, len).await {
                 Ok(bytes) => Ok(bytes),
                 // It may have gone well since.
-                Err(_) => stage.object(at, len).await,
+                Err(_) => stage.object(at, len, 0).await,
             }
         })
     }

@@ -161,7 +161,7 @@ impl State {
                 self.recalls.push(recall);
                 Reply::Layout(self.layout(ino, off, len)?)
             }
-            Op::ReadObject { at, len } => {
+            Op::ReadObject { at, len, .. } => {
                 let (from, to) = (u64::from(at.off), u64::from(at.off) + u64::from(len));
                 assert!(len > 0 && from / CHUNK == (to - 1) / CHUNK, "{at:?}+{len} is not one request of a store");
                 Reply::Data(match self.objects.get(&at.blob) {

@@ -2,7 +2,7 @@
 //! parts of them for whoever asks these.
 //!
 //! A read gets the piece of the object that it lies in, with its descriptor, in one request, and checks the blocks that
-//! were asked for. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
+//! were asked for; pieces that follow each other come with one request, up to [`pieces::TOGETHER`]. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
 //! while, because who reads one part of it often reads the next, and the partition brings it back to flash.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +29,7 @@ mod damage;
 mod links;
 mod pieces;
 
-use pieces::{Comes, Piece, Pieces};
+use pieces::{Comes, Piece, Pieces, Sender};
 
 /// Objects in memory on their way to one store, at least and at most; between them it is as many as there are processors.
 /// What their checksums and a store beside them take is taken from whoever reads and writes: with three on two processors a
@@ -100,29 +100,42 @@ impl HostObjects {
         room.acquire_owned().await.map_err(|_| Error::new(ErrorKind::Stopped, "the host stops"))
     }
 
-    /// Bytes `[off, off+len)` of an object's data, checked.
+    /// Bytes `[off, off+len)` of an object's data, checked. `more` bytes behind them are asked for at the same time, and
+    /// come with them as far as one request of the store gets.
     ///
     /// Errors: `Stale`: the store has no such object. `Corrupt`: the bytes are not what was put there. `Busy`: the store
     /// has not answered yet, and is asked on. `Io`: it does not answer, or refuses.
-    pub(super) async fn read(self: &Arc<Self>, key: ObjectKey, off: u32, len: u32) -> Result<Bytes> {
+    ///
+    /// The store is asked before this returns, so that who calls it for what lies side by side, from front to back, makes
+    /// it few requests.
+    pub(super) fn read(
+        self: &Arc<Self>,
+        key: ObjectKey,
+        off: u32,
+        (len, more): (u32, u32),
+    ) -> impl Future<Output = Result<Bytes>> + Send + use<> {
         let (off, end) = (u64::from(off), u64::from(off) + u64::from(len));
-        if len == 0 || end > DATA_MAX {
-            let text = format!("{}: bytes {off}..{end} of an object, which has {DATA_MAX} at most", key.blob);
-            return Err(Error::new(ErrorKind::Invalid, text));
-        }
-        let until = Instant::now() + Duration::from_millis(ANSWER_MS);
+        let upto = (end + u64::from(more)).min(DATA_MAX);
         let cut = |piece: u64| (piece * PIECE).max(off)..((piece + 1) * PIECE).min(end);
-        let ranges: Vec<Range<u64>> = (off / PIECE..end.div_ceil(PIECE)).map(cut).collect();
-        // All are asked for before any is waited for.
-        let coming: Vec<Comes> = ranges.iter().map(|wanted| self.piece(key, wanted)).collect();
-        let mut parts = Vec::with_capacity(ranges.len());
-        for (wanted, comes) in ranges.into_iter().zip(coming) {
-            parts.push(self.part(key, wanted, comes, until).await?);
+        let fits = len > 0 && end <= DATA_MAX;
+        let pieces = if fits { off / PIECE..end.div_ceil(PIECE) } else { 0..0 };
+        let coming: Vec<(Range<u64>, Comes)> =
+            pieces.map(cut).map(|wanted| (wanted.clone(), self.piece(key, &wanted, upto))).collect();
+        let (this, until) = (Arc::clone(self), Instant::now() + Duration::from_millis(ANSWER_MS));
+        async move {
+            let mut parts = Vec::with_capacity(coming.len());
+            for (wanted, comes) in coming {
+                parts.push(this.part(key, wanted, comes, until).await?);
+            }
+            match parts.len() {
+                0 => {
+                    let text = format!("{}: bytes {off}..{end} of an object, which has {DATA_MAX} at most", key.blob);
+                    Err(Error::new(ErrorKind::Invalid, text))
+                }
+                1 => Ok(parts.swap_remove(0)),
+                _ => Ok(parts.concat().into()),
+            }
         }
-        if parts.len() == 1 {
-            return Ok(parts.swap_remove(0));
-        }
-        Ok(parts.concat().into())
     }
 
     /// Bytes `wanted`, which lie in one piece.
@@ -177,30 +190,43 @@ impl HostObjects {
                     }
                 }
             }
-            comes = self.piece(key, &wanted);
+            comes = self.piece(key, &wanted, wanted.end);
         }
     }
 
-    /// The piece that holds `wanted` comes; it is asked for unless it is here or on its way.
-    fn piece(self: &Arc<Self>, key: ObjectKey, wanted: &Range<u64>) -> Comes {
-        let (comes, new) = self.pieces().find(key, wanted);
-        let Some((range, sender)) = new else { return comes };
-        let (this, wanted_end) = (Arc::clone(self), wanted.end);
-        self.runtime.spawn(async move {
-            let got = this.get(key, range, wanted_end).await;
-            let failed = got.is_err();
-            this.pieces().came(&sender, got);
-            if failed {
-                // Those who ask again a little later are told, too.
-                sleep(pieces::FAILED).await;
-                this.pieces().forget_failed(&sender);
-            }
-        });
+    /// The piece that holds `wanted` comes; it is asked for unless it is here or on its way, and with it those behind it
+    /// that are wanted up to `upto`.
+    fn piece(self: &Arc<Self>, key: ObjectKey, wanted: &Range<u64>, upto: u64) -> Comes {
+        let (comes, asked) = self.pieces().find(key, wanted, upto);
+        self.get_for(key, asked, upto);
         comes
     }
 
-    /// Gets the piece of which the data is `range`, or if the object ends before that, of which it is up to `wanted_end`.
-    async fn get(&self, key: ObjectKey, range: Range<u64>, wanted_end: u64) -> Result<Piece> {
+    /// Gets what is to be asked for, of which the bytes up to `upto` are wanted.
+    fn get_for(self: &Arc<Self>, key: ObjectKey, asked: Vec<Sender>, upto: u64) {
+        let (Some(first), Some(last)) = (asked.first(), asked.last()) else { return };
+        let range = first.range.start..last.range.end;
+        let (this, wanted_end) = (Arc::clone(self), upto.min(range.end));
+        self.runtime.spawn(async move {
+            match this.get(key, range, wanted_end).await {
+                Ok(got) => asked.iter().zip(got).for_each(|(to, piece)| this.pieces().came(to, Ok(piece))),
+                // The object ends before the last of them, as it should not: those before it can be had.
+                Err(error) if asked.len() > 1 && error.kind() == ErrorKind::Corrupt => {
+                    asked.into_iter().for_each(|to| this.get_for(key, vec![to], upto));
+                }
+                Err(error) => {
+                    asked.iter().for_each(|to| this.pieces().came(to, Err(error.clone())));
+                    // Those who ask again a little later are told, too.
+                    sleep(pieces::FAILED).await;
+                    asked.iter().for_each(|to| this.pieces().forget_failed(to));
+                }
+            }
+        });
+    }
+
+    /// Gets the pieces of which the data is `range`, or if the object ends before that, of which it is up to `wanted_end`,
+    /// which lies in the last of them.
+    async fn get(&self, key: ObjectKey, range: Range<u64>, wanted_end: u64) -> Result<Vec<Piece>> {
         let (link, name) = (self.link(key).await?, self.name(key));
         let end = wanted_end.next_multiple_of(BLOCK as u64);
         let mut range = range;
@@ -212,11 +238,22 @@ impl HostObjects {
             got => got,
         };
         let got = got.map_err(|error| worded(key, &error))?;
-        let blocks = got.get(..BLOCK).map_or(0, |descriptor| Descriptor::decode(descriptor).entries().len() as u64);
-        if blocks * (BLOCK as u64) < PIECE {
-            self.pieces().learn(key, range.start + blocks * BLOCK as u64);
+        let base = Span::new(range.clone()).object().start;
+        let cut = |start: u64| {
+            let data = start..(start + PIECE).min(range.end);
+            let object = Span::new(data.clone()).object();
+            let got = got.slice((object.start - base) as usize..((object.end - base) as usize).min(got.len()));
+            Piece { start, end: data.end, got }
+        };
+        let pieces: Vec<Piece> = (range.start..range.end).step_by(PIECE as usize).map(cut).collect();
+        for piece in &pieces {
+            let descriptor = piece.got.get(..BLOCK).map(Descriptor::decode);
+            let blocks = descriptor.map_or(0, |descriptor| descriptor.entries().len() as u64);
+            if blocks * (BLOCK as u64) < PIECE {
+                self.pieces().learn(key, piece.start + blocks * BLOCK as u64);
+            }
         }
-        Ok(Piece { start: range.start, end: range.end, got })
+        Ok(pieces)
     }
 
     /// The link to the store of an object. Just after a start, or after a store was attached, it may take a moment.

@@ -331,7 +331,7 @@ impl<'a> Held<'a> {
                 SeatEffect::Job(job) => switch.run_job(id, job),
                 SeatEffect::ReadObject(token, key, off, len) => {
                     if let Some(waits) = self.core.waiting.remove(&token) {
-                        switch.read_object(self.core.seat.term(), key, (off, len), waits);
+                        switch.read_object(self.core.seat.term(), key, off, len, waits);
                     }
                 }
                 SeatEffect::Scrub(job) => switch.run_scrub(id, job),

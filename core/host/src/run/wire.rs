@@ -384,13 +384,11 @@ impl Switch {
 }
 
 impl Switch {
-    /// Answers `waits` with bytes of an object: so many from there on. The seat, which serves in `term`, does not wait.
-    pub(super) fn read_object(&self, term: Term, key: ObjectKey, (off, len): (u32, u32), waits: Waits) {
-        let objects = Arc::clone(&self.objects);
-        self.runtime.spawn(async move {
-            let read = objects.read(key, off, len).await;
-            waits(Answer::plain(term, read.map(Reply::Data)));
-        });
+    /// Answers `waits` with bytes of an object: so many from there on, and so many behind them are asked for at the same
+    /// time. The seat, which serves in `term`, does not wait.
+    pub(super) fn read_object(&self, term: Term, key: ObjectKey, off: u32, lens: (u32, u32), waits: Waits) {
+        let read = self.objects.read(key, off, lens);
+        self.runtime.spawn(async move { waits(Answer::plain(term, read.await.map(Reply::Data))) });
     }
 
     /// The policies of the cluster.
@@ -459,11 +457,11 @@ impl StageSource for SeatStage {
         Box::pin(async move { data_of(answer.await) })
     }
 
-    fn object(&self, at: ObjectAt, len: u32) -> BoxFuture<Result<Bytes>> {
+    fn object(&self, at: ObjectAt, len: u32, more: u32) -> BoxFuture<Result<Bytes>> {
         let (switch, seat) = (Arc::clone(&self.switch), self.seat);
         Box::pin(async move {
             loop {
-                match data_of(ask(&switch, seat, of_the_mover(Op::ReadObject { at, len })).await) {
+                match data_of(ask(&switch, seat, of_the_mover(Op::ReadObject { at, len, more })).await) {
                     // The link to the store says when it is over.
                     Err(error) if error.kind() == ErrorKind::Busy => tokio::time::sleep(BUSY).await,
                     answer => return answer,

@@ -60,8 +60,9 @@ pub enum SeatEffect {
     Drive(u64, DriveId, DriveOp),
     /// Carry out bulk work (its staged bytes are read by `ReadStage` requests to this seat).
     Job(Job),
-    /// Answer a request with so many bytes (the last) of an object, from that byte of its data on.
-    ReadObject(Token, ObjectKey, u32, u32),
+    /// Answer a request with so many bytes of an object, from that byte of its data on; so many (the last) behind them are
+    /// asked for at the same time.
+    ReadObject(Token, ObjectKey, u32, (u32, u32)),
     /// Check a pack; the answer comes as [`SeatEvent::Scrubbed`].
     Scrub(ScrubJob),
     /// Tell people.

@@ -145,7 +145,13 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
 }
 
 /// `Op::ReadObject`.
-pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, len: u32) -> Result<Verdict> {
+pub(crate) fn read(
+    t: &mut Txn<'_>,
+    s: &State,
+    token: Token,
+    at: ObjectAt,
+    (len, more): (u32, u32),
+) -> Result<Verdict> {
     if len == 0 || u64::from(len) > CHUNK {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -158,7 +164,7 @@ pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, len: 
             format!("there is no {} (any more): its bytes are elsewhere", at.blob),
         ));
     };
-    t.at_once(Effect::ReadObject(token, key, at.off, len));
+    t.at_once(Effect::ReadObject(token, key, at.off, (len, more)));
     Ok(Verdict::Later)
 }
 

@@ -8,10 +8,12 @@ use async_trait::async_trait;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use braid_base::ErrorKind;
+use braid_io::buf::AlignedBuf;
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderValue, RANGE, USER_AGENT};
+use http::header::{CONTENT_LENGTH, HeaderMap, HeaderValue, RANGE, USER_AGENT};
 use http::{Method, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use object_store::ClientOptions;
@@ -30,6 +32,8 @@ const PROGRAM: &str = concat!("Braid/", env!("CARGO_PKG_VERSION"));
 const IDLE_TIMEOUT: Duration = Duration::from_secs(20);
 /// Most bytes of an answer that says what is wrong.
 const COMPLAINT_BYTES_MAX: usize = 64 * 1024;
+/// Longest part of an object whose bytes are gathered as they come, bytes: as much as fits a buffer that is used again.
+const GATHERED_MAX: usize = 8 << 20;
 /// Connections kept without a request: as many as may be under way, of all three kinds.
 const IDLE_MAX: usize = 192;
 
@@ -88,9 +92,29 @@ impl Wire {
             }
             None => {}
         }
+        let length = parts.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        if let Some(length) = length.filter(|length| ranged && *length <= GATHERED_MAX) {
+            let body = self.gather(&what, body, length).await?;
+            return Ok(HttpResponse::from_parts(parts, HttpResponseBody::from(body)));
+        }
         let wire = self.clone();
         let body = HttpResponseBody::new(body.map_err(move |error| failed(wire.broken(&what, &error))));
         Ok(HttpResponse::from_parts(parts, body))
+    }
+
+    /// All of a body of `length` bytes, in memory from which a drive writes without another copy.
+    async fn gather(&self, what: &str, mut body: Incoming, length: usize) -> Result<Bytes, Failure> {
+        let mut got = AlignedBuf::with_capacity(length);
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| self.broken(what, &error))?;
+            let Ok(data) = frame.into_data() else { continue };
+            if data.len() > length - got.len() {
+                let message = format!("{what}: {} sent more than the {length} bytes it announced", self.target.server);
+                return Err(Failure::of_line(ErrorKind::Io, message));
+            }
+            got.extend(&data);
+        }
+        Ok(got.into_bytes())
     }
 
     /// No answer came, or half of one.

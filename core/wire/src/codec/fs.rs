@@ -106,7 +106,7 @@ wire_enum!(Op, "operation" {
     34 = GetSpace { ino, bytes, back },
     35 = CommitWrite { ino, off, stripes, kill_suid_sgid, at },
     36 = Accessed { files },
-    37 = ReadObject { at, len },
+    37 = ReadObject { at, len, more },
     38 = Residency { ino, from },
     39 = Tier { ino, off, len, want },
 });

@@ -241,7 +241,7 @@ impl HostObjects {
                     let mut off = from;
                     while off < end {
                         let len = (end - off).min(CHUNK - off % CHUNK);
-                        let _ = self.read(key, off as u32, len as u32).await;
+                        let _ = self.read(key, off as u32, (len as u32, 0)).await;
                         off += len;
                     }
                 }

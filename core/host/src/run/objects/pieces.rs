@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_base::limits::BLOCK;
+use braid_base::limits::{BLOCK, OBJECT_READ_MAX};
 use braid_base::msg::job::ObjectKey;
 use braid_base::{Error, ErrorKind, Result};
 use braid_tier::blob::PIECE;
@@ -14,6 +14,10 @@ use tokio::sync::watch;
 
 /// Bytes of pieces that stay here.
 const BYTES_MAX: usize = 64 << 20;
+/// Pieces that are got with one request at most: those of one such group of an object, whoever asks for which of them first.
+/// A request costs a store as much as half a MiB, and the one who pays for it something, too; but the first byte of a large
+/// one is not told before its last.
+pub(super) const TOGETHER: u64 = OBJECT_READ_MAX / PIECE;
 /// How long a failure is told to those who ask.
 pub(super) const FAILED: Duration = Duration::from_secs(1);
 /// Objects whose length is remembered, at most; beyond, all start afresh.
@@ -37,8 +41,10 @@ type Key = (ObjectKey, u64);
 /// A piece that comes.
 pub(super) struct Comes(watch::Receiver<Came>);
 
-/// Where it is put when it is here.
+/// What is to be asked for, and where it is put when it is here.
 pub(super) struct Sender {
+    /// Of the object's data.
+    pub range: Range<u64>,
     at: Key,
     sender: Arc<watch::Sender<Came>>,
 }
@@ -75,9 +81,9 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// The piece that holds `wanted`. If it is neither here nor on its way, also what is to be asked for, and where it is
-    /// put.
-    pub(super) fn find(&mut self, key: ObjectKey, wanted: &Range<u64>) -> (Comes, Option<(Range<u64>, Sender)>) {
+    /// The piece that holds `wanted`. If it is neither here nor on its way, also what is to be asked for, with one request:
+    /// that piece, and those behind it that hold something up to `upto` and are not here either.
+    pub(super) fn find(&mut self, key: ObjectKey, wanted: &Range<u64>, upto: u64) -> (Comes, Vec<Sender>) {
         let number = wanted.start / PIECE;
         if let Some(held) = self.held.get_mut(&(key, number)).filter(|held| held.end >= wanted.end) {
             let comes = Comes(held.sender.subscribe());
@@ -87,17 +93,32 @@ impl Pieces {
                 held.stamp = self.stamp;
                 self.order.insert(held.stamp, (key, number));
             }
-            return (comes, None);
+            return (comes, Vec::new());
         }
         self.remove((key, number));
+        let (comes, first) = self.ask((key, number), wanted.end);
+        let mut asked = vec![first];
+        let group = number - number % TOGETHER..number - number % TOGETHER + TOGETHER;
+        for next in number + 1..group.end.min(upto.div_ceil(PIECE)) {
+            let whole = asked.last().is_some_and(|last| last.range.end == next * PIECE);
+            if !whole || self.held.contains_key(&(key, next)) {
+                break;
+            }
+            asked.push(self.ask((key, next), upto.min((next + 1) * PIECE)).1);
+        }
+        (comes, asked)
+    }
+
+    /// A piece is asked for, of which the bytes up to `end` are wanted.
+    fn ask(&mut self, (key, number): Key, end: u64) -> (Comes, Sender) {
         let start = number * PIECE;
         // Nobody else is wrong about the length of an object than the one who damaged it.
-        let end = self.lengths.get(&key).map_or(start + PIECE, |len| (*len).min(start + PIECE).max(wanted.end));
+        let end = self.lengths.get(&key).map_or(start + PIECE, |len| (*len).min(start + PIECE).max(end));
         let end = end.next_multiple_of(BLOCK as u64);
         let (sender, comes) = watch::channel(None);
         let sender = Arc::new(sender);
         self.held.insert((key, number), Held { sender: Arc::clone(&sender), end, stamp: 0, bytes: 0 });
-        (Comes(comes), Some((start..end, Sender { at: (key, number), sender })))
+        (Comes(comes), Sender { range: start..end, at: (key, number), sender })
     }
 
     /// What was asked for came, or did not.
@@ -169,7 +190,25 @@ mod tests {
     }
 
     fn is_asked(pieces: &mut Pieces, serial: u64, wanted: Range<u64>) -> Option<(Range<u64>, Sender)> {
-        pieces.find(key(serial), &wanted).1
+        let asked = pieces.find(key(serial), &wanted, wanted.end).1.pop();
+        asked.map(|to| (to.range.clone(), to))
+    }
+
+    #[test]
+    fn pieces_that_follow_each_other_come_with_one_request() {
+        let mut pieces = Pieces::default();
+        let mut asked = |wanted: Range<u64>, upto: u64| {
+            let (_, asked) = pieces.find(key(1), &(wanted.start * PIECE..wanted.end * PIECE - 5), upto * PIECE - 5);
+            asked.iter().map(|to| to.range.start / PIECE..to.range.end / PIECE).collect::<Vec<_>>()
+        };
+        assert_eq!(asked(6..7, 7), [6..7]);
+        assert_eq!(asked(1..2, 9), [1..2, 2..3, 3..4], "up to the end of its group");
+        assert_eq!(asked(4..5, 9), [4..5, 5..6], "up to one that is on its way");
+        assert_eq!(asked(2..3, 9), [], "it is on its way");
+        assert_eq!(asked(0..1, 9), [0..1]);
+        pieces.learn(key(2), 5 * PIECE + 4096);
+        let (_, asked) = pieces.find(key(2), &(4 * PIECE..5 * PIECE), 5 * PIECE + 10);
+        assert_eq!(asked.last().map(|to| to.range.clone()), Some(5 * PIECE..5 * PIECE + 4096), "no further than it is long");
     }
 
     #[test]
@@ -201,7 +240,7 @@ mod tests {
             assert!(is_asked(&mut pieces, 1, 0..1).is_none(), "the first one is wanted all the time");
         }
         assert_eq!((pieces.bytes, pieces.order.len()), (BYTES_MAX, count as usize));
-        let here = pieces.find(key(3), &(0..1)).0;
+        let here = pieces.find(key(3), &(0..1), 1).0;
         let piece = here.0.borrow().clone().expect("here").expect("well");
         pieces.forget(key(3), &piece);
         assert!(is_asked(&mut pieces, 3, 0..1).is_some(), "it was damaged");
