@@ -59,12 +59,12 @@ fn caught_among(world: fn(u64) -> SimConfig, broken: Broken, near: u64, tune: im
 
 #[test]
 fn names_abort_without_a_log_entry() {
-    caught(Broken::Names(Variant::NoAbortLog), 56);
+    caught(Broken::Names(Variant::NoAbortLog), 94);
 }
 
 #[test]
 fn names_promised_names_are_shown() {
-    caught(Broken::Names(Variant::NoLock), 170);
+    caught(Broken::Names(Variant::NoLock), 356);
 }
 
 #[test]
@@ -74,17 +74,17 @@ fn names_promises_end_by_time() {
 
 #[test]
 fn names_refusals_are_forgotten() {
-    caught_in(Broken::Names(Variant::Forgetful), 840, |config| *config = config.clone().without_promises());
+    caught_in(Broken::Names(Variant::Forgetful), 842, |config| *config = config.clone().without_promises());
 }
 
 #[test]
 fn leases_are_given_back_before_promised_names_are_there() {
-    caught_among(SimConfig::replicated, Broken::Promises(PromiseMutation::GiveBackFirst), 0, |_| {});
+    caught_among(SimConfig::replicated, Broken::Promises(PromiseMutation::GiveBackFirst), 120, |_| {});
 }
 
 #[test]
 fn other_changes_pass_promised_names() {
-    caught(Broken::Promises(PromiseMutation::Beside), 0);
+    caught(Broken::Promises(PromiseMutation::Beside), 88);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn names_removed_before_open_files_are_told() {
 
 #[test]
 fn late_doubles_of_an_earlier_term_are_taken() {
-    caught_in(Broken::AnyTerm, 0, |config| {
+    caught_in(Broken::AnyTerm, 40, |config| {
         (config.net.late, config.net.late_us, config.net.doubled) = (1_000, 3_000_000, 1_500);
         (config.faults.crash_every_us, config.faults.down_max_us) = (1_000_000, 50_000);
     });
@@ -118,7 +118,7 @@ fn members_that_are_silent_do_not_count() {
 #[test]
 fn members_are_read_without_promises() {
     // A primary that is cut off hears of the next one when it wants to drop the others, unless that is lost, too.
-    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 60, |config| config.net.lost = 500);
+    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 195, |config| config.net.lost = 500);
 }
 
 #[test]
@@ -170,17 +170,17 @@ fn data_packs_die_while_something_refers_to_them() {
 
 #[test]
 fn leases_of_a_new_primary_before_those_of_the_old_one_were_told() {
-    caught(Broken::Leases(LeaseMutation::NoWait), 0);
+    caught(Broken::Leases(LeaseMutation::NoWait), 66);
 }
 
 #[test]
 fn leases_of_sessions_that_left_no_mark() {
-    caught(Broken::Leases(LeaseMutation::NoMarker), 0);
+    caught(Broken::Leases(LeaseMutation::NoMarker), 26);
 }
 
 #[test]
 fn leases_outlive_their_sessions() {
-    caught(Broken::Leases(LeaseMutation::ExpireFast), 0);
+    caught(Broken::Leases(LeaseMutation::ExpireFast), 8);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn segments_go_before_the_view_is_durable() {
 
 #[test]
 fn what_a_killed_process_left_in_a_cache_is_not_made_durable() {
-    caught_in(Broken::Unsettled, 70, |config| {
+    caught_in(Broken::Unsettled, 83, |config| {
         (config.faults.crash_every_us, config.faults.down_max_us) = (120_000, 20_000);
         config.faults.at_points.clear();
     });

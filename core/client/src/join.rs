@@ -42,9 +42,9 @@ pub(crate) async fn join_bounded<F: Future>(limit: usize, futures: Vec<F>) -> Ve
     done.into_iter().map(|slot| slot.expect("every future was polled until it was ready")).collect()
 }
 
-/// Runs all of `futures` at once; what they send goes together.
-pub(crate) async fn join_in_bursts<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
-    let mut joined = pin!(join_bounded(futures.len().max(1), futures));
+/// Runs `futures` at most `limit` at a time; what they send goes together.
+pub(crate) async fn join_in_bursts<F: Future>(limit: usize, futures: Vec<F>) -> Vec<F::Output> {
+    let mut joined = pin!(join_bounded(limit, futures));
     poll_fn(|cx| burst::run(|| joined.as_mut().poll(cx))).await
 }
 

@@ -122,11 +122,12 @@ async fn put_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16),
     Ok(())
 }
 
-/// True if so many of the other shards have lost a block for good that it cannot be computed, even if all that do not
+/// True if so many of the shards have lost a block for good that it cannot be computed, even if all that do not
 /// answer come back.
 async fn is_beyond_repair(reader: &Reader, job: &RebuildJob, block: u16) -> bool {
-    let others = (0..job.place.drives.len() as u8).filter(|shard| *shard != job.shard);
-    let reads = others.map(|shard| reader.blocks(job.pack, &job.place, shard, block, 1));
+    // The shard itself may have it, if it is only moved.
+    let able = (0..job.place.drives.len() as u8).filter(|shard| *shard != job.shard || job.copies);
+    let reads = able.map(|shard| reader.blocks(job.pack, &job.place, shard, block, 1));
     let found = join_bounded(job.place.drives.len().max(1), reads.collect()).await;
     // A whole shard that is not where it should be is no matter of single blocks.
     let gone = |error: &Error| error.kind() == ErrorKind::Corrupt;

@@ -44,6 +44,8 @@ pub trait StageSource: Send + Sync {
 pub struct Reader {
     wire: Arc<dyn Wire>,
     health: Arc<Health>,
+    /// Drives that took long for what is in objects as well.
+    late: Arc<Health>,
     pace: Arc<Pace>,
 }
 
@@ -59,7 +61,7 @@ const LATE_MS: u64 = 1_500;
 impl Reader {
     /// A reader that asks through `wire`.
     pub fn new(wire: Arc<dyn Wire>) -> Self {
-        Self { wire, health: Arc::default(), pace: Arc::default() }
+        Self { wire, health: Arc::default(), late: Arc::default(), pace: Arc::default() }
     }
 
     /// How fast shards may be made anew through this reader and its clones; any number of bytes unless it is set.
@@ -155,14 +157,27 @@ impl Reader {
     ) -> Result<Bytes> {
         let flash = || self.read_stripe(stripe, placement, delta, len);
         let now = self.wire.now_ms();
-        let only = placement.drives.first().filter(|_| placement.parity == 0);
+        let only = match &placement.drives[..] {
+            [drive] => Some(*drive),
+            _ => None,
+        };
         let found = match only {
             None => flash().await,
-            Some(drive) if self.health.avoids(*drive, now) => Err(ErrorKind::Stale.into()),
-            Some(drive) => within(&*self.wire, LATE_MS, flash()).await.unwrap_or_else(|| {
-                self.failed(*drive);
-                Err(Error::new(ErrorKind::Stale, format!("{drive} does not answer")))
-            }),
+            Some(drive) if self.health.avoids(drive, now) || self.late.avoids(drive, now) => {
+                Err(ErrorKind::Stale.into())
+            }
+            Some(drive) => match within(&*self.wire, LATE_MS, flash()).await {
+                Some(found) => {
+                    self.late.answered(drive);
+                    found
+                }
+                // No others were asked that would say whether it is slower than they are: so only who has a copy at hand
+                // does without it.
+                None => {
+                    self.late.failed(drive, self.wire.now_ms());
+                    Err(Error::new(ErrorKind::Stale, format!("{drive} does not answer")))
+                }
+            },
         };
         match found {
             Err(error) if error.kind() == ErrorKind::Stale => {

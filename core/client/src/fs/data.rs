@@ -201,7 +201,8 @@ impl Fs {
         if !files.is_empty() {
             let this = self.clone();
             background.spawn(Box::pin(async move {
-                join_in_bursts(files.into_iter().map(|ino| this.fetch_body(ino, recall)).collect()).await;
+                let fetches = files.into_iter().map(|ino| this.fetch_body(ino, recall)).collect::<Vec<_>>();
+                join_in_bursts(fetches.len(), fetches).await;
             }));
         }
     }

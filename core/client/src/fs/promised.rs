@@ -173,7 +173,7 @@ impl Fs {
         for some in of_one.flat_map(|of_one| of_one.chunks(TOGETHER)) {
             let (this, some) = (self.clone(), some.to_vec());
             background.spawn(Box::pin(async move {
-                join_in_bursts(some.iter().map(|promise| this.keep(promise)).collect()).await;
+                join_in_bursts(some.len().max(1), some.iter().map(|promise| this.keep(promise)).collect()).await;
             }));
         }
     }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::data::READ_MAX;
 use super::{Fs, WireStage};
 use crate::join::join_in_bursts;
-use crate::reader::{StageSource, object_parts};
+use crate::reader::{OBJECTS_AT_ONCE, StageSource, object_parts};
 use crate::stream::Fetching;
 use crate::wire::BoxFuture;
 
@@ -61,7 +61,7 @@ impl Fs {
         let parts = runs.into_iter().flat_map(|(at, len)| object_parts(at, len));
         let begun = parts.filter_map(|(at, len, more)| Some((at, (len, more), self.0.streams.begin(at, len)?)));
         let fetches = begun.map(|(at, lens, fetching)| fetch(self.stage(ino), at, lens, fetching)).collect();
-        background.spawn(Box::pin(async move { drop(join_in_bursts(fetches).await) }));
+        background.spawn(Box::pin(async move { drop(join_in_bursts(OBJECTS_AT_ONCE, fetches).await) }));
         Ok(())
     }
 

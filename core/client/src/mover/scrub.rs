@@ -72,6 +72,10 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
             }
         });
         let found = join_bounded(shards.len(), reads.collect()).await;
+        if found.iter().filter(|(_, state)| *state == Shard::Silent).count() > code.parity() {
+            // What a drive does not say now is not lost.
+            return Err(Error::new(ErrorKind::TimedOut, format!("{pack} cannot be checked: its drives fell silent")));
+        }
         let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
         result.bytes += (read * BLOCK) as u64;
         judge(code, first, &found, &mut result);

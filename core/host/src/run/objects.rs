@@ -2,8 +2,9 @@
 //! parts of them for whoever asks these.
 //!
 //! A read gets the piece of the object that it lies in, with its descriptor, in one request, and checks the blocks that
-//! were asked for; pieces that follow each other come with one request, up to [`pieces::TOGETHER`]. Whoever else wants the same piece meanwhile waits for that request; and the last pieces stay here for a
-//! while, because who reads one part of it often reads the next, and the partition brings it back to flash.
+//! were asked for; pieces that follow each other come with one request, up to [`pieces::TOGETHER`]. Whoever else wants the
+//! same piece meanwhile waits for that request; and the last pieces stay here for a while, because who reads one part of it
+//! often reads the next, and the partition brings it back to flash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

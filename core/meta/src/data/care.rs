@@ -269,19 +269,27 @@ pub(crate) fn open_ahead(t: &mut Txn<'_>, s: &mut State, class: PackClass, bytes
     }
 }
 
+/// How a new pack is coded, and its drives.
+fn choose(s: &State, (seq, class): (u64, PackClass), now_ms: u64) -> Option<(u8, u8, Vec<DriveId>)> {
+    let (packs, config) = (&s.data.packs, &s.config);
+    if class != PackClass::Cache {
+        let (data, drives) = packs.drives.choose((seq, class), config.data, config.parity, now_ms)?;
+        return Some((data, config.parity, drives));
+    }
+    // Copies must not take the last slots of all drives but a few: nothing else would find enough of them.
+    if !packs.drives.have_room(class, config.parity) {
+        return None;
+    }
+    let open = packs.table.values().filter(|pack| pack.rec.class == class);
+    let open = open.filter(|pack| matches!(pack.life, Life::Creating { .. } | Life::Lending { .. }));
+    let taken: BTreeSet<DriveId> = open.flat_map(|pack| pack.rec.place.drives.iter().copied()).collect();
+    Some((1, 0, vec![packs.drives.choose_one((seq, class), &taken, now_ms)?]))
+}
+
 /// Logs a new pack and asks its drives for slots; false if there are not enough drives.
 fn open(t: &mut Txn<'_>, s: &mut State, class: PackClass) -> bool {
     let seq = s.data.packs.newest + 1;
-    let bare = class == PackClass::Cache;
-    let (data, parity) = if bare { (1, 0) } else { (s.config.data, s.config.parity) };
-    let drives = &s.data.packs.drives;
-    // Copies must not take the last slots of all drives but a few: nothing else would find enough of them.
-    if bare && !drives.have_room(class, s.config.parity) {
-        return false;
-    }
-    let Some((data, drives)) = drives.choose((seq, class), data, parity, t.now.mono_ms) else {
-        return false;
-    };
+    let Some((data, parity, drives)) = choose(s, (seq, class), t.now.mono_ms) else { return false };
     let id = PackId::new(t.partition, seq);
     let place = Placement { data, parity, epoch: Epoch(1), drives };
     let rec = PackRec { state: PackState::Open, class, place, term: s.config.term.0, live_upper: 0 };

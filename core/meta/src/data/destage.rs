@@ -189,8 +189,8 @@ fn begin(t: &mut Txn<'_>, s: &mut State, collect: bool) -> Result<Option<bool>> 
 /// Brings as much of `chunks`, all of one file system, back from objects as fits one move; whether there was room for any,
 /// and those that did not fit. `behind`: bytes that are to come back after them.
 ///
-/// A move of chunks that are in objects as a whole writes packs without parity; it ends before the first one of which that
-/// is not so, and the next one begins with that.
+/// A move of chunks that are in objects as a whole writes packs without parity; of chunks that are exposed where there is
+/// none, only that moves. A move ends before the first chunk of another kind, and the next one begins with that.
 pub(crate) fn fetch(t: &mut Txn<'_>, s: &mut State, chunks: Vec<ChunkId>, behind: u64) -> Result<(bool, Vec<ChunkId>)> {
     let (class, moves, sweep) = (PackClass::Cache, Moves::Objects, BTreeSet::new());
     let choice = Choice { class, moves, chunks, sweep };
@@ -260,7 +260,7 @@ struct Plan {
 /// follows is what is staged.
 fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> Result<Plan> {
     let mut gathered: Vec<Moving> = Vec::new();
-    let (mut class, moves) = (choice.class, choice.moves);
+    let (mut class, moves, mut saving) = (choice.class, choice.moves, false);
     // Cuts of the files; `None` for those that are gone.
     let mut cuts: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
     let mut used = UsedChanges::default();
@@ -283,12 +283,13 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
         let view = history.at(upto);
         let fs = chunk.file.fs;
         let exposed = |extent: &Extent| bare::is_exposed(s, fs, extent);
-        if moves == Moves::Objects && !view.has_objects() && !view.extents.iter().any(exposed) {
+        let saves = moves == Moves::Objects && view.extents.iter().any(exposed);
+        if moves == Moves::Objects && !view.has_objects() && !saves {
             looked += 1;
             continue;
         }
         let lost = view.extents.iter().any(|extent| s.data.tier.damage.spoils(extent));
-        let wanted = Wanted { moves: &moves, lost, exposed: &exposed };
+        let wanted = Wanted { moves: &moves, lost, saves: saves.then_some(&exposed) };
         let moving = Moving::gather(ids, view, wanted, &|pack| s.data.packs.place(pack))?;
         if moving.blocks() == 0 {
             // All that was to move is cut away or overwritten: no bytes to move, but records to merge.
@@ -306,11 +307,11 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
         }
         if moves == Moves::Objects {
             let copies = moving.has_copies(|at, len| bare::is_sound(s, fs, at, len));
-            let all = s.data.mutation == Some(Mutation::BareAll);
+            let all = s.data.mutation == Some(Mutation::BareAll) && !saves;
             let fits = if copies || all { PackClass::Cache } else { PackClass::Destage };
             if gathered.is_empty() {
-                class = fits;
-            } else if class != fits {
+                (class, saving) = (fits, saves);
+            } else if (class, saving) != (fits, saves) {
                 break;
             }
         }
@@ -480,6 +481,10 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             _ => planned.upto,
         };
         remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used)?;
+        // It may have been found out meanwhile.
+        if planned.extents.iter().any(|extent| bare::is_exposed(s, file.fs, extent)) {
+            s.data.tier.fetches.want(planned.chunk);
+        }
     }
     for (at, _, len) in job.stripes.iter().filter(|(at, ..)| named.contains(at)) {
         t.write(keys::stripe(t.partition, at.pack, at.sb), &StripeRec { ul: at.ul, len: *len });

@@ -225,6 +225,29 @@ impl Drives {
         parity: u8,
         now_ms: u64,
     ) -> Option<(u8, Vec<DriveId>)> {
+        let mut drives = self.able(class, now_ms);
+        let count = drives.len();
+        let narrow = self.spread(drives.iter().copied()).checked_sub(usize::from(parity)).filter(|data| *data > 0)?;
+        let data = usize::from(data.max(1)).min(narrow);
+        let turn = (seq.wrapping_mul((data + usize::from(parity)) as u64) % count as u64) as usize;
+        drives.rotate_left(turn);
+        drives.sort_by_key(|drive| self.eighths(*drive));
+        let mut drives = self.apart(drives, data + usize::from(parity));
+        let width = drives.len() as u64;
+        drives.rotate_left(((seq.wrapping_mul(ODD_GOLDEN) >> 32) % width) as usize);
+        Some((data as u8, drives))
+    }
+
+    /// A drive for pack number `seq` of one shard: if it can be, none that is in `taken`, and one of the emptier ones.
+    pub fn choose_one(&self, (seq, class): (u64, PackClass), taken: &BTreeSet<DriveId>, now_ms: u64) -> Option<DriveId> {
+        let mut drives = self.able(class, now_ms);
+        let turn = seq.checked_rem(drives.len() as u64)? as usize;
+        drives.rotate_left(turn);
+        drives.into_iter().min_by_key(|drive| (taken.contains(drive), self.eighths(*drive)))
+    }
+
+    /// Drives that have room for a pack of `class`, in their order.
+    fn able(&self, class: PackClass, now_ms: u64) -> Vec<DriveId> {
         // Before a drive said how much is free, its last slots might go to others than garbage collection: after each of
         // many restarts a few, until it has none.
         let known = |drive: &DriveId| class == PackClass::Gc || self.stats.contains_key(drive);
@@ -234,20 +257,16 @@ impl Drives {
                 && self.suspect_until.get(drive).is_none_or(|until| *until <= now_ms)
         };
         let mut drives: Vec<DriveId> = self.set.usable.iter().copied().filter(able).collect();
-        let count = drives.len();
-        let narrow = self.spread(drives.iter().copied()).checked_sub(usize::from(parity)).filter(|data| *data > 0)?;
-        let data = usize::from(data.max(1)).min(narrow);
-        let turn = (seq.wrapping_mul((data + usize::from(parity)) as u64) % count as u64) as usize;
         drives.sort_unstable();
-        drives.rotate_left(turn);
-        drives.sort_by_key(|drive| match self.stats.get(drive) {
+        drives
+    }
+
+    /// How full a drive is, in eighths.
+    fn eighths(&self, drive: DriveId) -> u64 {
+        match self.stats.get(&drive) {
             Some(stat) if stat.slots > 0 => 8 - u64::from(stat.free.min(stat.slots)) * 8 / u64::from(stat.slots),
             _ => 0,
-        });
-        let mut drives = self.apart(drives, data + usize::from(parity));
-        let width = drives.len() as u64;
-        drives.rotate_left(((seq.wrapping_mul(ODD_GOLDEN) >> 32) % width) as usize);
-        Some((data as u8, drives))
+        }
     }
 
     /// The first `width` of `drives` of which each is in another domain; if placement is forced, as few in one as can be.

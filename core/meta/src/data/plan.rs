@@ -31,7 +31,8 @@ pub(crate) enum Moves {
     Stage,
     /// That, and all that is in these packs.
     Packs(Vec<PackId>),
-    /// That, and all that is in objects only; and what is in a pack without parity and may lose its copy.
+    /// That, and all that is in objects only. Or, of a chunk that is exposed in packs without parity, that and what is: it
+    /// must not wait for what may be out of reach.
     Objects,
 }
 
@@ -87,13 +88,16 @@ pub(crate) struct Wanted<'w> {
     pub moves: &'w Moves,
     /// Some of it is in an object, and cannot be read.
     pub lost: bool,
-    /// Says what is in a pack without parity and may lose its copy.
-    pub exposed: &'w dyn Fn(&Extent) -> bool,
+    /// Says what is exposed, if that is to be saved.
+    pub saves: Option<&'w dyn Fn(&Extent) -> bool>,
 }
 
 impl Wanted<'_> {
     fn takes(&self, extent: &Extent) -> bool {
-        self.moves.takes(&extent.place) || (*self.moves == Moves::Objects && (self.exposed)(extent))
+        match self.saves {
+            Some(exposed) => matches!(extent.place, Place::Stage { .. }) || exposed(extent),
+            None => self.moves.takes(&extent.place),
+        }
     }
 }
 
@@ -128,7 +132,8 @@ impl Moving {
     ) -> Result<Self> {
         let marked = mark(&view.extents, wanted);
         // One that is in crumbs has to be put together, whatever it takes; but for what is lost nothing would do.
-        let reads_objects = *wanted.moves == Moves::Objects || (view.extents.len() > EXTENTS_MAX && !wanted.lost);
+        let brings = *wanted.moves == Moves::Objects && wanted.saves.is_none();
+        let reads_objects = brings || (view.extents.len() > EXTENTS_MAX && !wanted.lost);
         let mut runs = Vec::new();
         let mut block = 0;
         while block < BLOCKS {
@@ -311,7 +316,7 @@ mod tests {
     }
 
     fn staged(lost: bool) -> Wanted<'static> {
-        Wanted { moves: &Moves::Stage, lost, exposed: &|_| false }
+        Wanted { moves: &Moves::Stage, lost, saves: None }
     }
 
     fn no_packs<'p>(_: PackId) -> Result<&'p Placement> {

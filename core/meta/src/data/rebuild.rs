@@ -175,8 +175,9 @@ fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
         return None;
     }
     let lacks = |pack: &Pack| pack.rec.place.drives.iter().filter(|drive| drives.leaves(**drive)).count();
-    // One without parity is given up (`tier/bare`).
-    let lacking = quiet(s, now_ms).filter(|(_, pack)| !pack.is_bare()).map(|(id, pack)| (lacks(pack), *id));
+    // One without parity can only be copied; else it is given up (`tier/bare`).
+    let gone = |pack: &Pack| pack.is_bare() && pack.rec.place.drives.iter().any(|drive| drives.is_absent(*drive));
+    let lacking = quiet(s, now_ms).filter(|(_, pack)| !gone(pack)).map(|(id, pack)| (lacks(pack), *id));
     let mut found: Vec<(usize, PackId)> = lacking.filter(|(lacks, _)| *lacks > 0).collect();
     // Those that lack most, and of them the oldest.
     found.sort_unstable_by_key(|(lacks, id)| (std::cmp::Reverse(*lacks), *id));

@@ -412,7 +412,8 @@ pub(crate) fn healing(s: &State) -> Healing {
         let rotten = || scrub.found.get(id).is_some_and(|found| found.matters);
         let holds = pack.rec.live_upper > 0 && !matches!(pack.life, Life::Dead { .. });
         // What is in objects as well is not lost with its drive.
-        let gone = || !pack.is_bare() && away > usize::from(pack.rec.place.parity);
+        let only = !pack.is_bare() || s.data.tier.bare.is_stuck(**id);
+        let gone = || only && away > usize::from(pack.rec.place.parity);
         holds && (gone() || rotten())
     };
     told.beyond = s.data.packs.table.iter().filter(lost).count() as u64;

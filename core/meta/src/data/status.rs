@@ -92,8 +92,11 @@ impl State {
                 Life::Dead { .. } => &mut status.dead,
             } += 1;
             status.live_bytes += pack.rec.live_upper;
+            // What is in objects as well is given up with a drive that is gone, or lost with it: nothing is made anew.
+            let gone = |drive: &DriveId| pack.is_bare() && data.packs.drives.is_absent(*drive);
             if !matches!(pack.life, Life::Dead { .. }) {
-                for drive in pack.rec.place.drives.iter().filter(|drive| data.packs.drives.leaves(**drive)) {
+                let on = pack.rec.place.drives.iter().filter(|drive| data.packs.drives.leaves(**drive));
+                for drive in on.filter(|drive| !gone(drive)) {
                     *status.leaving.entry(*drive).or_default() += 1;
                 }
             }

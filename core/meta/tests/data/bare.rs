@@ -6,7 +6,7 @@ use braid_base::ids::{DriveId, Ino, StoreId, Term};
 use braid_base::limits::BLOCK;
 use braid_base::msg::fs::TierWant;
 use braid_base::msg::job::Scrubbed;
-use braid_meta::{Damaged, Event, Mutation, TierPolicy};
+use braid_meta::{Damaged, DriveSet, Event, Mutation, TierPolicy};
 
 use crate::cases::{Outcome, calm_world, write};
 use crate::scrub::use_drives;
@@ -44,14 +44,38 @@ fn what_comes_back_lies_on_several_drives_and_costs_no_parity() -> Outcome {
     world.check_all()
 }
 
-/// The drive with some of it is to be emptied, or loses a block.
+/// One drive is to be emptied; it answers, or does not.
+fn empty(world: &mut World, drive: DriveId, answers: bool) {
+    world.leaving = BTreeSet::from([drive]);
+    let usable = world.drives.keys().copied().filter(|other| *other != drive).collect();
+    let absent = if answers { BTreeSet::new() } else { world.leaving.clone() };
+    let leaving = world.leaving.clone();
+    world.part.state_mut().set_drives(DriveSet { usable, leaving, absent, ..DriveSet::default() });
+}
+
 #[test]
-fn what_lies_on_a_drive_that_leaves_or_is_damaged_is_given_up() -> Outcome {
+fn what_lies_on_a_drive_that_is_to_be_emptied_is_copied() -> Outcome {
+    let (mut world, ino) = came_back(None)?;
+    let (drive, _) = bare(&world)?[0];
+    empty(&mut world, drive, true);
+    for _ in 0..100 {
+        pass(&mut world, 1)?;
+        world.run_rebuild();
+    }
+    assert!(world.is_left());
+    assert_eq!(where_is(&mut world, ino)?.read_cache, ALL);
+    assert!(bare(&world)?.iter().all(|(on, _)| *on != drive));
+    world.check_all()
+}
+
+/// The drive with some of it is gone, or loses a block.
+#[test]
+fn what_lies_on_a_drive_that_is_gone_or_damaged_is_given_up() -> Outcome {
     for leaves in [true, false] {
         let (mut world, ino) = came_back(None)?;
         let (drive, bytes) = bare(&world)?[0];
         if leaves {
-            world.use_all_but(drive, BTreeSet::from([drive]));
+            empty(&mut world, drive, false);
         } else {
             // Packs that are open are not checked: after a restart none is. A check finds one pack after the other.
             world.restart()?;
@@ -87,7 +111,18 @@ fn what_has_no_copy_goes_where_there_is_parity() -> Outcome {
         // Half a block is in its object, the other half was just written.
         write(&mut world, ino, 10, &[2; 100])?;
         want(&mut world, ino, TierWant::Flash)?;
-        pass(&mut world, 10)?;
+        // Looked at after each step: what lies where it should not may soon be saved.
+        for step in 0..1_000 {
+            if step % 100 == 0 {
+                world.now_ms += 5_000;
+                world.tick()?;
+            }
+            world.answer_drive()?;
+            world.run_job()?;
+            world.finish_job()?;
+            world.commit(usize::MAX)?;
+            world.check_all()?;
+        }
         assert!(where_is(&mut world, ino)?.write_cache > 0);
         world.read(ino)?;
         world.check_all()
@@ -119,5 +154,22 @@ fn what_is_to_lose_its_copy_is_moved_before() -> Outcome {
         assert_eq!(sums.write_cache + sums.read_cache, ALL, "detached: {detached}, {sums:?}");
         world.read(ino)?;
     }
+    Ok(())
+}
+
+/// Flash is short all the time, the store that was lost has some of the file alone, and the drive of the rest is next.
+#[test]
+fn what_is_exposed_is_saved_by_itself_also_while_flash_is_short() -> Outcome {
+    let (mut world, ino) = came_back(None)?;
+    let (blob, _) = world.objects.lose(0).ok_or("an object")?;
+    set(&mut world, TierPolicy { flash_bytes: Some(B), ..policy() });
+    let what = Damaged { term: Term(1), missing: true, ranges: vec![(0, 64 << 20)], since_s: 7 };
+    world.part.state_mut().set_damaged([(blob, what)].into());
+    pass(&mut world, 40)?;
+    assert_eq!(bare(&world)?, []);
+    let sums = where_is(&mut world, ino)?;
+    assert!(sums.read_cache > 0 && sums.read_cache < ALL, "what is in sound objects has left: {sums:?}");
+    world.read(ino)?;
+    assert!(world.part.lost(100).map_err(|error| error.to_string())?.is_empty());
     Ok(())
 }

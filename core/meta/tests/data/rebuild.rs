@@ -29,12 +29,10 @@ impl World {
     pub fn use_all_but(&mut self, gone: DriveId, leaving: BTreeSet<DriveId>) {
         let usable = self.drives.keys().copied().filter(|drive| *drive != gone).collect();
         self.leaving.clone_from(&leaving);
-        self.part.state_mut().set_drives(DriveSet {
-            usable,
-            leaving,
-            domains: self.domains.clone(),
-            ..DriveSet::default()
-        });
+        // What leaves may be gone, or be there to be copied.
+        let absent = if self.chance.percent(50) { leaving.clone() } else { BTreeSet::new() };
+        let domains = self.domains.clone();
+        self.part.state_mut().set_drives(DriveSet { usable, leaving, absent, domains, ..DriveSet::default() });
     }
 
     /// A shard is to be made anew.

@@ -133,7 +133,14 @@ impl Pieces {
         while self.bytes > BYTES_MAX
             && let Some((_, oldest)) = self.order.first_key_value()
         {
-            self.remove(*oldest);
+            // Those that came with it lie in the same memory.
+            let (key, number) = *oldest;
+            let first = number - number % TOGETHER;
+            for at in (first..first + TOGETHER).map(|number| (key, number)) {
+                if self.held.get(&at).is_some_and(|held| held.bytes > 0) {
+                    self.remove(at);
+                }
+            }
         }
     }
 

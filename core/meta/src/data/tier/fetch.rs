@@ -12,6 +12,7 @@ use braid_base::limits::CHUNK;
 use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::destage;
+use crate::data::tier::bare;
 use crate::data::tier::damage::{self, Recall};
 use crate::state::State;
 use crate::txn::Txn;
@@ -178,8 +179,9 @@ fn one(t: &mut Txn<'_>, s: &mut State, fs: FsId, wants: &mut Wants) -> Result<()
             if recall == Recall::Held {
                 continue;
             }
-            // What comes back while flash is short would leave again at once: it is read from its object.
-            if !super::is_short(s, fs) {
+            // What comes back while flash is short would leave again at once: it is read from its object. What is exposed
+            // is on flash already.
+            if !super::is_short(s, fs) || (!s.data.jobs.is_busy(chunk) && bare::has_exposed(t, s, chunk)?) {
                 chunks.push(chunk);
             }
             if recall == Recall::Alone {

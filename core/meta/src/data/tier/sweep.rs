@@ -30,6 +30,8 @@ const PAUSE_MS: u64 = 1_000;
 const WANTED_MS: u64 = 300;
 /// Bytes on flash whose copy in an object is damaged are looked at again after this, seconds.
 const DAMAGE_S: u32 = 600;
+/// What is exposed because its object is damaged is wanted elsewhere again after this, seconds.
+const EXPOSED_S: u32 = 60;
 /// A pass that found nothing due is followed by another one after this, milliseconds, whatever else is known.
 const LOOK_MS: u64 = 3_600_000;
 
@@ -200,7 +202,8 @@ fn judge(
     let (now_s, short) = (wall_s(t), is_short(s, chunk.file.fs));
     if base.extents.iter().any(|extent| bare::is_exposed(s, chunk.file.fs, extent)) {
         s.data.tier.fetches.want(chunk);
-        sweep.ripens(now_s.saturating_add(1));
+        let damaged = s.data.tier.damage.waits(&base.extents);
+        sweep.ripens(now_s.saturating_add(if damaged { EXPOSED_S } else { 1 }));
     }
     if damage::forget_copies(t, s, (chunk, base), used)? {
         sweep.ripens(now_s.saturating_add(1));
