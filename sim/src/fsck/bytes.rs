@@ -16,7 +16,8 @@ pub trait Media {
 
 pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, findings: &mut Vec<Finding>) {
     let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
-    let mut stripes: BTreeMap<StripeAt, u64> = BTreeMap::new();
+    // Up to where each is pointed to, and whether some of that is in no object.
+    let mut stripes: BTreeMap<StripeAt, (u64, bool)> = BTreeMap::new();
     for (ino, chunk, extent) in tables.extents() {
         let mut add = |rule, what: String| {
             findings.push(Finding { rule, what: format!("{ino} {chunk} [{}+{}]: {what}", extent.off, extent.len) });
@@ -31,10 +32,15 @@ pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, fin
                 }
             }
             Place::Object(_) => {}
-            Place::Flash { stripe, delta, .. } => {
+            Place::Flash { stripe, delta, copy } => {
                 *live.entry(stripe.pack).or_default() += u64::from(extent.len);
-                let end = stripes.entry(stripe).or_default();
+                let (end, alone) = stripes.entry(stripe).or_default();
                 *end = (*end).max(u64::from(delta) + u64::from(extent.len));
+                *alone |= copy.is_none();
+                let bare = tables.packs.get(&stripe.pack).is_some_and(|pack| pack.place.parity == 0);
+                if bare && copy.is_none() {
+                    add("I9", format!("is in {}, which has no parity, and in no object", stripe.pack));
+                }
                 if stripe.pack.partition() != part.id {
                     add("I11", format!("points to {} of another partition", stripe.pack));
                 }
@@ -44,14 +50,20 @@ pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, fin
             }
         }
     }
-    for (stripe, end) in stripes {
-        pointed_to(tables, stripe, end, media, findings);
+    for (stripe, pointed) in stripes {
+        pointed_to(tables, stripe, pointed, media, findings);
     }
     packs(tables, &live, findings);
     merged(tables, findings);
 }
 
-fn pointed_to(tables: &Tables, stripe: StripeAt, end: u64, media: &mut dyn Media, findings: &mut Vec<Finding>) {
+fn pointed_to(
+    tables: &Tables,
+    stripe: StripeAt,
+    (end, alone): (u64, bool),
+    media: &mut dyn Media,
+    findings: &mut Vec<Finding>,
+) {
     let mut add = |rule, what: String| findings.push(Finding { rule, what: format!("{stripe:?}: {what}") });
     match tables.stripes.get(&(stripe.pack, stripe.sb)) {
         Some(rec) if rec.ul == stripe.ul => {}
@@ -68,7 +80,8 @@ fn pointed_to(tables: &Tables, stripe: StripeAt, end: u64, media: &mut dyn Media
         add("I9", format!("is pointed to up to byte {end}, but holds {capacity}"));
     }
     let readable = media.readable_shards(stripe, &pack.place);
-    if readable < usize::from(pack.place.data) {
+    // Where there is no parity nothing makes up for a drive but the objects.
+    if readable < usize::from(pack.place.data) && (alone || pack.place.parity > 0) {
         add("I9", format!("expected {} readable shards, found {readable} of {:?}", pack.place.data, pack.place));
     }
 }
