@@ -191,7 +191,8 @@ comes tls-silent 5 15 'unknown.?ca|decrypt.?error|alert'
 unset STRANGER_CERTIFICATE
 # One of several that is there is enough.
 tried=$((tried + 1))
-mount_by "$good" "10.213.$NET.99,no-such-host.invalid,$h1/default" "$MOUNT.good" || bad "two hosts away of three" "no mount"
+mount_by "$good" "10.213.$NET.99,no-such-host.invalid,$h1/default" "$MOUNT.good" ||
+  bad "two hosts away of three" "no mount"
 umount "$MOUNT.good"
 all_went "clients that are refused"
 

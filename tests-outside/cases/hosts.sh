@@ -9,8 +9,8 @@ set -euo pipefail
 
 away=$(pick 8 60) rounds=$(pick 1 5)
 faults=0
-# fault NAME COMMAND...: while COMMAND runs, before and after it, programs write, read, rename and sync; none may meet an
-# error, all of them get on again, and every promise must hold afterwards.
+# fault NAME COMMAND...: while COMMAND runs, before and after it, programs write, read, rename and sync; none may meet
+# an error, all of them get on again, and every promise must hold afterwards.
 fault() {
   local name=$1 begin
   shift

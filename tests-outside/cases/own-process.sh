@@ -47,8 +47,8 @@ finish_far() {
 }
 helper_made=0
 
-# After down, calls end with EIO after their deadline; when the cluster is back, it works again. With a cluster of its own,
-# beside all else: the deadline is half a minute.
+# After down, calls end with EIO after their deadline; when the cluster is back, it works again. With a cluster of its
+# own, beside all else: the deadline is half a minute.
 down_and_up() {
   local begin gave_up
   cluster_new own-down --drive-size 256MiB
@@ -93,7 +93,8 @@ cmp "$SCRATCH/random" "$MOUNT/random"
 from_drives() {
   far_up "$SCRATCH/own.look"
   wait_destaged
-  cmp "$SCRATCH/random" <(dd if="$SCRATCH/own.look/random" iflag=direct bs=1M status=none) || die "read from the drives it differs"
+  cmp "$SCRATCH/random" <(dd if="$SCRATCH/own.look/random" iflag=direct bs=1M status=none) ||
+    die "read from the drives it differs"
   within 20 "$BRAID" umount "$SCRATCH/own.look"
 }
 from_drives &
@@ -216,5 +217,5 @@ wait_end "$FAR"
 
 within 15 "$BRAID" down "$STATE"
 wait "$beside" || die "a cluster that goes down and comes back: see above"
-echo "busy, SIGTERM, kill -9 (locks free after $freed s), SIGSTOP (others waited $(<"$SCRATCH/own-waited") s), restart," \
-  "down (EIO after $(<"$SCRATCH/own-gave-up") s), mount -t, fstab: all in order"
+echo "busy, SIGTERM, kill -9 (locks free after $freed s), SIGSTOP (others waited $(<"$SCRATCH/own-waited") s)," \
+  "restart, down (EIO after $(<"$SCRATCH/own-gave-up") s), mount -t, fstab: all in order"

@@ -29,7 +29,8 @@ state() {
   local said at
   said=$("$BRAID" fs tier --json) || return
   at=$(($(field '*.name' <<<"$said" | grep -nx "$lane" | cut -d : -f 1) - 1))
-  if [[ $1 == upload && $(field "$at.full" <<<"$said") == true ]]; then echo full; else field "$at.$1.state" <<<"$said"; fi
+  [[ $1 != upload || $(field "$at.full" <<<"$said") != true ]] || { echo full; return; }
+  field "$at.$1.state" <<<"$said"
 }
 is_state() { [[ $(state "$1") == "$2" ]]; }
 is_cold() { [[ $(location "$@") == "0 0 "* ]]; }
