@@ -13,18 +13,30 @@ load_begin() {
     >"$SCRATCH/load-out" 2>&1 &
   LOAD_PID=$!
 }
-# load_goes_on WHAT: it met no error, and gets on.
+# load_goes_on WHAT [COUNT]: it met no error, and each of its workers gets on, by so many lines of its log.
 load_goes_on() {
-  local before after begin
-  begin=$(now) before=$(load_lines)
-  until after=$(load_lines) && ((after > before)); do
+  local before begin
+  begin=$(now)
+  mapfile -t before < <(load_lines)
+  until load_got_on "${2:-1}" "${before[@]}"; do
     kill -0 "$LOAD_PID" 2>/dev/null || die "$1: the load met an error: $(cat "$SCRATCH/load-out")"
-    awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 40) }' || die "$1: the load stands still"
+    awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 60) }' ||
+      die "$1: the load stands still: $(paste -sd ' ' < <(load_lines)) lines of its workers, before: ${before[*]}"
     sleep 0.2
   done
   kill -0 "$LOAD_PID" 2>/dev/null || die "$1: the load met an error: $(cat "$SCRATCH/load-out")"
 }
-load_lines() { cat "$LOAD_LOG"/* 2>/dev/null | wc -l; }
+# How many lines each worker has noted: two for each operation.
+load_lines() {
+  local worker
+  for worker in blocks odd large names; do cat "$LOAD_LOG/$worker" 2>/dev/null | wc -l; done
+}
+load_got_on() { # COUNT LINES-OF-EACH-WORKER...
+  local count=$1 at lines
+  shift
+  mapfile -t lines < <(load_lines)
+  for at in "${!lines[@]}"; do ((lines[at] >= ${*:at+1:1} + count)) || return; done
+}
 # load_end WHAT: it met no error, and every promise is kept.
 load_end() {
   load_goes_on "$1"

@@ -174,7 +174,7 @@ until_serving() {
   begin=$(now)
   until host=$(some_host) && states=$(on "$host" status --json) &&
     ! field 'partitions.*.state' <<<"$states" | grep -vx serving >/dev/null &&
-    members_are "$host" "${2:-}"; do
+    [[ -z ${2:-} || $(field 'partitions.*.members.#' <<<"$states" | sort -u) == "$2" ]]; do
     awk -v t="$(since "$begin")" -v m="$1" 'BEGIN { exit !(t < m) }' || {
       echo "not all partitions are served after $1 s" >&2
       on "$(some_host)" cluster partition >&2 || true
@@ -182,10 +182,4 @@ until_serving() {
     }
     sleep 0.2
   done
-}
-members_are() {
-  [[ -n $2 ]] || return 0
-  on "$1" status --json | python3 -c '
-import json, sys
-sys.exit(not all(len(p["members"]) == int(sys.argv[1]) for p in json.load(sys.stdin)["partitions"]))' "$2"
 }

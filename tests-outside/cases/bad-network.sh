@@ -7,8 +7,9 @@ set -euo pipefail
 . "$(dirname "$0")/../net.sh"
 stranger() { python3 "$(dirname "$0")/../stranger.py" "$@"; }
 
-tried=0 wrong=0
-bad() { echo "WRONG $1: $2" | tee -a "$SCRATCH/bad-wrong"; wrong=$((wrong + 1)); }
+tried=0
+: >"$SCRATCH/bad-wrong"
+bad() { echo "WRONG $1: $2" | tee -a "$SCRATCH/bad-wrong"; }
 
 # No more open files than a service has unless told otherwise.
 HOST_FILES=1024
@@ -31,38 +32,66 @@ fd_limit() { awk '/^Max open files/ { print $4 }' "/proc/$(host_pid h1)/limits";
 # --- strangers ------------------------------------------------------------------------------------
 # strangers WHAT COUNT SECONDS WORDS [ADDRESS]: each is ended in that time, and the last was told WORDS.
 strangers() {
-  local said begin
-  tried=$((tried + 1)) begin=$(now)
+  local said
   said=$(STRANGER_CLUSTER=$cluster stranger "${5:-$at}" "$1" "$2") || bad "$1" "not all were ended"
   echo "$1: $said"
   awk -v t="$(sed 's/.*after \([0-9.]*\) s.*/\1/' <<<"$said")" -v m="$3" 'BEGIN { exit !(t <= m) }' ||
     bad "$1" "not ended within $3 s"
   grep -qiE -- "$4" <<<"$said" || bad "$1" "nobody was told '$4'"
+}
+# Most kinds take the host's whole patience, so several come at once; in the long version, one after the other too.
+here=()
+comes() { # as 'strangers'
+  tried=$((tried + 1))
+  strangers "$@" &
+  here+=($!)
+  ((!LONG)) || all_went "$1"
+}
+all_went() { # WHAT: it was that came
+  ((${#here[@]} == 0)) || wait "${here[@]}" || die "$1: the case itself failed"
+  here=()
   goes_on "$1"
+}
+rest() { in_ns h1 python3 "$(dirname "$0")/../stranger.py" 127.0.0.1:14000 "$@"; }
+code() { in_ns h1 curl -s -m 10 -o /dev/null -w '%{http_code}' "$@" || true; }
+rest_comes() { # WHAT...: at the other port, all at once and no more of them than are let in
+  local what said
+  for what in "$@"; do
+    {
+      said=$(rest "$what" $((200 / $#))) || bad "REST, $what" "not all were ended"
+      echo "REST, $what: $said"
+    } &
+    here+=($!)
+  done
+  all_went "REST, $*"
 }
 STRANGER_VERSION=$(sed -n 's/^## Wire (.*, version \([0-9]*\))$/\1/p' "$(dirname "$0")/../../docs/formats.md")
 export STRANGER_VERSION
-before=$(memory h1)
-strangers noise 100 12 ''
-strangers huge 100 12 ''
-strangers half 100 12 ''
-strangers silent 100 12 ''
-strangers drip 100 12 ''
-strangers clear 100 12 'served with TLS'
-strangers clear-half 100 12 ''
-strangers tls-noise 20 15 'not Braid'
-strangers tls-huge 20 15 'too long'
-strangers tls-half 20 15 ''
-strangers tls-silent 20 15 ''
-strangers tls-old 1 15 "expected version $STRANGER_VERSION, found $((STRANGER_VERSION - 1))"
-strangers tls-new 1 15 "expected version $STRANGER_VERSION, found 200"
-strangers tls-secret 20 15 "secret is not this server's"
-strangers tls-cluster 20 15 'this is cluster'
-strangers tls-requests 20 15 'a hello was expected'
+before=$(memory h1) files=$(open_files h1)
+# These have the most patience.
+((LONG)) || { rest_comes http-half silent & slow=$!; }
+# Of more than 512 at a time the first would go early (STRANGERS_MAX of the wire's limits).
+comes noise 100 12 ''
+comes huge 100 12 ''
+comes half 100 12 ''
+comes silent 100 12 ''
+all_went "strangers who know nothing"
+comes drip 100 12 ''
+comes clear 100 12 'served with TLS'
+comes clear-half 100 12 ''
+comes tls-noise 20 15 'not Braid'
+comes tls-huge 20 15 'too long'
+comes tls-half 20 15 ''
+comes tls-silent 20 15 ''
+comes tls-old 1 15 "expected version $STRANGER_VERSION, found $((STRANGER_VERSION - 1))"
+comes tls-new 1 15 "expected version $STRANGER_VERSION, found 200"
+comes tls-secret 20 15 "secret is not this server's"
+comes tls-cluster 20 15 'this is cluster'
+comes tls-requests 20 15 'a hello was expected'
+all_went "strangers who talk or are slow"
 
 # More than a process may have files by far, and a new client comes in all the while.
 many=$(pick 3000 15000)
-files=$(open_files h1)
 (ulimit -n "$(ulimit -Hn)" && STRANGER_CLUSTER=$cluster stranger "$at" silent "$many" >"$SCRATCH/bad-many") &
 crowd=$!
 sleep 2
@@ -78,15 +107,16 @@ goes_on "a crowd"
 echo "memory of h1: $before MiB before, $(memory h1) MiB after; $files files open before, $(open_files h1) after, of $(fd_limit)"
 
 # The other port is of its own machine only.
-rest() { in_ns h1 python3 "$(dirname "$0")/../stranger.py" 127.0.0.1:14000 "$@"; }
-code() { in_ns h1 curl -s -m 10 -o /dev/null -w '%{http_code}' "$@" || true; }
 tried=$((tried + 4))
 if stranger "$(address h1):14000" silent 2>/dev/null | grep -q '1 were taken in'; then bad "REST" "it is reached from outside"; fi
-for what in http-noise http-half noise silent; do
-  said=$(rest "$what" 200) || bad "REST, $what" "not all were ended"
-  echo "REST, $what: $said"
-  goes_on "REST, $what"
-done
+rest_comes http-noise
+rest_comes noise
+if ((LONG)); then
+  rest_comes http-half
+  rest_comes silent
+else
+  wait "$slow" || die "REST: the case itself failed"
+fi
 [[ $(code http://127.0.0.1:14000/api/v1/status) == 401 ]] || bad "REST" "without a token it answers"
 [[ $(code -H 'Authorization: Bearer 00' http://127.0.0.1:14000/api/v1/status) == 401 ]] || bad "REST" "with a wrong token it answers"
 token=$(field token <"$STATE/h1/admin.json")
@@ -96,10 +126,19 @@ token=$(field token <"$STATE/h1/admin.json")
 # --- what is refused in words ---------------------------------------------------------------------
 # refuse NAME WORDS COMMAND...: it must fail in time with one line on stderr that has WORDS (a pattern).
 refuse() {
-  local name=$1 words=$2 code=0 err=$SCRATCH/bad-err
-  shift 2
   tried=$((tried + 1))
-  "$@" >"$SCRATCH/bad-out" 2>"$err" </dev/null || code=$?
+  refused "$tried" "$@"
+}
+# The same, and who calls it goes on meanwhile; until 'all_went'.
+begin_refuse() {
+  tried=$((tried + 1))
+  refused "$tried" "$@" &
+  here+=($!)
+}
+refused() { # NUMBER NAME WORDS COMMAND...
+  local number=$1 name=$2 words=$3 code=0 err=$SCRATCH/bad-err-$1
+  shift 3
+  "$@" >"$SCRATCH/bad-out-$number" 2>"$err" </dev/null || code=$?
   echo "$name: ($code) $(head -c 400 "$err" | head -n 1)"
   ((code >= 1 && code <= 4)) || bad "$name" "exit code $code"
   [[ $(wc -l <"$err") == 1 ]] || bad "$name" "$(wc -l <"$err") lines on stderr, expected one: $(cat "$err")"
@@ -107,48 +146,55 @@ refuse() {
   ! grep -q 'panicked' "$err" || bad "$name" "a panic"
 }
 
-# Clients.
-mkdir -p "$MOUNT.bad"
-mount_by() { # TOKEN HOST/FS
-  timeout --kill-after=5 60 "$BRAID" mount "$2" "$MOUNT.bad" -o "auth_token_path=$1"
+# Clients, all at once: most of them try for a while.
+mount_by() { # TOKEN HOST/FS [PLACE]
+  local place=${3:-$MOUNT.bad}
+  mkdir -p "$place"
+  timeout --kill-after=5 60 "$BRAID" mount "$2" "$place" -o "auth_token_path=$1"
 }
-good=$STATE/h1/client.json
-other=$SCRATCH/bad-token
-edited() { python3 -c '
+# Makes a token with one field that is another; $other is its name.
+edited() { # NAME FIELD VALUE
+  other=$SCRATCH/bad-token-$1
+  python3 -c '
 import json, sys
 token = json.load(open(sys.argv[1]))
 token[sys.argv[2]] = sys.argv[3]
-json.dump(token, open(sys.argv[4], "w"))' "$good" "$@" "$other"; }
+json.dump(token, open(sys.argv[4], "w"))' "$good" "$2" "$3" "$other"
+}
+client() { begin_refuse "$1" "$2" mount_by "$3" "$4" "$MOUNT.bad-$tried"; } # NAME WORDS TOKEN HOST/FS
+good=$STATE/h1/client.json
 h1=$(address h1)
-refuse "no token" "none.*client.json" mount_by "$SCRATCH/none" "$h1/default"
-echo '{' >"$other"
-refuse "a token that is none" "$other.*client.json" mount_by "$other" "$h1/default"
-edited secret 0000
-refuse "a wrong secret" "secret" mount_by "$other" "$h1/default"
-edited cluster 00000000-0000-0000-0000-000000000001
-refuse "a token of another cluster" "another host|cluster" mount_by "$other" "$h1/default"
-edited ca ''
-refuse "a token without an authority" "TLS" mount_by "$other" "$h1/default"
-edited ca words
-refuse "an authority that is none" "authority" mount_by "$other" "$h1/default"
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=foreign \
   -keyout "$SCRATCH/foreign.key" -out "$SCRATCH/foreign.pem" 2>/dev/null
-edited ca "$(cat "$SCRATCH/foreign.pem")"
-refuse "a foreign authority" "authority" mount_by "$other" "$h1/default"
-refuse "a file system that is not there" "nothing-like-it" mount_by "$good" "$h1/nothing-like-it"
-refuse "a host that nobody knows" "no-such-host.invalid" mount_by "$good" "no-such-host.invalid/default"
-refuse "a host that is not there" "10.213.$NET.99" mount_by "$good" "10.213.$NET.99/default"
-refuse "a port where nobody listens" "$h1:15000" mount_by "$good" "$h1:15000/default"
-refuse "a port of another program" "$(address e1):2379" mount_by "$good" "$(address e1):2379/default"
+client "no token" "none.*client.json" "$SCRATCH/none" "$h1/default"
+echo '{' >"$SCRATCH/bad-token"
+client "a token that is none" "$SCRATCH/bad-token.*client.json" "$SCRATCH/bad-token" "$h1/default"
+edited 1 secret 0000
+client "a wrong secret" "secret" "$other" "$h1/default"
+edited 2 cluster 00000000-0000-0000-0000-000000000001
+client "a token of another cluster" "another host|cluster" "$other" "$h1/default"
+edited 3 ca ''
+client "a token without an authority" "TLS" "$other" "$h1/default"
+edited 4 ca words
+client "an authority that is none" "authority" "$other" "$h1/default"
+edited 5 ca "$(cat "$SCRATCH/foreign.pem")"
+client "a foreign authority" "authority" "$other" "$h1/default"
+client "a file system that is not there" "nothing-like-it" "$good" "$h1/nothing-like-it"
+client "a host that nobody knows" "no-such-host.invalid" "$good" "no-such-host.invalid/default"
+client "a host that is not there" "10.213.$NET.99" "$good" "10.213.$NET.99/default"
+client "a port where nobody listens" "$h1:15000" "$good" "$h1:15000/default"
+client "a port of another program" "$(address e1):2379" "$good" "$(address e1):2379/default"
 # Who shows a certificate of somebody else is no host.
 cat "$SCRATCH/foreign.key" "$SCRATCH/foreign.pem" >"$SCRATCH/foreign.both"
 export STRANGER_CERTIFICATE=$SCRATCH/foreign.both
-strangers tls-silent 5 15 'unknown.?ca|decrypt.?error|alert'
+comes tls-silent 5 15 'unknown.?ca|decrypt.?error|alert'
 unset STRANGER_CERTIFICATE
 # One of several that is there is enough.
 tried=$((tried + 1))
-mount_by "$good" "10.213.$NET.99,no-such-host.invalid,$h1/default" || bad "two hosts away of three" "no mount"
-umount "$MOUNT.bad"
+mount_by "$good" "10.213.$NET.99,no-such-host.invalid,$h1/default" "$MOUNT.good" ||
+  bad "two hosts away of three" "no mount"
+umount "$MOUNT.good"
+all_went "clients that are refused"
 
 # A second cluster at the same etcd: a name of its own is all it needs. This one goes without TLS.
 for host in h4 h5; do net_host "$host"; done
@@ -235,5 +281,6 @@ for host in "${HOSTS[@]}"; do
   ! grep -l panicked "$STATE/$host/braid.log" || bad "$host" "a panic"
 done
 umount "$MOUNT"
+wrong=$(wc -l <"$SCRATCH/bad-wrong")
 echo "$tried strangers and mistakes, $wrong answered wrongly; nothing lost"
 ((wrong == 0)) || { cat "$SCRATCH/bad-wrong" && exit 1; }

@@ -5,33 +5,29 @@
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
+. "$(dirname "$0")/../load.sh"
 
-calm=$(pick 3 20) away=$(pick 8 60) rounds=$(pick 1 5)
-# How long programs go on after the fault, seconds, hosts that take long to start included.
-rest=$(pick 12 20)
-faults=0 slowest=0
-# fault NAME COMMAND...: while COMMAND runs, and some seconds before and after, programs write, read, rename and sync;
-# none may meet an error, and every promise must hold afterwards.
+away=$(pick 8 60) rounds=$(pick 1 5)
+faults=0
+# fault NAME COMMAND...: while COMMAND runs, before and after it, programs write, read, rename and sync; none may meet
+# an error, all of them get on again, and every promise must hold afterwards.
 fault() {
-  local name=$1 load log pid begin
+  local name=$1 begin
   shift
-  faults=$((faults + 1))
-  load=$MOUNT/$faults log=$SCRATCH/hosts-log-$faults begin=$(now)
-  mkdir "$load"
-  "$BENCH" oracle write --dir "$load" --log "$log" --seed "$faults" --seconds $((away + 4 * calm + rest)) \
-    >"$SCRATCH/hosts-writer" 2>&1 &
-  pid=$!
-  sleep "$calm"
+  faults=$((faults + 1)) begin=$(now)
+  load_begin
+  calm "$name, before it"
   "$@" || die "$name: the fault itself failed"
-  sleep "$calm"
-  kill -0 "$pid" 2>/dev/null || die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
+  calm "$name"
   until_serving 60 3 || die "$name: not all members are back"
-  wait "$pid" || die "$name: the load did not end in order: $(cat "$SCRATCH/hosts-writer")"
-  awk -v t="$(since "$begin")" -v m=$((away + 4 * calm + rest - 1)) 'BEGIN { exit !(t >= m) }' ||
-    die "$name: the load met an error: $(cat "$SCRATCH/hosts-writer")"
-  "$BENCH" oracle check --dir "$load" --log "$log" >"$SCRATCH/hosts-check" || die "$name: promises are broken"
-  rm -rf "$load"
+  calm "$name, over"
+  load_end "$name"
   echo "$name: $(since "$begin") s" >&2
+}
+# All of the load gets on by some operations; for a while, in the long version.
+calm() {
+  load_goes_on "$1" 20
+  sleep "$(pick 0 20)"
 }
 killed() {
   for host in "$@"; do host_kill "$host"; done
@@ -68,10 +64,8 @@ for ((round = 0; round < rounds; round++)); do
 done
 
 # All power lost, in the middle of writes; hosts come back in another order.
-mkdir "$MOUNT/power"
-"$BENCH" oracle write --dir "$MOUNT/power" --log "$SCRATCH/hosts-power" --seed 99 --seconds 600 >"$SCRATCH/hosts-writer" 2>&1 &
-writer=$!
-sleep "$calm"
+load_begin
+calm "power, before it"
 for host in "${HOSTS[@]}"; do kill -KILL "$(host_pid "$host")"; done
 for member in e1 e2 e3; do etcd_kill $member; done
 sleep 1
@@ -85,10 +79,7 @@ for host in h6 h2 h4 h1 h5 h3; do
 done
 until_serving 60 3
 # Programs waited, and go on.
-sleep "$calm"
-kill -0 "$writer" 2>/dev/null || die "power: the load met an error: $(cat "$SCRATCH/hosts-writer")"
-kill -TERM "$writer"
-wait "$writer" || true
-"$BENCH" oracle check --dir "$MOUNT/power" --log "$SCRATCH/hosts-power" >"$SCRATCH/hosts-check" || die "power: promises are broken"
+calm "power"
+load_end "power"
 umount "$MOUNT"
 echo "$faults faults and a loss of all power in $(since "$begin") s, no error, nothing lost"

@@ -18,18 +18,19 @@ lasts=$(pick 5 20)
 
 # location NAME...: bytes of these files on flash only, on flash and in objects, in objects.
 location() {
-  (cd "$(folder)" && "$BRAID" fs tier location --json "$@") | "$STORES_PYTHON" -c '
-import json, sys
-files = json.load(sys.stdin)
-print(*(sum(file[name] for file in files) for name in ("ssd_write_cache_bytes", "ssd_read_cache_bytes", "object_storage_bytes")))'
+  local said part
+  said=$(cd "$(folder)" && "$BRAID" fs tier location --json "$@") || return
+  for part in ssd_write_cache_bytes ssd_read_cache_bytes object_storage_bytes; do
+    field "*.$part" <<<"$said" | awk '{ sum += $1 } END { print sum + 0 }'
+  done | paste -sd ' '
 }
 # state DIRECTION: up, down, unknown or full.
 state() {
-  "$BRAID" fs tier --json | "$STORES_PYTHON" -c '
-import json, sys
-name, what = sys.argv[1:]
-store = next(store for store in json.load(sys.stdin) if store["name"] == name)
-print("full" if what == "upload" and store["full"] else store[what]["state"])' "$lane" "$1"
+  local said at
+  said=$("$BRAID" fs tier --json) || return
+  at=$(($(field '*.name' <<<"$said" | grep -nx "$lane" | cut -d : -f 1) - 1))
+  [[ $1 != upload || $(field "$at.full" <<<"$said") != true ]] || { echo full; return; }
+  field "$at.$1.state" <<<"$said"
 }
 is_state() { [[ $(state "$1") == "$2" ]]; }
 is_cold() { [[ $(location "$@") == "0 0 "* ]]; }
@@ -212,10 +213,9 @@ gone() {
   begin_lane gone
   store_down gone
   while_it_fails gone down down
-  sleep $((70 - lasts))
   local name
   for name in old-1 small-1; do
-    until_true 20 "gone: a read of $name has not ended after $(since "$started") s" test -s "$(copies)/.$name"
+    until_true $((90 - lasts)) "gone: a read of $name has not ended" test -s "$(copies)/.$name"
     [[ $(cat "$(copies)/.$name") == "0 "* ]] || die "gone: $name: $(cat "$(copies)/.$name")"
   done
   write beside $MiB
