@@ -5,7 +5,8 @@
 //!
 //! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts; [`file::File`] and
 //! [`file::ReadAt`] for the blocking I/O of start-up and format; [`reactor::spawn`] to run an
-//! [`reactor::Actor`] on its own thread with its own ring; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
+//! [`reactor::Actor`] on its own thread with its own ring; [`background::spawn`] for what computes for long and gives way
+//! to all else; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
 //! of the log about what is tried again and again.
 //!
 //! Never: knows packs, partitions or any format. No other crate but `erasure` contains `unsafe`.
@@ -17,6 +18,7 @@
 //! Tests: `tests/reactor.rs` runs the same actors over io_uring and over the thread pool, on real files;
 //! `sim` tests what a crash may and may not leave behind.
 
+pub mod background;
 pub mod buf;
 pub mod chance;
 pub mod clock;

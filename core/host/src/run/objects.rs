@@ -18,9 +18,10 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_client::objects::Objects;
 use braid_client::wire::BoxFuture;
 use braid_tier::blob::{self, Block, DATA_MAX, Descriptor, Header, PIECE, Span, keys};
+use braid_io::background;
 use braid_tier::{Link, Links, Store};
 use bytes::Bytes;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::events::Events;
@@ -290,13 +291,13 @@ impl HostObjects {
         let header = Header { cluster, fs_uuid, fs, blob: key.blob, term: key.term, data_len, created_s };
         let inode = mostly(&runs).map(|ino| ino.0);
         // Checksums of 64 MiB: not where others wait for a turn.
-        let build = move || {
+        let (tell, built) = oneshot::channel();
+        background::spawn("upload", move || {
             let blocks: Vec<Block> = runs.iter().flat_map(blocks_of).collect();
-            blob::build(&header, &blocks, &data)
-        };
-        let built = tokio::task::spawn_blocking(build).await;
-        let parts =
-            built.map_err(|error| Error::new(ErrorKind::Stopped, format!("the object was not made: {error}")))?;
+            // Nobody may wait for it any more.
+            let _ = tell.send(blob::build(&header, &blocks, &data));
+        })?;
+        let parts = built.await.map_err(|_| Error::new(ErrorKind::Stopped, "the object was not made"))?;
         let sent: u64 = parts.iter().map(|part| part.len() as u64).sum();
         link.upload(&name, parts, inode).await.map_err(|error| error.within(format!("object {name}")))?;
         let found = link.size(&name).await.map_err(|error| error.within(format!("object {name} after it was sent")))?;

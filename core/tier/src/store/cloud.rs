@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use braid_base::store::{Azure, AzureAuth, Endpoint, Protocol, S3, S3Auth};
 use braid_base::{Error, ErrorKind, Result};
+use braid_io::background;
 use bytes::Bytes;
 use object_store::aws::{AmazonS3Builder, Checksum};
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
@@ -290,21 +291,20 @@ impl Store for Cloud {
     }
 }
 
-/// Runs `work`, which computes before it waits, on a thread that may be kept busy. It ends early if nobody waits for it
-/// any more.
+/// Runs `work`, which computes before it waits, on a thread that may be kept busy and gives way to who reads and writes. It
+/// ends early if nobody waits for it any more.
 async fn beside<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> Result<T> {
     let runtime = tokio::runtime::Handle::current();
-    let (waiting, gone) = tokio::sync::oneshot::channel::<()>();
-    let work = async {
-        tokio::select! {
-            done = work => Some(done),
-            _ = gone => None,
-        }
-    };
-    let done = tokio::task::spawn_blocking(move || runtime.block_on(work)).await;
-    drop(waiting);
-    let ended = || Error::new(ErrorKind::Stopped, "the upload was ended with the process");
-    done.ok().flatten().ok_or_else(ended)
+    let (mut tell, hear) = tokio::sync::oneshot::channel();
+    background::spawn("upload", move || {
+        runtime.block_on(async {
+            tokio::select! {
+                done = work => drop(tell.send(done)),
+                () = tell.closed() => {}
+            }
+        });
+    })?;
+    hear.await.map_err(|_| Error::new(ErrorKind::Stopped, "the upload was ended with the process"))
 }
 
 /// Repeating is for the caller: it knows how long.
