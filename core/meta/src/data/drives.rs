@@ -239,7 +239,12 @@ impl Drives {
     }
 
     /// A drive for pack number `seq` of one shard: if it can be, none that is in `taken`, and one of the emptier ones.
-    pub fn choose_one(&self, (seq, class): (u64, PackClass), taken: &BTreeSet<DriveId>, now_ms: u64) -> Option<DriveId> {
+    pub fn choose_one(
+        &self,
+        (seq, class): (u64, PackClass),
+        taken: &BTreeSet<DriveId>,
+        now_ms: u64,
+    ) -> Option<DriveId> {
         let mut drives = self.able(class, now_ms);
         let turn = seq.checked_rem(drives.len() as u64)? as usize;
         drives.rotate_left(turn);

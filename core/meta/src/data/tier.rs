@@ -145,13 +145,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
 }
 
 /// `Op::ReadObject`.
-pub(crate) fn read(
-    t: &mut Txn<'_>,
-    s: &State,
-    token: Token,
-    at: ObjectAt,
-    (len, more): (u32, u32),
-) -> Result<Verdict> {
+pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, (len, more): (u32, u32)) -> Result<Verdict> {
     if len == 0 || u64::from(len) > CHUNK {
         return Err(Error::new(
             ErrorKind::Invalid,

@@ -215,7 +215,11 @@ mod tests {
         assert_eq!(asked(0..1, 9), [0..1]);
         pieces.learn(key(2), 5 * PIECE + 4096);
         let (_, asked) = pieces.find(key(2), &(4 * PIECE..5 * PIECE), 5 * PIECE + 10);
-        assert_eq!(asked.last().map(|to| to.range.clone()), Some(5 * PIECE..5 * PIECE + 4096), "no further than it is long");
+        assert_eq!(
+            asked.last().map(|to| to.range.clone()),
+            Some(5 * PIECE..5 * PIECE + 4096),
+            "no further than it is long"
+        );
     }
 
     #[test]
