@@ -206,13 +206,13 @@ mod tests {
         let mut pieces = Pieces::default();
         let mut asked = |wanted: Range<u64>, upto: u64| {
             let (_, asked) = pieces.find(key(1), &(wanted.start * PIECE..wanted.end * PIECE - 5), upto * PIECE - 5);
-            asked.iter().map(|to| to.range.start / PIECE..to.range.end / PIECE).collect::<Vec<_>>()
+            asked.iter().map(|to| (to.range.start / PIECE, to.range.end / PIECE)).collect::<Vec<_>>()
         };
-        assert_eq!(asked(6..7, 7), [6..7]);
-        assert_eq!(asked(1..2, 9), [1..2, 2..3, 3..4], "up to the end of its group");
-        assert_eq!(asked(4..5, 9), [4..5, 5..6], "up to one that is on its way");
+        assert_eq!(asked(6..7, 7), [(6, 7)]);
+        assert_eq!(asked(1..2, 9), [(1, 2), (2, 3), (3, 4)], "up to the end of its group");
+        assert_eq!(asked(4..5, 9), [(4, 5), (5, 6)], "up to one that is on its way");
         assert_eq!(asked(2..3, 9), [], "it is on its way");
-        assert_eq!(asked(0..1, 9), [0..1]);
+        assert_eq!(asked(0..1, 9), [(0, 1)]);
         pieces.learn(key(2), 5 * PIECE + 4096);
         let (_, asked) = pieces.find(key(2), &(4 * PIECE..5 * PIECE), 5 * PIECE + 10);
         assert_eq!(
