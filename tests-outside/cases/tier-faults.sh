@@ -124,6 +124,8 @@ it_ends() {
     no) ((lost == 0)) || die "$lane, $1: $lost bytes gave EIO" ;;
     must) ((lost > 0)) || die "$lane, $1: no read failed" ;;
   esac
+  # What failed is told for a second to whoever asks for the same, and moves asked up to the end.
+  sleep 1.2
   right "$1, after it" "${cold[@]}"
   for pid in "${others[@]}"; do wait "$pid" || true; done
   to_store 90 "${new[@]}"
