@@ -182,8 +182,8 @@ class Bench:
     def measure_raw(self):
         rounds = self.args.rounds
         kinds = [
-            ("own_put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), True),
-            ("own_get", "raw GET, the store's own client, 16 streams", lambda: self.client.own_gets(self.port, self.count), True),
+            ("own_put", "raw PUT, the store's own client, 16 streams", lambda: self.client.own_puts(self.port, self.count), bool(self.wants & {"demote", "fetch", "cold"})),
+            ("own_get", "raw GET, the store's own client, 16 streams", lambda: self.client.own_gets(self.port, self.count), bool(self.wants & {"fetch", "cold"})),
             ("unsigned_put", "raw PUT, curl, 16 streams, body not signed", lambda: self.client.puts(self.port, self.count, 16), True),
             ("put", "raw PUT, curl, 16 streams", lambda: self.client.puts(self.port, self.count, 16, True), "demote" in self.wants),
             ("get", "raw ranged GET, curl, 16 streams", lambda: self.client.gets(self.port, self.count, 16), True),

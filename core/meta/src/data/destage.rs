@@ -481,8 +481,8 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             _ => planned.upto,
         };
         remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used)?;
-        // It may have been found out meanwhile.
-        if planned.extents.iter().any(|extent| bare::is_exposed(s, file.fs, extent)) {
+        // What came back may have lost its copy meanwhile; no other move writes where there is no parity.
+        if job.fetches.is_some() && planned.extents.iter().any(|extent| bare::is_exposed(s, file.fs, extent)) {
             s.data.tier.fetches.want(planned.chunk);
         }
     }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use braid_base::ids::{DriveId, Ino, StoreId, Term};
+use braid_base::ids::{DriveId, Ino, StoreId};
 use braid_base::limits::BLOCK;
 use braid_base::msg::fs::TierWant;
 use braid_base::msg::job::Scrubbed;
-use braid_meta::{Damaged, DriveSet, Event, Mutation, TierPolicy};
+use braid_meta::{DriveSet, Event, Mutation, TierPolicy};
 
 use crate::cases::{Outcome, calm_world, write};
+use crate::damage::missing;
 use crate::scrub::use_drives;
 use crate::tier::{TIERED, pass, pass_with_store, policy, set, want, where_is};
 use crate::world::{Wish, World};
@@ -141,9 +142,8 @@ fn what_is_to_lose_its_copy_is_moved_before() -> Outcome {
             let leaving = [StoreId(1)].into();
             set(&mut world, TierPolicy { writable: None, leaving, ..policy() });
         } else {
-            let what = Damaged { term: Term(1), missing: true, ranges: vec![(0, 64 << 20)], since_s: 7 };
             let blobs = world.tables()?.blobs.into_keys();
-            world.part.state_mut().set_damaged(blobs.map(|blob| (blob, what.clone())).collect());
+            world.part.state_mut().set_damaged(blobs.map(|blob| (blob, missing())).collect());
         }
         for _ in 0..40 {
             pass(&mut world, 1)?;
@@ -163,8 +163,7 @@ fn what_is_exposed_is_saved_by_itself_also_while_flash_is_short() -> Outcome {
     let (mut world, ino) = came_back(None)?;
     let (blob, _) = world.objects.lose(0).ok_or("an object")?;
     set(&mut world, TierPolicy { flash_bytes: Some(B), ..policy() });
-    let what = Damaged { term: Term(1), missing: true, ranges: vec![(0, 64 << 20)], since_s: 7 };
-    world.part.state_mut().set_damaged([(blob, what)].into());
+    world.part.state_mut().set_damaged([(blob, missing())].into());
     pass(&mut world, 40)?;
     assert_eq!(bare(&world)?, []);
     let sums = where_is(&mut world, ino)?;

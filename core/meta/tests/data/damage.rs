@@ -39,7 +39,7 @@ fn spread_out(chunks: u64) -> Result<(World, Ino), String> {
     Ok((world, ino))
 }
 
-fn missing() -> Damaged {
+pub fn missing() -> Damaged {
     Damaged { term: Term(1), missing: true, ranges: vec![(0, 64 << 20)], since_s: 7 }
 }
 

@@ -87,8 +87,8 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         pack.is_bare() && holds && (bare.damaged.contains(id) || gone())
     };
     let (last, from) = std::mem::take(&mut bare.at);
-    let from_s = if from.is_some() { Bound::Included(last) } else { Bound::Excluded(last) };
-    let Some((id, _)) = table.range((from_s, Bound::Unbounded)).find(is_lost) else {
+    let first = if from.is_some() { Bound::Included(last) } else { Bound::Excluded(last) };
+    let Some((id, _)) = table.range((first, Bound::Unbounded)).find(is_lost) else {
         // From the first one on again: what could not be given up is looked at anew.
         bare.due_ms = now_ms + LOOK_MS;
         return Ok(());
