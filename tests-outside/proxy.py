@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """A proxy before an object store whose answers fail on demand.
 
-    proxy.py --port PORT STORE FOLDER    listens on PORT of 127.0.0.1 (0: any) and passes requests on to STORE (HOST:PORT)
+    proxy.py [--listen ADDRESS] --port PORT STORE FOLDER
+                                         listens on PORT (0: any) of ADDRESS (127.0.0.1) and passes requests on to STORE
+                                         (HOST:PORT)
     proxy.py tell FOLDER COMMAND...      tells the proxy with that FOLDER a command, and prints what it answers
 
 Requests are passed on as they are, with their Host, so that signatures hold. KINDS are GET (an object), LIST, PUT, HEAD, DELETE, POST, several with commas, or ALL:
@@ -15,7 +17,13 @@ Requests are passed on as they are, with their Host, so that signatures hold. KI
       cut                      half of the bytes, then the end of the connection; reset: an abrupt one
       stall                    half of the bytes, then nothing until the next command
       ok                       as if nothing had been
-    counts                     what came since the last 'zero': KIND, requests, how many of them met a fault
+    KINDS kill WHEN PID [FROM]   SIGKILL to a process when the next request of these kinds is under way that concerns an
+                               object with data, from the address FROM if one is given; WHEN: before (it is passed on), amid
+                               (half of its bytes, or of those of the answer, were passed on), after (the store has answered,
+                               and the process does not know). 'KINDS kill off' ends that
+    counts                     what came since the last 'zero': KIND, requests, how many of them met a fault, how many were
+                               for objects with data
+    kills                      how many processes were killed
     zero
 
 wrong, short, cut, reset and stall concern what the request carries in a PUT, and the answer in all others. A proxy
@@ -26,6 +34,7 @@ import collections
 import http.client
 import http.server
 import os
+import signal
 import socket
 import socketserver
 import struct
@@ -39,6 +48,9 @@ CODES = {403: "AccessDenied", 404: "NoSuchKey", 429: "TooManyRequests", 500: "In
 # Concern one connection, not the next.
 HOP = {"connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"}
 BODY_FAULTS = ("wrong", "short", "cut", "reset", "stall")
+MOMENTS = ("before", "amid", "after")
+# What is in the path of objects with data, and of no others.
+DATA = "/d/I_"
 
 
 class Fault:
@@ -64,40 +76,79 @@ class Fault:
                 raise ValueError(" ".join(words))
 
 
+class Kill:
+    """Who is killed by a request, and when."""
+
+    def __init__(self, words):
+        match words:
+            case [moment, pid, *address] if moment in MOMENTS and pid.isdigit() and len(address) <= 1:
+                self.moment, self.pid, self.address = moment, int(pid), address[0] if address else None
+            case _:
+                raise ValueError(" ".join(words))
+
+
 class State:
     """The faults in effect and what was counted. Shared by all connections."""
 
     def __init__(self):
         self.changed = threading.Condition()
         self.faults, self.round = {}, 0
-        self.came, self.met = collections.Counter(), collections.Counter()
+        self.kills, self.killed = {}, 0
+        self.came, self.met, self.data = collections.Counter(), collections.Counter(), collections.Counter()
 
     def command(self, words):
         """Does it; the answer. ValueError if it is none."""
         with self.changed:
             match words:
                 case ["counts"]:
-                    return "".join(f"{kind} {self.came[kind]} {self.met[kind]}\n" for kind in KINDS)
+                    return "".join(f"{kind} {self.came[kind]} {self.met[kind]} {self.data[kind]}\n" for kind in KINDS)
+                case ["kills"]:
+                    return f"{self.killed}\n"
                 case ["zero"]:
-                    self.came.clear()
-                    self.met.clear()
+                    for counter in (self.came, self.met, self.data):
+                        counter.clear()
+                case [kinds, "kill", *words]:
+                    kill = None if words == ["off"] else Kill(words)
+                    self.kills |= {kind: kill for kind in self.known(kinds)}
                 case [kinds, *fault] if fault:
-                    kinds = KINDS if kinds == "ALL" else kinds.split(",")
-                    if not set(kinds) <= set(KINDS):
-                        raise ValueError(" ".join(kinds))
                     # One for all of them, which counts its times over all.
                     made = None if fault == ["ok"] else Fault(fault)
-                    self.faults |= {kind: made for kind in kinds}
+                    self.faults |= {kind: made for kind in self.known(kinds)}
                     self.round += 1
                     self.changed.notify_all()
                 case _:
                     raise ValueError(" ".join(words))
         return ""
 
-    def meets(self, kind):
+    def known(self, kinds):
+        """The kinds that a word names."""
+        kinds = KINDS if kinds == "ALL" else kinds.split(",")
+        if not set(kinds) <= set(KINDS):
+            raise ValueError(" ".join(kinds))
+        return kinds
+
+    def due(self, kind, path, address):
+        """Who is to be killed by this request, or none: once."""
+        with self.changed:
+            kill = self.kills.get(kind)
+            if kill is None or DATA not in path or kill.address not in (None, address):
+                return None
+            self.kills = {of: other for of, other in self.kills.items() if other is not kill}
+            return kill
+
+    def end(self, kill):
+        with self.changed:
+            try:
+                os.kill(kill.pid, signal.SIGKILL)
+                self.killed += 1
+            except ProcessLookupError:
+                pass  # somebody else was first
+
+    def meets(self, kind, path):
         """The fault that a request meets, or none."""
         with self.changed:
             self.came[kind] += 1
+            self.data[kind] += DATA in path
             fault = self.faults.get(kind)
             if fault is None or fault.times == 0:
                 return None
@@ -137,13 +188,21 @@ class Passer(http.server.BaseHTTPRequestHandler):
         lists = "list-type" in query or query.get("comp") == ["list"] or "prefix" in query
         return "LIST" if self.command == "GET" and lists else self.command
 
+    def moment(self, now):
+        """Kills who is to be killed now."""
+        if self.kill and self.kill.moment == now:
+            self.state.end(self.kill)
+            self.kill = None
+
     def work(self):
-        fault = self.state.meets(self.kind())
+        fault = self.state.meets(self.kind(), self.path)
+        self.kill = self.state.due(self.kind(), self.path, self.client_address[0])
         if "transfer-encoding" in self.headers:
             return self.send_error(411)
         length = int(self.headers.get("content-length") or 0)
         if fault and fault.seconds:
             self.state.wait(fault.seconds)
+        self.moment("before")
         if fault and fault.status and not fault.late:
             for _ in self.read(length):
                 pass
@@ -152,6 +211,7 @@ class Passer(http.server.BaseHTTPRequestHandler):
         store = http.client.HTTPConnection(self.store)
         try:
             answer = self.ask(store, length, sends)
+            self.moment("after")
             if fault and fault.late:
                 answer.read()
                 return self.refuse(fault)
@@ -221,6 +281,8 @@ class Passer(http.server.BaseHTTPRequestHandler):
             at += len(piece)
             if piece:
                 send(piece)
+            if at >= half:
+                self.moment("amid")
             if at == half and body in ("cut", "reset", "stall"):
                 break
         if body == "stall":
@@ -251,6 +313,9 @@ class Proxy(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 1024
 
+    def handle_error(self, *_):
+        pass  # who asked is gone
+
 
 class Control(socketserver.StreamRequestHandler):
     def handle(self):
@@ -261,14 +326,14 @@ class Control(socketserver.StreamRequestHandler):
         self.wfile.write(answer.encode())
 
 
-def serve(port, store, folder):
+def serve(address, port, store, folder):
     state, path = State(), os.path.join(folder, "control")
     if os.path.exists(path):
         os.unlink(path)  # of one that was killed
     listener = socketserver.ThreadingUnixStreamServer(path, Control)
     listener.state, listener.daemon_threads = state, True
     threading.Thread(target=listener.serve_forever, daemon=True).start()
-    Proxy(("127.0.0.1", port), type("Passer", (Passer,), {"state": state, "store": store})).serve_forever()
+    Proxy((address, port), type("Passer", (Passer,), {"state": state, "store": store})).serve_forever()
 
 
 def tell(folder, words):
@@ -285,6 +350,8 @@ if __name__ == "__main__":
     if len(sys.argv) > 3 and sys.argv[1] == "tell":
         tell(sys.argv[2], sys.argv[3:])
     elif len(sys.argv) == 5 and sys.argv[1] == "--port":
-        serve(int(sys.argv[2]), *sys.argv[3:])
+        serve("127.0.0.1", int(sys.argv[2]), *sys.argv[3:])
+    elif len(sys.argv) == 7 and (sys.argv[1], sys.argv[3]) == ("--listen", "--port"):
+        serve(sys.argv[2], int(sys.argv[4]), *sys.argv[5:])
     else:
         sys.exit(__doc__)

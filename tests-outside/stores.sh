@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 # Of each store: s3, azure or dir; where it listens; which protocol; the process; what its proxy passes on to.
-declare -gA STORE_KIND STORE_PORT STORE_PROTOCOL STORE_PID STORE_BEHIND
+declare -gA STORE_KIND STORE_ADDRESS STORE_PORT STORE_PROTOCOL STORE_PID STORE_BEHIND
 STORE_BUCKET=cold
 # The account of Azurite that its documents name, with its key, and a key of S3 in the same form.
 STORE_ACCOUNT=devstoreaccount1
@@ -37,16 +37,18 @@ dir_up() { # NAME
   objects "$1" create
 }
 
-# proxy_up NAME STORE: a store that passes all on to STORE, with the faults of proxy.py.
+# proxy_up NAME STORE [ADDRESS]: a store that passes all on to STORE, with the faults of proxy.py.
 proxy_up() {
   store_new "$1" "${STORE_KIND[$2]}" "$(cat "$(store_dir "$2")/secret")"
+  STORE_ADDRESS[$1]=${3:-127.0.0.1}
   STORE_BEHIND[$1]=127.0.0.1:${STORE_PORT[$2]}
   store_again "$1"
 }
 # proxy NAME COMMAND...: sets a fault, or reads what was counted (proxy.py).
 proxy() { "$STORES_PYTHON" "$STORES_HERE/proxy.py" tell "$(store_dir "$1")" "${@:2}"; }
-# proxy_count NAME KIND: how many requests of a kind came since the last 'proxy NAME zero'.
+# proxy_count NAME KIND: how many requests of a kind came since the last 'proxy NAME zero'; proxy_data: for objects with data.
 proxy_count() { proxy "$1" counts | awk -v kind="$2" '$1 == kind { print $2 }'; }
+proxy_data() { proxy "$1" counts | awk -v kind="$2" '$1 == kind { print $4 }'; }
 
 # store_down NAME: kills its server, which keeps its data; store_again NAME starts it anew, where it was.
 store_down() { end_now "${STORE_PID[$1]}"; }
@@ -64,10 +66,10 @@ store_again() {
       store_run "$name" "$BRAID_TOOLS/bin/azurite" --blobPort "$port" --location "$dir/data" --silent --disableTelemetry \
         --disableProductStyleUrl
       ;;
-    *) store_run "$name" "$STORES_PYTHON" "$STORES_HERE/proxy.py" --port "$port" "${STORE_BEHIND[$name]}" "$dir" ;;
+    *) store_run "$name" "$STORES_PYTHON" "$STORES_HERE/proxy.py" --listen "${STORE_ADDRESS[$name]}" --port "$port" "${STORE_BEHIND[$name]}" "$dir" ;;
   esac
   for ((tries = 0; tries < 600; tries++)); do
-    port=$(ss -Hltnp | sed -n "s/.*127\.0\.0\.1:\([0-9]*\) .*pid=${STORE_PID[$name]},.*/\1/p")
+    port=$(ss -Hltnp | sed -n "s/.*[ ]${STORE_ADDRESS[$name]}:\([0-9]*\) .*pid=${STORE_PID[$name]},.*/\1/p")
     [[ -z $port ]] || break
     kill -0 "${STORE_PID[$name]}" 2>/dev/null || die "the store $name has ended: $(tail -n 5 "$dir/log")"
     sleep 0.05
@@ -90,14 +92,31 @@ store_url() { # NAME [PREFIX]
 store_flags() { # NAME
   FLAGS=()
   [[ ${STORE_KIND[$1]} != dir ]] || return 0
-  FLAGS=(--hostname 127.0.0.1 --port "${STORE_PORT[$1]}" --protocol "${STORE_PROTOCOL[$1]}" --secret-key-file "$(store_dir "$1")/secret")
+  FLAGS=(--hostname "${STORE_ADDRESS[$1]}" --port "${STORE_PORT[$1]}" --protocol "${STORE_PROTOCOL[$1]}" --secret-key-file "$(store_dir "$1")/secret")
   [[ ${STORE_KIND[$1]} != s3 ]] || FLAGS+=(--access-key-id "$STORE_S3_ID")
 }
+
+# Sets FLAGS to the words that tell 'braid fs tier KIND add' where the store is, with a prefix that all its keys have, if one
+# is given.
+store_words() { # NAME [PREFIX]
+  store_flags "$1"
+  case ${STORE_KIND[$1]} in
+    s3) FLAGS+=(--bucket "$STORE_BUCKET${2:+/$2}") ;;
+    azure)
+      FLAGS=(--hostname "${STORE_ADDRESS[$1]}" --port "${STORE_PORT[$1]}" --protocol "${STORE_PROTOCOL[$1]}")
+      FLAGS+=(--account "$STORE_ACCOUNT" --container "$STORE_BUCKET${2:+/$2}" --access-key-file "$(store_dir "$1")/secret")
+      ;;
+    dir) FLAGS=(--path "$(store_dir "$1")/data${2:+/$2}") ;;
+  esac
+}
+
+# data_left NAME [PREFIX]: the objects with data in the store, keys and sizes.
+data_left() { PREFIX='' objects "$1" list | grep "^${2:+$2/}.*/d/I_" || true; }
 
 # objects NAME COMMAND...: objects in the store without Braid (objects.py).
 objects() {
   local kind=${STORE_KIND[$1]} dir url
-  dir=$(store_dir "$1") url=${STORE_PROTOCOL[$1],,}://127.0.0.1:${STORE_PORT[$1]:-}
+  dir=$(store_dir "$1") url=${STORE_PROTOCOL[$1],,}://${STORE_ADDRESS[$1]}:${STORE_PORT[$1]:-}
   case $kind in
     s3) set -- "s3:$url/$STORE_BUCKET${PREFIX:+/$PREFIX}:$STORE_S3_ID:$dir/secret" "${@:2}" ;;
     azure) set -- "azure:$url/$STORE_ACCOUNT/$STORE_BUCKET${PREFIX:+/$PREFIX}:$STORE_ACCOUNT:$dir/secret" "${@:2}" ;;
@@ -133,7 +152,7 @@ STORES_PYTHON=$(python3 -c 'import sys; print(sys.executable)')
 store_new() { # NAME KIND SECRET
   mkdir -p "$(store_dir "$1")/data"
   (umask 077; printf '%s\n' "$3" >"$(store_dir "$1")/secret")
-  STORE_KIND[$1]=$2 STORE_PROTOCOL[$1]=HTTP
+  STORE_KIND[$1]=$2 STORE_PROTOCOL[$1]=HTTP STORE_ADDRESS[$1]=127.0.0.1
   unset "STORE_PORT[$1]" "STORE_BEHIND[$1]"
 }
 
