@@ -4,7 +4,7 @@
 //! What was fetched is found by its place in an object, which never holds anything else: whatever happens to a file, its
 //! layout says which bytes are its own.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
@@ -15,8 +15,10 @@ use braid_base::record::ObjectAt;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
-/// How much is fetched ahead at first, and at most, bytes.
-const AHEAD: (u64, u64) = (4 * CHUNK, 64 * CHUNK);
+/// How much is fetched ahead at least, and at most, bytes; between them it is [`TIMES`] what was read so far: who reads the
+/// head of a file does not want the rest of it, and a store that is far away is to have much to do soon.
+const AHEAD: (u64, u64) = (4 * CHUNK, 128 * CHUNK);
+const TIMES: u64 = 4;
 /// Reads that follow each other before anything is fetched ahead.
 const FOLLOWING_MIN: u32 = 2;
 /// How far from the end of the last read one may begin and still follow it, bytes: programs and kernels send several at a time.
@@ -25,8 +27,11 @@ const NEAR: u64 = 2 * CHUNK;
 const TRAILS_MAX: usize = 4;
 /// Files that are watched; beyond, all start afresh.
 const FILES_MAX: usize = 1_024;
-/// Bytes that are fetched or on their way, at most: the oldest go first.
+/// Bytes that are fetched or on their way, at most: the oldest go first. Half of it is shared by who reads just now, so that
+/// nothing goes before it was read.
 const BYTES_MAX: u64 = 2 * AHEAD.1;
+/// Who reads just now: the files for which something was fetched the last so many times.
+const ASKS: usize = (BYTES_MAX / 2 / AHEAD.0) as usize;
 
 /// Who reads where, and what was fetched for it.
 #[derive(Default)]
@@ -35,6 +40,9 @@ pub(crate) struct Streams(Mutex<State>);
 #[derive(Default)]
 struct State {
     files: HashMap<Ino, VecDeque<Trail>>,
+    /// For whom something was fetched, the last ones, and how many they are.
+    asks: VecDeque<Ino>,
+    readers: u64,
     /// By where they begin. The name of an object says which partition it is of.
     parts: BTreeMap<(BlobId, u32), Arc<Fetched>>,
     /// Oldest first; may name some that are gone.
@@ -45,10 +53,10 @@ struct State {
 /// A place where a file is being read.
 #[derive(Default)]
 struct Trail {
-    /// The furthest that was read.
+    /// Where it was begun to be read, and the furthest that was.
+    first: u64,
     next: u64,
     reads: u32,
-    window: u64,
     /// Up to where it was fetched.
     upto: u64,
 }
@@ -66,7 +74,7 @@ pub(crate) struct Fetching(Arc<Fetched>);
 impl Streams {
     /// `[off, off+len)` of `ino` is read; what is to be fetched now, as bytes of the file, if anything.
     pub(crate) fn read(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, u64)> {
-        let mut state = self.state();
+        let state = &mut *self.state();
         if state.files.len() >= FILES_MAX && !state.files.contains_key(&ino) {
             state.files.clear();
         }
@@ -77,20 +85,33 @@ impl Streams {
             if trails.len() >= TRAILS_MAX {
                 trails.pop_front();
             }
-            trails.push_back(Trail { next: end, reads: 1, window: AHEAD.0, upto: 0 });
+            trails.push_back(Trail { first: off, next: end, reads: 1, upto: 0 });
             return None;
         };
         let trail = &mut trails[at];
         trail.next = trail.next.max(end);
         trail.reads = trail.reads.saturating_add(1);
         // Little by little: a store that gets everything at once has nothing to do until half of it was read.
-        if trail.reads < FOLLOWING_MIN || trail.next.saturating_add(trail.window / 8 * 7) <= trail.upto {
+        let share = BYTES_MAX / 2 / state.readers.max(1);
+        let window = (TIMES * trail.next.saturating_sub(trail.first)).min(share).clamp(AHEAD.0, AHEAD.1);
+        if trail.reads < FOLLOWING_MIN || trail.next.saturating_add(window / 8 * 7) <= trail.upto {
             return None;
         }
         let from = trail.upto.max(trail.next);
-        trail.upto = trail.next.saturating_add(trail.window).next_multiple_of(CHUNK).max(from);
-        trail.window = (2 * trail.window).min(AHEAD.1);
-        Some((from, trail.upto))
+        trail.upto = trail.next.saturating_add(window).next_multiple_of(CHUNK).max(from);
+        let upto = trail.upto;
+        state.asked(ino);
+        Some((from, upto))
+    }
+
+    /// The last `bytes` before `upto`, up to which `ino` was to be fetched, are fetched with what follows them, so that it
+    /// takes one request less. False if that was asked for already.
+    pub(crate) fn put_off(&self, ino: Ino, upto: u64, bytes: u64) -> bool {
+        let mut state = self.state();
+        let mut trails = state.files.get_mut(&ino).into_iter().flatten();
+        let Some(trail) = trails.find(|trail| trail.upto == upto && trail.next + bytes <= upto) else { return false };
+        trail.upto -= bytes;
+        true
     }
 
     /// The part of an object is to be fetched, unless it is here or on its way.
@@ -128,6 +149,15 @@ impl Streams {
 }
 
 impl State {
+    /// Something is fetched for `ino`.
+    fn asked(&mut self, ino: Ino) {
+        self.asks.push_back(ino);
+        if self.asks.len() > ASKS {
+            self.asks.pop_front();
+        }
+        self.readers = self.asks.iter().collect::<HashSet<_>>().len() as u64;
+    }
+
     fn find(&self, at: ObjectAt, len: u32) -> Option<Arc<Fetched>> {
         let ((blob, _), found) = self.parts.range(..=(at.blob, at.off)).next_back()?;
         let end = u64::from(found.at.off) + u64::from(found.len);
@@ -209,6 +239,42 @@ mod tests {
             most = most.max(upto.saturating_sub(off));
         }
         assert!((AHEAD.1..=AHEAD.1 + CHUNK).contains(&most), "{most}");
+    }
+
+    #[test]
+    fn what_is_put_off_comes_with_what_follows() {
+        let streams = Streams::default();
+        let mut asked = (0..8).filter_map(|n| streams.read(INO, n * 4096, 4096));
+        let (_, first) = asked.next().expect("he reads from front to back");
+        assert!(streams.put_off(INO, first, CHUNK) && !streams.put_off(INO, first, CHUNK), "once");
+        let (next, second) = (0..64).find_map(|n| streams.read(INO, n * (128 << 10), 128 << 10)).expect("he reads on");
+        assert_eq!(next, first - CHUNK);
+        assert!(!streams.put_off(Ino(8), second, CHUNK), "another file");
+        assert!(!streams.put_off(INO, second, second), "he is further already");
+    }
+
+    #[test]
+    fn many_who_read_lose_nothing_that_was_fetched_for_them() {
+        for readers in [2, 5, 24] {
+            let (streams, mut fetched, mut again) = (Streams::default(), vec![0; readers], 0);
+            let at = |reader: usize, off: u64| ObjectAt {
+                blob: BlobId::new(PartitionId(0), reader as u64 + 1),
+                off: off as u32,
+            };
+            for off in (0..256 * CHUNK).step_by(CHUNK as usize) {
+                for reader in 0..readers {
+                    if let Some((from, to)) = streams.read(Ino(reader as u64 + 1), off, CHUNK) {
+                        for off in (from..to).step_by(CHUNK as usize) {
+                            drop(streams.begin(at(reader, off), CHUNK as u32));
+                        }
+                        fetched[reader] = to;
+                    }
+                    again += u32::from(off < fetched[reader] && streams.take(at(reader, off), CHUNK as u32).is_none());
+                }
+            }
+            // The first two reads are not ahead of anything; who begins does not know of the others yet.
+            assert!(again <= 3 * readers as u32, "{readers} readers: {again} pieces were fetched in vain");
+        }
     }
 
     #[test]

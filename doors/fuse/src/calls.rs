@@ -38,8 +38,8 @@ pub(crate) struct Calls {
     owners: Owners,
     pub(crate) closes: Closes,
     moves_atime: bool,
-    /// Flags of every open: `O_DIRECT` or nothing.
-    pub(crate) direct: i32,
+    /// Nothing passes through the kernel's page cache.
+    direct: bool,
     /// How long the kernel may believe a name or attributes, unless it is told to forget them before.
     positive_age: Duration,
     /// How long it may believe that there is no such name, even if another client makes it meanwhile.
@@ -104,7 +104,7 @@ impl Calls {
             owners: Owners::default(),
             closes: Closes::default(),
             moves_atime: options.atime && !options.read_only,
-            direct: if options.cache == CacheMode::Direct { libc::O_DIRECT } else { 0 },
+            direct: options.cache == CacheMode::Direct,
             positive_age: options.positive_age,
             negative_age: options.negative_age,
             throttle,
@@ -297,6 +297,13 @@ impl Calls {
     }
 
     // Content.
+
+    /// The flags of an open as the mount has it: with `O_DIRECT` if the kernel is to keep nothing of it. On a mount that
+    /// leaves in objects what is there, reading is to leave nothing behind in memory, either.
+    pub(crate) fn flags(&self, flags: i32) -> i32 {
+        let past_flash = self.departures.is_some() && flags & libc::O_ACCMODE == libc::O_RDONLY;
+        if self.direct || past_flash { flags | libc::O_DIRECT } else { flags }
+    }
 
     /// Opens; the flag says whether the kernel may keep the pages it has.
     pub(crate) async fn open(&self, ino: Ino, reads: bool) -> Answer<(Attr, bool)> {

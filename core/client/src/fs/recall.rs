@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use braid_base::Result;
 use braid_base::ids::{Index, Ino};
-use braid_base::limits::CHUNK;
+use braid_base::limits::{CHUNK, OBJECT_READ_MAX};
 use braid_base::record::{ObjectAt, Place};
 use bytes::Bytes;
 
@@ -55,6 +55,12 @@ impl Fs {
                     *run += len;
                 }
                 _ => runs.push((place, len)),
+            }
+        }
+        if let Some((start, run)) = runs.last_mut().filter(|_| to < size) {
+            let rest = (start.off + *run) % OBJECT_READ_MAX as u32;
+            if (1..*run).contains(&rest) && self.0.streams.put_off(ino, to, rest.into()) {
+                *run -= rest;
             }
         }
         // From front to back: what lies side by side comes with few requests of the store.

@@ -16,7 +16,7 @@ const STEP_BYTES: u32 = 64 << 10;
 
 impl Door {
     pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
-        let (ino, flags) = (self.calls.numbers.inode(header.node), flags | self.calls.direct);
+        let (ino, flags) = (self.calls.numbers.inode(header.node), self.calls.flags(flags));
         let reads = flags & libc::O_ACCMODE != libc::O_WRONLY;
         let work = move |calls: Arc<Calls>| async move { calls.open(ino, reads).await };
         // No state is kept per open file: all that a request needs comes with it.

@@ -56,7 +56,7 @@ impl Door {
     }
 
     pub(super) fn create(&self, header: &Header, name: &[u8], modes: (u32, u32), flags: i32, reply: Reply) {
-        let (cred, numbers, flags) = (cred(header), self.calls.numbers, flags | self.calls.direct);
+        let (cred, numbers, flags) = (cred(header), self.calls.numbers, self.calls.flags(flags));
         let (dir, name, modes) =
             (numbers.inode(header.node), name.to_vec(), (permissions(modes.0), permissions(modes.1)));
         let work = |calls: Arc<Calls>| async move {
