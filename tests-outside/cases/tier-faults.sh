@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: a mounted file system while its store fails in each way in turn (delays, refusals, broken, wrong and late answers, full, gone, other keys; objects lost and damaged): reads are right or EIO, nothing acknowledged is lost, it goes on after each, and its state is told.
+# What: a mounted file system while its store fails in each way in turn (delays, refusals, broken, wrong and late answers, full, gone, other keys, other clocks; objects lost and damaged, the bucket emptied; S3 and Azure): reads are right or EIO, nothing acknowledged is lost, it goes on after each, and its state is told.
 # Needs: cluster
 # Seconds: 300 1800
 set -euo pipefail
@@ -56,8 +56,11 @@ right() {
 
 # lane_new NAME STORE: a cluster with the file system NAME, over a proxy before STORE.
 lane_new() {
+  local clock=
   lane=$1
-  cluster_new "tf-c-$lane" --drive-size 128MiB >/dev/null
+  # The server's clock goes by a file there.
+  [[ $lane != skewed ]] || clock=$SCRATCH/clock.so
+  CLOCK_FILE=$SCRATCH/tf-clock LD_PRELOAD=$clock cluster_new "tf-c-$lane" --drive-size 128MiB >/dev/null
   "$BRAID" fs group update default --target-ssd-retention 1h --start-demote 10m >/dev/null
   proxy_up "$lane" "$2"
   fs_new "$lane" "$lane"
@@ -65,8 +68,8 @@ lane_new() {
 }
 # fs_new NAME STORE: a file system in this cluster.
 fs_new() {
-  store_flags "$2"
-  "$BRAID" fs tier s3 add "$1" --bucket "$STORE_BUCKET/$1" --errors-timeout 60s "${FLAGS[@]}" >/dev/null
+  store_words "$2" "$1"
+  "$BRAID" fs tier "${STORE_KIND[$2]}" add "$1" --errors-timeout 60s "${FLAGS[@]}" >/dev/null
   "$BRAID" fs add "$1" --object-mib 4 --obs-name "$1" >/dev/null
   mkdir "$SCRATCH/tf-$1"
   echo "$STATE $SCRATCH/tf-$1" >>"$SCRATCH/clusters"
@@ -222,6 +225,7 @@ gone() {
   done
   write beside $MiB
   right "while the store is gone" beside
+  ((!LONG)) || stays_gone 600
   store_again gone
   # What failed last is told for a second to whoever asks for it again.
   until_true 20 "gone: downloads stay $(state download)" is_state download up
@@ -236,6 +240,96 @@ gone() {
   "$BRAID" fs update gone --ssd-capacity 1MiB >/dev/null
   until_true 30 "gone: no event says that data left flash early" told TieredFilesystemBreakingPolicy warning --filesystem gone
   "$BRAID" fs update gone --ssd-capacity 0 >/dev/null
+  end_lane
+}
+# stays_gone SECONDS: the store has been gone for longer than reads wait for it, and stays so under load. What is on flash is
+# written and read, what is not fails, and soon.
+stays_gone() {
+  local begin loads=() pid
+  begin=$(now)
+  is_over() { awk -v t="$(since "$begin")" -v m="$1" 'BEGIN { exit !(t >= m) }'; }
+  on_flash() { # SECONDS NUMBER
+    local turn=0
+    until is_over "$1"; do
+      turn=$((turn + 1))
+      write "load-$2-$((turn % 6))" $((MiB + turn))
+      right "under load while the store is gone" "load-$2-$((turn % 6))" "load-$2-1"
+    done
+    echo "gone: $turn files written and read"
+  }
+  in_objects() { # SECONDS NAME
+    local found at turn=0
+    until is_over "$1"; do
+      turn=$((turn + 1)) at=$(now)
+      found=$(within 60 "$STORES_PYTHON" "$STORES_HERE/same.py" "$(folder)/$2" "$(copies)/$2") || die "gone: $2: wrong bytes, or no answer after $(since "$at") s"
+      [[ $found == "0 "* ]] || die "gone: what is in objects only was read: $2: $found"
+      sleep 1
+    done
+    echo "gone: $turn reads of $2 failed as they should, the last after $(since "$at") s"
+  }
+  for name in 1 2; do on_flash "$1" "$name" & loads+=($!); done
+  for name in "${cold[@]:1}"; do in_objects "$1" "$name" & loads+=($!); done
+  for pid in "${loads[@]}"; do wait "$pid" || die "gone: the load met an error"; done
+  is_state upload down || die "gone: uploads are $(state upload)"
+}
+# The clock of the server is further off than signatures may be.
+skewed() {
+  begin_lane skewed
+  local by
+  write beside $MiB
+  for by in $(pick 1200 "1200 -1200"); do
+    echo "$by 0" >"$SCRATCH/tf-clock"
+    while_it_fails "a clock that is $by s ahead" down down
+    for one in upload download; do
+      "$BRAID" fs tier --json | field "*.$one.last_error" | grep -q 'the clocks of this host .* differ too much' ||
+        die "skewed: $one: why the store is down is not told: $("$BRAID" fs tier --json | field "*.$one.last_error")"
+    done
+    "$BRAID" status | grep -q 'clocks of this host' || die "skewed: the status does not tell of the clock: $("$BRAID" status)"
+    write beside $MiB
+    right "while the clock is wrong" beside
+    rm "$SCRATCH/tf-clock"
+    it_ends "a clock that was $by s ahead" must
+  done
+  end_lane
+}
+# Azure's own codes for what the other lanes meet on S3.
+azure() {
+  begin_lane azure blobs
+  fault down down no ALL 503 ServerBusy
+  fault down - no PUT reset
+  fault - - must GET wrong
+  fault - - no GET short
+  fault - - no DELETE,PUT late 500
+  fault - down must GET 403 AuthorizationFailure
+  ((!LONG)) || fault full up no PUT 403 QuotaExceeded
+  end_lane blobs
+}
+# Somebody removes all that is in the bucket, while flash holds some of it.
+emptied() {
+  begin_lane emptied
+  local name key kept=(kept-1 kept-2)
+  for name in "${kept[@]}"; do write "$name" $((2 * MiB)); done
+  to_store 60 "${kept[@]}"
+  within 60 "$BRAID" fs tier fetch "${kept[@]/#/$(folder)/}" >/dev/null
+  [[ $(location "${kept[@]}") == "0 $((4 * MiB)) $((4 * MiB))" ]] || die "emptied: what was fetched is at $(location "${kept[@]}")"
+  objects s3 list | awk '/^emptied\// { print $1 }' | while read -r key; do objects s3 delete "$key" </dev/null; done
+  [[ -z $(data_left s3 emptied) ]] || die "emptied: the bucket is not: $(data_left s3 emptied)"
+  for name in "${cold[@]}"; do
+    [[ $(read_back "$name") == "0 "* ]] || die "emptied: $name is read, and in no object any more"
+  done
+  right "after the bucket was emptied" "${kept[@]}"
+  told ObsIsMissingObject critical || die "emptied: no event says so: $("$BRAID" events)"
+  is_listed() { "$BRAID" status lost | grep -q "^emptied *$(stat -c %i "$(folder)/$1") .*object missing"; }
+  for name in "${cold[@]}"; do is_listed "$name" || die "emptied: $name is not listed: $("$BRAID" status lost)"; done
+  # Of these there is a copy on flash.
+  for name in "${kept[@]}"; do
+    ! is_listed "$name" || die "emptied: $name is on flash, and listed: $("$BRAID" status lost)"
+  done
+  write after $((2 * MiB))
+  right "after the bucket was emptied, new" after
+  rm "${cold[@]/#/$(folder)/}"
+  (cd "$(copies)" && rm "${cold[@]}")
+  until_true 30 "emptied: removed files are listed: $("$BRAID" status lost)" lists_nothing
   end_lane
 }
 # The key of the store is another one now.
@@ -400,7 +494,9 @@ apart() {
 # --- all at once ----------------------------------------------------------------------------------------
 s3_up s3
 s3_up rotated
-lanes=(busy broken wrong silent full gone keys lost apart)
+azure_up blobs
+cc -O2 -shared -fPIC -o "$SCRATCH/clock.so" "$STORES_HERE/clock.c" -ldl
+lanes=(busy broken wrong silent full gone skewed azure emptied keys lost apart)
 [[ -z ${TIER_FAULTS:-} ]] || read -ra lanes <<<"$TIER_FAULTS"
 started=$(now)
 pids=()
