@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use braid_base::ids::HostId;
 use braid_base::msg::host::{HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::facts::{Cluster, Host};
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::client::Client;
 use crate::exit::Outcome;
-use crate::node::backend::{self, Options, TOKEN};
+use crate::node::backend::{self, Options};
 use crate::node::recall::{self, KEPT};
 use crate::out;
 use crate::reach::Reach;
@@ -44,6 +45,7 @@ struct Place {
     options: Options,
     kept: Kept,
     cluster: Cluster,
+    me: HostId,
     reach: Reach,
 }
 
@@ -141,15 +143,16 @@ impl Place {
         let nothing = || refused("this host has kept nothing of etcd: run it on another one");
         let kept = Kept::read(&dir.join(KEPT))?.ok_or_else(nothing)?;
         let cluster = kept.record::<Cluster>("cluster")?.ok_or_else(nothing)?;
-        let reach = Reach::read(&dir.join(TOKEN))?;
-        Ok(Self { dir: dir.to_owned(), options, kept, cluster, reach })
+        // What hosts have kept has secrets in it: it is told to hosts, and this process speaks for the one whose it is.
+        let me = options.member.as_ref().map(|(_, id)| HostId(*id)).ok_or_else(nothing)?;
+        let reach = backend::reach_as(dir, &cluster, me)?;
+        Ok(Self { dir: dir.to_owned(), options, kept, cluster, me, reach })
     }
 
     /// What all hosts say that answer; this one also if its process does not run.
     async fn hear(&self) -> Result<Vec<Testimony>> {
         let name = &self.options.name;
-        let id = self.options.member.as_ref().map(|(_, id)| braid_base::ids::HostId(*id));
-        let own = match visit(self.reach.clone(), id, vec![self.options.listen.clone()]).await {
+        let own = match visit((self.reach.clone(), self.me), self.me, vec![self.options.listen.clone()]).await {
             Ok(said) => said,
             Err(_) => {
                 let kept = Kept::read(&self.dir.join(KEPT))?.unwrap_or_else(|| self.kept.clone());
@@ -167,7 +170,7 @@ impl Place {
             let mut asking = JoinSet::new();
             for host in more {
                 asked.insert(host.name.clone());
-                asking.spawn(visit(self.reach.clone(), Some(host.id), host.addresses));
+                asking.spawn(visit((self.reach.clone(), self.me), host.id, host.addresses));
             }
             heard.extend(asking.join_all().await.into_iter().flatten());
         }
@@ -175,9 +178,9 @@ impl Place {
 }
 
 /// What one host says.
-async fn visit(reach: Reach, host: Option<braid_base::ids::HostId>, addresses: Vec<String>) -> Result<Testimony> {
+async fn visit((reach, me): (Reach, HostId), host: HostId, addresses: Vec<String>) -> Result<Testimony> {
     let visited = async {
-        let visit = Visit::begin(reach.find(host, addresses)).await?;
+        let visit = Visit::of_host(reach.find(Some(host), addresses), me).await?;
         match visit.ask(HostOp::Recall).await? {
             HostReply::Recalled(text) => serde_json::from_str(&text)
                 .map_err(|error| Error::new(ErrorKind::Corrupt, format!("a host said something strange: {error}"))),

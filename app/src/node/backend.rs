@@ -315,6 +315,28 @@ fn hearsay(guard: &Guard, options: &Options, cluster: &Cluster, now: &Snapshot) 
     }
 }
 
+/// How the other hosts are reached in the name of `host`, whose directory is `dir`: with what proves that it is one.
+pub fn reach_as(dir: &Path, cluster: &Cluster, host: HostId) -> Result<Reach> {
+    let secret = cluster.host_secret.clone();
+    if cluster.authority.is_empty() {
+        return Reach::new(cluster.guid, secret, "", None);
+    }
+    let none = || {
+        let words = format!("{}: no certificate of host {host}: start `braid backend` there once", dir.display());
+        Error::new(ErrorKind::Refused, words)
+    };
+    let own = kept_identity(dir, cluster, host).ok_or_else(none)?;
+    Reach::new(cluster.guid, secret, &own.ca().to_pem(), Some(&own))
+}
+
+/// The certificate of `host` that lies in its directory, if one does.
+fn kept_identity(dir: &Path, cluster: &Cluster, host: HostId) -> Option<Identity> {
+    let text = std::fs::read_to_string(dir.join(IDENTITY)).ok()?;
+    let parts: [String; 3] = serde_json::from_str(&text).ok()?;
+    let own = Identity::from_pem(&parts[0], &parts[1], &parts[2]).ok()?;
+    (own.host() == host && own.cluster() == cluster.guid).then_some(own)
+}
+
 /// Who this host is, by a certificate, if the cluster has an authority: the one kept from before while it is good for
 /// some time, else a new one.
 fn identity(options: &Options, cluster: &Cluster, host: HostId) -> Result<Option<Identity>> {
@@ -322,12 +344,7 @@ fn identity(options: &Options, cluster: &Cluster, host: HostId) -> Result<Option
         return Ok(None);
     }
     let path = options.dir.join(IDENTITY);
-    let kept = std::fs::read_to_string(&path).ok().and_then(|text| {
-        let parts: [String; 3] = serde_json::from_str(&text).ok()?;
-        Identity::from_pem(&parts[0], &parts[1], &parts[2]).ok()
-    });
-    let good = |own: &Identity| own.host() == host && own.cluster() == cluster.guid && own.expires_s() > soon_s();
-    if let Some(own) = kept.filter(good) {
+    if let Some(own) = kept_identity(&options.dir, cluster, host).filter(|own| own.expires_s() > soon_s()) {
         return Ok(Some(own));
     }
     let Some(file) = &options.join_secret else {

@@ -17,7 +17,7 @@ use braid_cluster::recover::{Stored, Testimony};
 use braid_host::run::{self, Host, Recall};
 use braid_replica::replica::event::Msg;
 use braid_wire::tls::Peer;
-use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
+use braid_wire::{CHANNEL_BESIDE, Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
 use super::filesystems::Network;
 
@@ -60,13 +60,19 @@ impl Stranded {
 }
 
 impl Handler for Stranded {
-    fn admit(&self, _peer: Peer, hello: &Hello) -> Result<u16> {
+    fn admit(&self, peer: Peer, hello: &Hello) -> Result<u16> {
+        let secured = !self.cluster.authority.is_empty();
         match &hello.caller {
-            Caller::Visitor => {
-                hello.check(self.cluster.guid, &self.cluster.client_secret).map(|()| self.cluster.partitions)
+            // It is asked for what it knows in the name of a host, beside the connections of that host: those are not let in.
+            Caller::Host(host) if hello.channel == CHANNEL_BESIDE && secured && peer == Peer::Host(*host) => {}
+            Caller::Host(_) if hello.channel == CHANNEL_BESIDE && !secured => {
+                hello.check(self.cluster.guid, &self.cluster.host_secret)?;
             }
-            _ => Err(Self::refusal()),
+            // It is told that this host waits.
+            Caller::Visitor => hello.check(self.cluster.guid, &self.cluster.client_secret)?,
+            _ => return Err(Self::refusal()),
         }
+        Ok(self.cluster.partitions)
     }
 
     fn joined(&self, _who: &Who, _push: Pusher) {}
@@ -81,8 +87,8 @@ impl Handler for Stranded {
         answer.send(&Err(Self::refusal()));
     }
 
-    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
-        if op != HostOp::Recall {
+    fn host(&self, from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
+        if op != HostOp::Recall || !matches!(from, Caller::Host(_)) {
             return answer.send(&Err(Self::refusal()));
         }
         let (dir, name) = (self.dir.clone(), self.name.clone());

@@ -35,7 +35,7 @@ pub struct Testimony {
     pub name: String,
     /// As of when it has seen etcd last.
     pub as_of: AsOf,
-    /// The facts then, but the cluster's own record, which has secrets.
+    /// The facts then, but the cluster's own record. Object stores have their secrets in it: it is for hosts only.
     pub items: Vec<Entry>,
     /// Its replicas.
     pub stores: Vec<Stored>,

@@ -49,7 +49,7 @@ impl Handler for Blocks {
         answer.send(&Ok(DriveReply::Data { data: self.data.clone(), crcs: self.crcs.clone() }));
     }
 
-    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
+    fn host(&self, _from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
         let HostOp::Map = op else { return };
         let hosts = vec![(HOST, Vec::new())];
         let drives = vec![(DriveId(1), HOST), (DriveId(3), HOST)];

@@ -40,6 +40,7 @@ mod layout;
 
 pub use braid_base::msg::host::Who;
 pub use hello::{Caller, Hello};
+pub use limits::CHANNEL_BESIDE;
 pub use remote::{RemoteWire, Visit};
 pub use routes::{Finder, Routes};
 pub use serve::{Handler, Pusher, Reply, ReplyTo, serve};

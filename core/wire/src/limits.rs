@@ -4,6 +4,8 @@ use braid_base::limits::SESSION_TTL_MS;
 
 /// Connections of a client to one server: one for what is small, so that it does not wait behind bulk, the others for bulk.
 pub const CONNECTIONS: usize = 4;
+/// The number of a connection that stands beside those of the pool of its host.
+pub const CHANNEL_BESIDE: u8 = 255;
 /// Messages with at least so many bytes of data, asked for or sent along, count as bulk.
 pub const BULK_MIN: usize = 32 << 10;
 /// Longest meta part: a layout of a whole GiB in its worst shape takes 9 MB.
@@ -69,5 +71,5 @@ pub const DRIVE_PATIENCE_MS: u64 = 25_000;
 
 const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
 const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS && SILENCE_MS < SESSION_TTL_MS);
-const _: () = assert!(ABSENT_MS > SILENCE_MS + PING_MS);
+const _: () = assert!(ABSENT_MS > SILENCE_MS + PING_MS && CONNECTIONS <= CHANNEL_BESIDE as usize);
 const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use braid_base::ids::{ClientId, DriveId, PartitionId};
+use braid_base::ids::{ClientId, DriveId, HostId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::host::{HostOp, HostReply, HostResult, Who};
@@ -36,6 +36,12 @@ impl Visit {
     /// Connects to the host that `find` finds.
     pub async fn begin(find: Find) -> Result<Self> {
         Ok(Self(Trunk::connect(find, Caller::Visitor, Sink::default()).await?))
+    }
+
+    /// The same in the name of host `me`, whose secret or certificate `find` knows: some questions are answered to hosts
+    /// only. The connections that its process has to the same host stay.
+    pub async fn of_host(find: Find, me: HostId) -> Result<Self> {
+        Ok(Self(Trunk::beside(find, Caller::Host(me)).await?))
     }
 
     /// Asks it.

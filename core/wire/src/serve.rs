@@ -61,7 +61,7 @@ pub trait Handler: Send + Sync + 'static {
     fn drive(&self, from: &Caller, d: DriveId, op: DriveOp, answer: ReplyTo<DriveResult>);
 
     /// A question to the host itself.
-    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>);
+    fn host(&self, from: &Caller, op: HostOp, answer: ReplyTo<HostResult>);
 
     /// A message of a replica on another host.
     fn replica(&self, from: HostId, message: Msg);
@@ -369,7 +369,7 @@ impl Served {
             (Kind::AskHost, _) => {
                 let answer = self.begin(id, len, true);
                 match HostOp::decode(&frame.meta, frame.data) {
-                    Ok(op) => handler.host(op, answer),
+                    Ok(op) => handler.host(from, op, answer),
                     // A later release may ask more; nothing else on this connection depends on it.
                     Err(error) => {
                         let words = format!("this host does not know the question: {}", error.message());

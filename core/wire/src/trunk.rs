@@ -22,7 +22,7 @@ use crate::frame::{Frame, Kind};
 use crate::hello::{Caller, Hello, Welcome};
 use crate::intake::Intake;
 use crate::limits::{
-    BACKOFF_FIRST_MS, BACKOFF_MAX_MS, CONNECTIONS, EAGER_MAX, HELLO_MS, PING_MS, QUEUE_MAX, SILENCE_MS,
+    BACKOFF_FIRST_MS, BACKOFF_MAX_MS, CHANNEL_BESIDE, CONNECTIONS, EAGER_MAX, HELLO_MS, PING_MS, QUEUE_MAX, SILENCE_MS,
 };
 use crate::link::{Link, Parcel};
 use crate::stream::{Address, Stream};
@@ -56,6 +56,8 @@ pub(crate) type Sink = Arc<OnceLock<Weak<dyn PushSink>>>;
 struct Pool {
     find: Find,
     caller: Caller,
+    /// The channel of the first slot.
+    channel: u8,
     slots: Vec<RwLock<Option<Arc<Conn>>>>,
     next_id: AtomicU64,
     sink: Sink,
@@ -92,7 +94,15 @@ impl Trunk {
 
     /// Connects. Errors: that there is no server, or that it does not let us in.
     pub(crate) async fn connect(find: Find, caller: Caller, sink: Sink) -> Result<Self> {
-        let pool = Pool::new(find, caller, sink);
+        Self::over(Pool::new(find, caller, sink)).await
+    }
+
+    /// The same with one connection, which ends none of those that another process has in the same name.
+    pub(crate) async fn beside(find: Find, caller: Caller) -> Result<Self> {
+        Self::over(Pool::of(find, caller, Sink::default(), (CHANNEL_BESIDE, 1))).await
+    }
+
+    async fn over(pool: Arc<Pool>) -> Result<Self> {
         let (conn, intake, _) = pool.open(0).await?;
         // At once, and not by its keeper: whoever gets the trunk may use it.
         pool.set(0, Some(Arc::clone(&conn)));
@@ -144,9 +154,13 @@ impl Pool {
     fn new(find: Find, caller: Caller, sink: Sink) -> Arc<Self> {
         // A visitor asks little.
         let count = if matches!(caller, Caller::Visitor) { 1 } else { CONNECTIONS };
+        Self::of(find, caller, sink, (0, count))
+    }
+
+    fn of(find: Find, caller: Caller, sink: Sink, (channel, count): (u8, usize)) -> Arc<Self> {
         let slots = (0..count).map(|_| RwLock::default()).collect();
         let (next_id, stands) = (AtomicU64::new(1), Notify::new());
-        Arc::new(Self { find, caller, slots, next_id, sink, stands })
+        Arc::new(Self { find, caller, channel, slots, next_id, sink, stands })
     }
 
     /// One for each slot; `first` is the connection of the first, if it stands already.
@@ -249,7 +263,7 @@ impl Pool {
         let writer = Arc::clone(&conn);
         tokio::spawn(async move { writer.link.write_on().await });
         let closing = Closing(Some(Arc::clone(&conn)));
-        let channel = u8::try_from(slot).expect("a pool has few connections");
+        let channel = self.channel + u8::try_from(slot).expect("a pool has few connections");
         let caller = self.caller.clone();
         let hello = Hello { cluster: target.cluster, secret: target.secret, caller, channel };
         let parcel = Parcel { kind: Kind::Hello, id: 0, target: 0, message: hello.encode(), check_data: true };

@@ -70,7 +70,7 @@ impl Handler for Fake {
         answer.send(&Ok(DriveReply::Data { data, crcs }));
     }
 
-    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
+    fn host(&self, _from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
         let HostOp::Map = op else { return };
         answer.send(&Ok(HostReply::Map(map())));
     }

@@ -183,7 +183,7 @@ impl Handler for Clients {
         }
     }
 
-    fn host(&self, op: HostOp, answer: ReplyTo<HostResult>) {
+    fn host(&self, from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
         let (switch, runtime) = (Arc::clone(&self.switch), &self.switch.runtime);
         match op {
             HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
@@ -198,6 +198,11 @@ impl Handler for Clients {
                 runtime.spawn_blocking(move || {
                     answer.send(&seat_actor::lost(&switch.all_seats()).map(HostReply::Lost));
                 });
+            }
+            // It has the secrets of object stores, which stay on hosts.
+            HostOp::Recall if !matches!(from, Caller::Host(_)) => {
+                let words = "what a host has kept of the coordinator is told to hosts only: ask in the name of one";
+                answer.send(&Err(Error::new(ErrorKind::NotPermitted, words)));
             }
             HostOp::Recall => {
                 let Some(this) = self.this.upgrade() else { return };
@@ -246,6 +251,7 @@ mod tests {
 
     use braid_base::ids::{ClientId, FsId, Guid, HostId, Ino, OpId, PartitionId, Term};
     use braid_base::msg::fs::{Op, Reply, Request};
+    use braid_base::msg::host::{HostOp, HostReply};
     use braid_base::msg::lease::{Answer, Push, PushBody};
     use braid_base::{ErrorKind, Result};
     use braid_client::Wire;
@@ -253,7 +259,7 @@ mod tests {
     use braid_cluster::Embedded;
     use braid_io::reactor::{self, Actor, IoDone, Token, Turn};
     use braid_replica::MapKv;
-    use braid_wire::{Address, Find, Listener, RemoteWire, Target, Who};
+    use braid_wire::{Address, Find, Listener, RemoteWire, Target, Visit, Who};
 
     use super::{Clients, Gate, Hosts};
     use crate::run::Events;
@@ -383,6 +389,30 @@ mod tests {
         let heard = asked.try_recv().expect("it came");
         assert!(heard.session == 1 && !heard.early, "{heard:?}");
         assert_eq!(kind(ask(0, Op::EndSession).await), Ok(()));
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_a_host_has_kept_is_told_to_hosts() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("s");
+        let (switch, _asked) = switch(dir.path(), &tokio::runtime::Handle::current());
+        let hosts = Hosts::Secret("of hosts".to_owned());
+        let clients = Clients::new(switch, Gate { hosts, recall: Box::new(|| Ok("kept".to_owned())), ..gate() });
+        tokio::spawn(braid_wire::serve(Listener::unix(&path).expect("a socket"), clients));
+        let find = |secret: &'static str| -> Find {
+            let address = Address::Unix(path.clone());
+            Box::new(move || {
+                Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned(), tls: None })
+            })
+        };
+        let visitor = Visit::begin(find("s")).await.expect("let in");
+        let refused = visitor.ask(HostOp::Recall).await.map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::NotPermitted));
+        assert!(matches!(visitor.ask(HostOp::Map).await, Ok(HostReply::Map(_))));
+        let pretends = Visit::of_host(find("s"), HostId(2)).await.map(drop).map_err(|error| error.kind());
+        assert_eq!(pretends, Err(ErrorKind::NotPermitted), "with the secret of clients");
+        let host = Visit::of_host(find("of hosts"), HostId(2)).await.expect("let in");
+        assert_eq!(host.ask(HostOp::Recall).await, Ok(HostReply::Recalled("kept".to_owned())));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
