@@ -9,7 +9,7 @@
 Requests are passed on as they are, with their Host, so that signatures hold. KINDS are GET (an object), LIST, PUT, HEAD, DELETE, POST, several with commas, or ALL:
 
     KINDS FAULT... [times N]   in effect at once, for the next N requests of these kinds, else for all of them; FAULT is
-      delay SECONDS            passed on so much later
+      delay SECONDS            passed on so much later, or at the next fault that is set
       STATUS [CODE]            not passed on, answered so; with a code of the store, for example 403 QuotaExceeded
       late STATUS [CODE]       carried out, and answered so
       wrong [AT]               one bit of byte AT (that in the middle) is another one
@@ -17,10 +17,10 @@ Requests are passed on as they are, with their Host, so that signatures hold. KI
       cut                      half of the bytes, then the end of the connection; reset: an abrupt one
       stall                    half of the bytes, then nothing until the next command
       ok                       as if nothing had been
-    KINDS kill WHEN PID [FROM]   SIGKILL to a process when the next request of these kinds is under way that concerns an
-                               object with data, from the address FROM if one is given; WHEN: before (it is passed on), amid
-                               (half of its bytes, or of those of the answer, were passed on), after (the store has answered,
-                               and the process does not know). 'KINDS kill off' ends that
+    KINDS kill WHEN PID [FROM]   SIGKILL to a process, once, when a request of these kinds for an object with data is so far:
+                               before (it is passed on), amid (half of its bytes, or of those of the answer, were passed on)
+                               or after (the store has answered, and the process does not know); only one that comes from
+                               the address FROM, if that is given. 'KINDS kill off' ends it
     counts                     what came since the last 'zero': KIND, requests, how many of them met a fault, how many were
                                for objects with data
     kills                      how many processes were killed
@@ -127,17 +127,14 @@ class State:
             raise ValueError(" ".join(kinds))
         return kinds
 
-    def due(self, kind, path, address):
-        """Who is to be killed by this request, or none: once."""
+    def kill(self, moment, kind, path, address):
+        """Kills who is to be killed by this request now."""
         with self.changed:
             kill = self.kills.get(kind)
-            if kill is None or DATA not in path or kill.address not in (None, address):
-                return None
+            if kill is None or kill.moment != moment or DATA not in path or kill.address not in (None, address):
+                return
+            # Once, for all kinds that were named together.
             self.kills = {of: other for of, other in self.kills.items() if other is not kill}
-            return kill
-
-    def end(self, kill):
-        with self.changed:
             try:
                 os.kill(kill.pid, signal.SIGKILL)
                 self.killed += 1
@@ -189,14 +186,10 @@ class Passer(http.server.BaseHTTPRequestHandler):
         return "LIST" if self.command == "GET" and lists else self.command
 
     def moment(self, now):
-        """Kills who is to be killed now."""
-        if self.kill and self.kill.moment == now:
-            self.state.end(self.kill)
-            self.kill = None
+        self.state.kill(now, self.kind(), self.path, self.client_address[0])
 
     def work(self):
         fault = self.state.meets(self.kind(), self.path)
-        self.kill = self.state.due(self.kind(), self.path, self.client_address[0])
         if "transfer-encoding" in self.headers:
             return self.send_error(411)
         length = int(self.headers.get("content-length") or 0)

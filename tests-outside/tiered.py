@@ -150,7 +150,10 @@ class Load:
 
     def remove(self, file):
         self.journal.note("remove", file)
-        os.unlink(self.path(file))
+        try:
+            os.unlink(self.path(file))
+        except FileNotFoundError:
+            pass  # its making was cut off, or an earlier removal
         self.durable(os.path.dirname(self.path(file)))
         self.journal.note("removed", file)
 
@@ -173,9 +176,12 @@ class Load:
                 verify(self.path(file), file, self.journal, room)
         self.counts[what] += 1
 
-    def worker(self, mine, seed):
+    def worker(self, mine, unsure, seed):
         rng, room = random.Random(seed), mmap.mmap(-1, STEP)
         try:
+            for file in unsure:
+                verify(self.path(file), file, self.journal, room)
+                self.remove(file)
             while not self.stop.is_set():
                 self.step(mine, rng, room)
                 self.stop.wait(rng.random() / 10)
@@ -187,12 +193,11 @@ class Load:
             self.stop.set()
 
     def all(self, threads):
-        # Those that were being made or removed when it was cut off are left as they are.
+        # Those that were being made or removed when it was cut off go.
+        unsure = [file for file, unsure in self.journal.maybe.items() if unsure]
         files = [file for file, unsure in self.journal.maybe.items() if not unsure]
-        workers = [
-            threading.Thread(target=self.worker, args=(files[n::threads], self.journal.version * 100 + n), daemon=True)
-            for n in range(threads)
-        ]
+        parts = [(files[n::threads], unsure[n::threads], self.journal.version * 100 + n) for n in range(threads)]
+        workers = [threading.Thread(target=self.worker, args=part, daemon=True) for part in parts]
         for worker in workers:
             worker.start()
         while any(worker.is_alive() for worker in workers):

@@ -261,12 +261,15 @@ stays_gone() {
     local found at turn=0
     until is_over "$1"; do
       turn=$((turn + 1)) at=$(now)
-      found=$(within 60 "$STORES_PYTHON" "$STORES_HERE/same.py" "$(folder)/$2" "$(copies)/$2") || die "gone: $2: wrong bytes, or no answer after $(since "$at") s"
+      found=$(within 60 "$STORES_PYTHON" "$STORES_HERE/same.py" "$(folder)/$2" "$(copies)/$2") ||
+        die "gone: $2, read $turn: wrong bytes, or no answer after $(since "$at") s"
       [[ $found == "0 "* ]] || die "gone: what is in objects only was read: $2: $found"
       sleep 1
     done
     echo "gone: $turn reads of $2 failed as they should, the last after $(since "$at") s"
   }
+  # One that began when the store had not been away for that long yet may take its whole time.
+  read_back "${cold[1]}" >/dev/null || die "gone: ${cold[1]}: wrong bytes"
   for name in 1 2; do on_flash "$1" "$name" & loads+=($!); done
   for name in "${cold[@]:1}"; do in_objects "$1" "$name" & loads+=($!); done
   for pid in "${loads[@]}"; do wait "$pid" || die "gone: the load met an error"; done

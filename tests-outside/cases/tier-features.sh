@@ -165,7 +165,9 @@ holes() {
   before=$(bytes_in holes)
   # The half of it goes, one in each pair, and a part of some is written anew.
   for n in $(seq 1 2 24); do rm "$(folder)/h$n" "$(copies)/h$n"; done
-  for n in 2 4; do dd if="$(copies)/h6" of="$(folder)/h$n" bs=4096 count=40 conv=notrunc,fsync status=none; dd if="$(copies)/h6" of="$(copies)/h$n" bs=4096 count=40 conv=notrunc status=none; done
+  for n in "$(folder)"/h{2,4} "$(copies)"/h{2,4}; do
+    dd if="$(copies)/h6" of="$n" bs=4096 count=40 conv=notrunc,fsync status=none
+  done
   # Whole blocks, what the rules allow of holes, and a header, descriptors and a footer each.
   live=$((12 * 700416))
   shrunk() { (($(bytes_in holes) <= live * 115 / 100 + 4 * 8192)); }
@@ -219,11 +221,18 @@ again() {
   mount_it
 }
 again
-proxy tight GET delay 0.5
+is_asked() { (($(proxy_data tight GET) > 0)); }
+# Requests wait until all is ready.
+proxy tight GET delay 25
+proxy tight zero
 "$BRAID" fs tier s3 detach tight tight --force >/dev/null
 for _ in 1 2; do
+  until_true 60 "tight: nothing is asked for" is_asked
   proxy tight GET kill amid "$PID"
-  until_true 30 "tight: nothing is asked for" has_ended "$PID"
+  proxy tight GET ok
+  until_true 30 "tight: nobody was killed" has_ended "$PID"
+  proxy tight GET delay 25
+  proxy tight zero
   again
   [[ $(where object_storage t1 t2 t3 t4) != 0 ]] || die "tight: all had come back before the kill"
 done
