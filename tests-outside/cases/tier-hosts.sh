@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# What: all hosts put objects into a store and tell of it; a store is down only when all hosts have lost it, and how many have is told before; a host that does not answer is named.
+# What: all hosts put objects into a store and tell of it; a store is down only when all hosts have lost it, and how many have is told before; a host that does not answer is named; one that is killed while it uploads is followed by another one, and nothing is lost.
 # Needs: cluster
-# Seconds: 240 240
+# Seconds: 240 3600
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
+. "$(dirname "$0")/../stores.sh"
 . "$(dirname "$0")/../load.sh"
 
 hosts_new tier 3 --protection 2+1 --partitions 6 --metadata-copies 3
@@ -57,4 +58,61 @@ silent=$(tier 2>&1 >/dev/null) && silent=$silent$(tier ops cold 2>&1 >/dev/null)
 host_signal h3 CONT
 [[ $silent == *"host h3 does not answer: what it sees"*"host h3 does not answer: what it does"* ]] || die "h3 is not named: $silent"
 until_serving 60 3
-echo "uploads of three hosts told, a store down when all have lost it"
+
+# --- a host that is killed while it uploads --------------------------------------------------------------
+# Into a second store, which takes what is new from now on.
+s3_up s3
+proxy_up far s3 "10.213.$NET.254"
+store_words far
+tier s3 add far "${FLAGS[@]}" >/dev/null
+tier s3 attach default far >/dev/null
+for i in $(seq 24); do
+  mkdir -p "$MOUNT/more/$i"
+  head -c 1M /dev/urandom >"$MOUNT/more/$i/file"
+done
+sync -f "$MOUNT"
+sums() { (cd "$MOUNT" && md5sum more/*/file data/*/file); }
+sums >"$SCRATCH/th-sums"
+same() { sums | cmp - "$SCRATCH/th-sums" || die "$1: the bytes are others"; }
+# The beginnings of the keys of partitions that h2 leads.
+mapfile -t led < <(on h1 status --json | python3 -c '
+import json, sys
+for partition in json.load(sys.stdin)["partitions"]:
+    if partition.get("primary") == 2:
+        print("B_" + str(partition["id"])[::-1] + "/")')
+((${#led[@]} > 0)) || die "h2 leads nothing"
+# What is stored twice, by who was killed and by who came after, is the harder case: the killed one does not know that its
+# object is there.
+proxy far PUT delay 0.5
+proxy far PUT kill after "$(host_pid h2)" "$(address h2)"
+leaves() {
+  timeout 60 "$BRAID" fs tier release "$MOUNT/more" >/dev/null 2>&1 || true
+  ! tier location --json "$MOUNT"/more/*/file | grep -q '"ssd_[a-z_]*": [1-9]'
+}
+(timeout 60 "$BRAID" fs tier release "$MOUNT/more" >/dev/null 2>&1 || true) &
+releasing=$!
+until_true 60 "h2 puts nothing into the store" has_ended "$(host_pid h2)"
+(($(proxy far kills) == 1)) || die "h2 has ended, and nobody killed it"
+until_serving 60
+wait "$releasing"
+until_true 90 "those who came after do not put the rest into the store" leaves
+same "out of the store, h2 is gone"
+host_start h2
+until_serving 60 3
+same "h2 is back"
+# All that is there is known to somebody, all that is known is there; what is as old as what may be removed is not removed.
+find "$(store_dir s3)/data/$STORE_BUCKET" -type f -exec touch -d '2 hours ago' {} +
+audited=$(tier audit far --remove --json)
+for what in unknown missing wrong_size ahead; do
+  (($(field "$what.count" <<<"$audited") == 0)) || die "the audit finds $what objects: $audited"
+done
+[[ $(field removed <<<"$audited") == 0 && $(field state <<<"$audited") == done ]] || die "the audit removed something: $audited"
+same "after an audit that removes"
+rm -r "$MOUNT/more"
+# What the killed one has put there goes when it cannot be sending any more, after half an hour.
+of_others() { data_left s3 | grep -vFf <(printf '%s\n' "${led[@]}"); }
+until_true 60 "objects of those who live are left: $(data_left s3), h2 led ${led[*]}" eval '[[ -z $(of_others) ]]'
+[[ -n $(data_left s3) ]] || die "the object of the killed one was removed while it may still be sent"
+((!LONG)) || until_true 2400 "objects of the killed one are left: $(data_left s3)" eval '[[ -z $(data_left s3) ]]'
+umount "$MOUNT"
+echo "uploads of three hosts told, a store down when all have lost it, one killed while it uploads"
