@@ -14,6 +14,7 @@
 //! | `partition/<id>` | [`Partition`](crate::facts::Partition) |
 //! | `fs/<id>`, and `fs-name/<name>` = id so that a name is taken once | [`Filesystem`](crate::facts::Filesystem) |
 //! | `object-store/<id>`, and `object-store-name/<name>` = id | [`ObjectStore`](crate::facts::ObjectStore) |
+//! | `audit/<object store>` | when its next audit begins that nobody asks for, seconds since 1970, decimal |
 //! | `group/<name>` | [`Group`](crate::facts::Group) |
 //! | `settings` | [`Settings`](crate::facts::Settings) |
 //! | `incarnation` | [`Incarnation`](crate::facts::Incarnation) |

@@ -31,6 +31,7 @@ mod locks;
 mod mount;
 mod options;
 mod remembered;
+mod reads;
 mod table;
 mod task;
 mod tier;

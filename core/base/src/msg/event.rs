@@ -106,6 +106,8 @@ types! {
         "Data left flash before its retention period had passed, because flash is short."
     30 OVERFILLING_SSD "TieredFilesystemOverfillingSSD" "Filesystem" Critical
         "Writes were told that there is no space: flash is full and nothing goes into the object store."
+    31 CAPACITY_REACHED "FsCapacityLimitReached" "Filesystem" Major
+        "A file system holds all that it may: writes are told that there is no space."
     1 STORE_ADDED "ObjectStoreAdded" "ObjectStorage" Info "An object store was added."
     2 STORE_UPDATED "ObjectStoreUpdated" "ObjectStorage" Info "An object store was changed."
     3 STORE_REMOVED "ObjectStoreRemoved" "ObjectStorage" Info "An object store was removed."
@@ -118,8 +120,18 @@ types! {
         "An object is not in its store any more: what of files lies only there cannot be read."
     9 OBJECT_DAMAGED "ChecksumErrorInDownloadedObject" "ObjectStorage" Critical
         "An object is not what was put into its store: some of its blocks cannot be read."
+    10 DOWNLOAD_FAILED "DataBlobDownloadFailed" "ObjectStorage" Minor
+        "A part of an object could not be read from its store, after all attempts."
     11 UNRECLAIMED "HasHighLevelOfUnreclaimedCapacity" "ObjectStorage" Warning
         "Much of what objects hold is not in use, and has not become less for long."
+    12 BOTTLENECK "ObjectStoragePossibleBottleneck" "ObjectStorage" Warning
+        "Less goes into an object store than is written: data that is due waits, or flash is short of room."
+    13 AUDIT_DIFFERS "ObjectStoreAuditFoundDifferences" "ObjectStorage" Warning
+        "What lies in an object store is not what the cluster knows of."
+    14 AUDIT_FAILED "ObjectStoreAuditFailed" "ObjectStorage" Warning
+        "An object store could not be audited, or not all of it."
+    15 STORE_DOUBTED "ObjectStoreInDoubt" "ObjectStorage" Major
+        "Objects that should be in a store are not there: what is on flash as well stays there until it was looked for."
     60 PARTITION_SERVED "PartitionServed" "Raft" Debug "A partition is served by another host, or in a new term."
 }
 

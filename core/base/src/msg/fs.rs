@@ -245,8 +245,50 @@ pub struct Residency {
     pub read_cache: u64,
     /// Bytes in an object, alone or beside flash.
     pub object: u64,
+    /// From when they count, and what is wrong with them.
+    pub ages: Ages,
     /// The next chunk to ask for; none: this was all.
     pub next: Option<Chunk>,
+}
+
+/// From when the bytes of a part of a file count for the rules of the capacity tier. Times are seconds since 1970 by the
+/// clock of the partition; two of them are those of the oldest and of the newest chunk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ages {
+    /// When it was looked.
+    pub now_s: u32,
+    /// Bytes on flash only that do not count yet: they are in the log, or something that was written over their chunk is.
+    pub unmerged: u64,
+    /// From when those on flash only count that do.
+    pub fresh_s: Option<(u32, u32)>,
+    /// From when those on flash and in an object count, reads not looked at.
+    pub copied_s: Option<(u32, u32)>,
+    /// When the file was last read, as far as its partition has heard since it is served where it is.
+    pub read_s: Option<u32>,
+    /// Bytes in objects only that cannot be read, because their object is missing or damaged.
+    pub lost: u64,
+    /// Bytes in objects, alone or beside flash, of stores that are to be left.
+    pub leaving: u64,
+}
+
+impl Ages {
+    /// Those of `self` and `more` together.
+    #[must_use]
+    pub fn with(self, more: Self) -> Self {
+        let span = |a: Option<(u32, u32)>, b: Option<(u32, u32)>| match (a, b) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (one, other) => one.or(other),
+        };
+        Self {
+            now_s: self.now_s.max(more.now_s),
+            unmerged: self.unmerged + more.unmerged,
+            fresh_s: span(self.fresh_s, more.fresh_s),
+            copied_s: span(self.copied_s, more.copied_s),
+            read_s: self.read_s.max(more.read_s),
+            lost: self.lost + more.lost,
+            leaving: self.leaving + more.leaving,
+        }
+    }
 }
 
 /// What a client told a program of a file before its partition heard of it: under an exclusive lease on the directory.

@@ -199,6 +199,44 @@ pub struct SeatData {
     pub held_writes: u64,
     /// Objects that are missing or damaged, and have the only copy of parts of files.
     pub damaged_objects: u64,
+    /// What moves between flash and object stores, by file system.
+    pub tiering: BTreeMap<FsId, Tiering>,
+}
+
+/// The capacity tier of a file system in one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tiering {
+    /// Bytes that take room on flash, with those that will when they leave the log.
+    pub flash: u64,
+    /// Flash is short: data leaves it before its time, nothing comes back.
+    pub short: bool,
+    /// Writes that wait for room on flash.
+    pub waiting: u64,
+    /// Bytes that are due to go into an object, as far as they are known.
+    pub due: u64,
+    /// From when the oldest of them counts, seconds since 1970; none: nothing is due by its age.
+    pub due_s: Option<u32>,
+    /// What has moved.
+    pub moved: Moved,
+}
+
+/// What has moved since a partition is served where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes of files that were put into objects.
+    pub demoted: u64,
+    /// Bytes of files whose place on flash was given up, because they are in objects.
+    pub released: u64,
+    /// Bytes of files that came back to flash.
+    pub fetched: u64,
+    /// Bytes of files that went from objects with holes into new ones, or into another store.
+    pub rewritten: u64,
+    /// Bytes of objects that were removed.
+    pub reclaimed: u64,
+    /// Reads of clients that needed an object.
+    pub cold_reads: u64,
+    /// Bytes that these asked for.
+    pub cold_bytes: u64,
 }
 
 /// What the objects of a file system hold in a store.

@@ -23,6 +23,7 @@ impl Fs {
             sums.write_cache += page.write_cache;
             sums.read_cache += page.read_cache;
             sums.object += page.object;
+            sums.ages = sums.ages.with(page.ages);
             // A page that goes back would never end.
             from = page.next.filter(|next| *next > chunk);
         }

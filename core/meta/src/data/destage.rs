@@ -480,6 +480,10 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             Some(Mutation::StampAtCommit) => Index(t.index.0 - 1),
             _ => planned.upto,
         };
+        if job.fetches.is_some() {
+            let before = history.base.as_ref().map_or(0, |base| tier::far(&base.extents));
+            s.data.tier.sums(file.fs).fetched += before.saturating_sub(tier::far(&planned.extents));
+        }
         remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used)?;
         // What came back may have lost its copy meanwhile; no other move writes where there is no parity.
         if job.fetches.is_some() && planned.extents.iter().any(|extent| bare::is_exposed(s, file.fs, extent)) {

@@ -52,6 +52,11 @@ impl Held {
         self.crowded || self.queue.iter().any(|wait| wait.request.op.client == client)
     }
 
+    /// Writes of `fs` that wait for flash.
+    pub fn lacking_of(&self, fs: FsId) -> u64 {
+        self.queue.iter().filter(|wait| wait.lacked && wait.request.fs == fs).count() as u64
+    }
+
     /// Flash that the next write of `fs` needs which waits for it, bytes.
     pub fn lacks(&self, fs: FsId) -> Option<u64> {
         self.lacking.get(&fs).copied()

@@ -2,7 +2,7 @@
 
 use braid_base::ids::{Chunk, FsId, Ino};
 use braid_base::limits::{CHUNK, LAYOUT_BYTES_MAX};
-use braid_base::msg::fs::{Layout, Reply, Residency};
+use braid_base::msg::fs::{Ages, Layout, Reply, Residency};
 use braid_base::record::{Extent, Place, UsageRec};
 use braid_base::{Error, ErrorKind, Result, keys};
 
@@ -52,13 +52,19 @@ const RESIDENCY_CHUNKS: usize = 1_024;
 /// `Op::Residency`: where the bytes of the file are, from chunk `from` on.
 pub(crate) fn residency(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino, from: Chunk) -> Result<Reply> {
     let size = load_file(t, s, fs, ino)?.attr.size;
-    let mut sums = Residency::default();
+    let ages = Ages { now_s: tier::wall_s(t), ..Ages::default() };
+    let mut sums = Residency { ages, ..Residency::default() };
     let Some(last) = size.checked_sub(1).map(chunk_at) else { return Ok(Reply::Residency(sums)) };
     let file = FileId::first(fs, ino);
     let cuts = remap::cuts(t, s, file)?;
     let chunks = remap::with_records(t, s, file, (from, last), RESIDENCY_CHUNKS)?;
     for chunk in &chunks {
-        for extent in remap::history(t, s, file.chunk(*chunk), &cuts)?.now().extents {
+        let history = remap::history(t, s, file.chunk(*chunk), &cuts)?;
+        // What is merged later counts from then.
+        let since_s = history.base.as_ref().filter(|_| history.slices.is_empty()).map(|base| base.since_s);
+        let extents = history.now().extents;
+        sums.ages = sums.ages.with(tier::ages(t, s, file, (since_s, &extents)));
+        for extent in extents {
             let bytes = u64::from(extent.len);
             match (extent.place, extent.place.object()) {
                 (Place::Object(_), _) => sums.object += bytes,

@@ -70,6 +70,10 @@ pub struct Total {
     pub failed: u64,
     /// Bytes moved by those that ended well.
     pub bytes: u64,
+    /// Requests, of which an operation may take several.
+    pub requests: u64,
+    /// How long these took, the pauses between them not counted.
+    pub took: Duration,
 }
 
 /// All operations of one link.
@@ -79,6 +83,8 @@ pub(super) struct Record {
     ongoing: BTreeMap<u64, (Instant, Operation)>,
     recent: VecDeque<Operation>,
     totals: BTreeMap<Kind, Total>,
+    /// Requests that failed, by HTTP status; none: no answer came, or the store does not speak HTTP.
+    failures: BTreeMap<(Kind, Option<u16>), u64>,
 }
 
 /// An operation under way; if it is dropped before its end, it was given up by who waited for it.
@@ -150,6 +156,10 @@ impl Record {
         self.totals.iter().map(|(kind, total)| (*kind, *total)).collect()
     }
 
+    pub fn failures(&self) -> Vec<(Kind, Option<u16>, u64)> {
+        self.failures.iter().map(|((kind, status), count)| (*kind, *status, *count)).collect()
+    }
+
     pub fn list(&self, now: Instant) -> Vec<Operation> {
         let ongoing = self
             .ongoing
@@ -194,6 +204,19 @@ impl Entry {
         operation.line_errors += met.line_errors;
         if let Some(answer) = &met.answer {
             operation.last_http_error = Some(answer.to_string());
+        }
+        let kind = operation.kind;
+        let total = record.totals.entry(kind).or_default();
+        (total.requests, total.took) = (total.requests + 1, total.took + took);
+        if error.is_some() {
+            *record.failures.entry((kind, met.answer.as_ref().map(|answer| answer.status))).or_default() += 1;
+        }
+    }
+
+    /// It turned out to be about a file, if it did.
+    pub fn is_of(&mut self, inode: Option<u64>) {
+        if let Some((_, operation)) = lock(&self.record).ongoing.get_mut(&self.id) {
+            operation.inode = operation.inode.or(inode);
         }
     }
 

@@ -3,8 +3,8 @@
 use braid_base::Result;
 use braid_base::ids::Term;
 use braid_base::msg::fs::{
-    Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, Residency, TierWant,
-    Told, XattrMode,
+    Ages, Cred, DirEntry, FallocMode, Laid, Layout, LockKind, LockSpec, Op, RenameMode, Reply, Request, Residency,
+    TierWant, Told, XattrMode,
 };
 
 use super::{Encoded, Field, In, Out, wire_enum, wire_struct};
@@ -66,7 +66,8 @@ wire_enum!(XattrMode, "attribute mode" { 1 = Any, 2 = Create, 3 = Replace });
 wire_enum!(FallocMode, "allocation mode" { 1 = Allocate, 2 = Punch, 3 = Zero });
 wire_struct!(DirEntry { ino, kind, cookie, name, attr });
 wire_struct!(Layout { size, extents, packs, inline, fresh_ms });
-wire_struct!(Residency { write_cache, read_cache, object, next });
+wire_struct!(Residency { write_cache, read_cache, object, ages, next });
+wire_struct!(Ages { now_s, unmerged, fresh_s, copied_s, read_s, lost, leaving });
 wire_enum!(TierWant, "place to be" { 1 = Flash, 2 = Object });
 
 wire_enum!(Op, "operation" {

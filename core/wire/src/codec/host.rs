@@ -2,8 +2,8 @@
 
 use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
-    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, ObjectSeen, ObjectsPage, SeatData,
-    SeatReport, StoreOp, StoreReport, Stored, Verdict, Who,
+    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, Moved, ObjectSeen, ObjectsPage, SeatData,
+    SeatReport, StoreOp, StoreReport, Stored, Tiering, Verdict, Who,
 };
 
 use super::{wire_enum, wire_struct};
@@ -28,7 +28,10 @@ wire_struct!(SeatData {
     stored,
     held_writes,
     damaged_objects,
+    tiering,
 });
+wire_struct!(Tiering { flash, short, waiting, due, due_s, moved });
+wire_struct!(Moved { demoted, released, fetched, rewritten, reclaimed, cold_reads, cold_bytes });
 wire_struct!(Stored { objects, bytes, held, live });
 wire_struct!(Healing {
     scrub_runs,
