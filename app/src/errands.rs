@@ -1,10 +1,11 @@
 //! Files are asked to move, many at a time, until they are where they should be.
 //!
-//! 1. A thread takes a file: one whose turn has come to be looked at again, else the next of the source, if not too many, or
-//!    too many bytes, are under way.
+//! 1. A thread takes a file: one whose turn has come to be looked at again, else the next of the source, if not too many are
+//!    under way, and the source has one now.
 //! 2. It looks where the file is. What is where it should be is done.
 //! 3. Else it asks, if that was a second ago, and the file is looked at again: soon at first, then each second.
-//! 4. When nothing has moved for two minutes, what is still under way is given up.
+//! 4. When nothing has moved for two minutes, what is still under way is given up. What the source does not want any more is
+//!    left as it is.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,6 +36,8 @@ const LOOK_MS_MAX: u64 = 160;
 const LOOKS_PER_MS: usize = 8;
 /// When nothing moved for so long, nothing will.
 const STALL_MS: u64 = 120_000;
+/// A source that had nothing is asked again after this, milliseconds.
+const LATER_MS: u64 = 200;
 /// Between two words about how far it is.
 const WORDS_MS: u64 = 200;
 
@@ -45,14 +48,57 @@ pub struct Piece {
     pub path: PathBuf,
     /// Bytes `(off, len)`; none: all.
     pub part: Option<(u64, u64)>,
-    /// Bytes that may have to move, as far as they count against the bytes that are under way.
+    /// Bytes that may have to move, as far as that is known.
     pub bytes_max: u64,
+    /// Which of its source it is, if that matters there.
+    pub number: u64,
 }
 
 impl Piece {
     /// All of `path`, whatever it holds.
     pub fn whole(path: PathBuf) -> Self {
-        Self { path, part: None, bytes_max: 0 }
+        Self { path, part: None, bytes_max: 0, number: 0 }
+    }
+}
+
+/// What a source has.
+pub enum Next {
+    /// A piece.
+    Piece(Piece),
+    /// Something that cannot be dealt with.
+    Trouble(Trouble),
+    /// Nothing now; ask again.
+    Later,
+    /// Nothing any more.
+    End,
+}
+
+/// Where pieces come from.
+pub trait Source {
+    /// The next one.
+    fn next_piece(&mut self) -> Next;
+
+    /// True if it does not matter any more where this one is.
+    fn is_past(&self, _piece: &Piece) -> bool {
+        false
+    }
+
+    /// This one was given up.
+    fn failed(&mut self, _piece: &Piece) {}
+
+    /// What is to be said besides of how far it is.
+    fn words(&self) -> String {
+        String::new()
+    }
+}
+
+impl<I: Iterator<Item = Result<Piece, Trouble>>> Source for I {
+    fn next_piece(&mut self) -> Next {
+        match self.next() {
+            Some(Ok(piece)) => Next::Piece(piece),
+            Some(Err(trouble)) => Next::Trouble(trouble),
+            None => Next::End,
+        }
     }
 }
 
@@ -71,8 +117,6 @@ pub struct Ended {
 pub struct Errand<'a> {
     /// Where to.
     pub goal: Goal,
-    /// Most bytes under way.
-    pub ahead: u64,
     /// Hears of each piece that is done, and how many bytes of it moved.
     pub each: &'a (dyn Fn(&Path, u64) + Sync),
 }
@@ -88,12 +132,15 @@ struct UnderWay {
 }
 
 struct State<S> {
-    source: Option<S>,
+    source: S,
+    /// It has nothing any more.
+    is_dry: bool,
+    /// When it is asked again, milliseconds.
+    later_ms: u64,
     /// By when they are to be looked at, and a number.
     waiting: BTreeMap<(u64, u64), UnderWay>,
     next: u64,
     in_hand: usize,
-    bytes_under_way: u64,
     seen: u64,
     moved_ms: u64,
     said_ms: u64,
@@ -103,22 +150,12 @@ struct State<S> {
 /// Moves all pieces of `source`; in the order of the source, as far as they are asked.
 pub fn run<S>(errand: &Errand<'_>, source: S) -> Ended
 where
-    S: Iterator<Item = Result<Piece, Trouble>> + Send,
+    S: Source + Send,
 {
     let verb = if errand.goal == Goal::Flash { "fetching" } else { "releasing" };
     let progress = Progress::new(verb);
     let now = mono_ms();
-    let state = Mutex::new(State {
-        source: Some(source),
-        waiting: BTreeMap::new(),
-        next: 0,
-        in_hand: 0,
-        bytes_under_way: 0,
-        seen: 0,
-        moved_ms: now,
-        said_ms: now,
-        ended: Ended::default(),
-    });
+    let state = Mutex::new(State::new(source, now));
     let changed = Condvar::new();
     let say = |words: &str| progress.say(&format!("{verb}: {words}"));
     thread::scope(|scope| {
@@ -133,12 +170,12 @@ where
 
 fn work<S>(errand: &Errand<'_>, state: &Mutex<State<S>>, changed: &Condvar, say: &dyn Fn(&str))
 where
-    S: Iterator<Item = Result<Piece, Trouble>>,
+    S: Source,
 {
     let mut held = lock(state);
     loop {
         let now = mono_ms();
-        if let Some(mut under_way) = held.take(now, errand.ahead) {
+        if let Some(mut under_way) = held.take(now) {
             drop(held);
             let looked = look(errand.goal, &mut under_way, now);
             held = lock(state);
@@ -151,8 +188,8 @@ where
             return;
         }
         held.give_up_if_stalled(errand.goal, now);
-        let due = held.waiting.keys().next().map_or(AGAIN_MS, |(due, _)| due.saturating_sub(now));
-        let wait = Duration::from_millis(due.clamp(1, AGAIN_MS));
+        let due = held.waiting.keys().next().map_or(LATER_MS, |(due, _)| due.saturating_sub(now));
+        let wait = Duration::from_millis(due.clamp(1, LATER_MS));
         held = changed.wait_timeout(held, wait).expect("nothing panics while it holds the errands").0;
     }
 }
@@ -163,7 +200,7 @@ fn lock<S>(state: &Mutex<State<S>>) -> MutexGuard<'_, State<S>> {
 
 /// Looks how many bytes are not where they should be, and asks if it is time to.
 fn look(goal: Goal, under_way: &mut UnderWay, now: u64) -> Result<u64, String> {
-    let Piece { path, part, bytes_max } = &under_way.piece;
+    let Piece { path, part, bytes_max, .. } = &under_way.piece;
     let left = match part {
         Some(part) => u64::from(residence::is_far(path, *part)?) * bytes_max,
         None => {
@@ -179,37 +216,39 @@ fn look(goal: Goal, under_way: &mut UnderWay, now: u64) -> Result<u64, String> {
     Ok(left)
 }
 
-impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
+impl<S: Source> State<S> {
+    fn new(source: S, now: u64) -> Self {
+        let (waiting, ended) = Default::default();
+        let (is_dry, later_ms, next, in_hand, seen) = (false, 0, 0, 0, 0);
+        Self { source, is_dry, later_ms, waiting, next, in_hand, seen, moved_ms: now, said_ms: now, ended }
+    }
+
     /// What to look at now.
-    fn take(&mut self, now: u64, ahead: u64) -> Option<UnderWay> {
-        if let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
-            self.in_hand += 1;
-            return Some(first.remove());
+    fn take(&mut self, now: u64) -> Option<UnderWay> {
+        while let Some(first) = self.waiting.first_entry().filter(|first| first.key().0 <= now) {
+            let under_way = first.remove();
+            if !self.source.is_past(&under_way.piece) {
+                self.in_hand += 1;
+                return Some(under_way);
+            }
+            (self.moved_ms, self.ended.files) = (now, self.ended.files + 1);
         }
-        let count = self.waiting.len() + self.in_hand;
-        if count >= UNDER_WAY_MAX || (count > 0 && self.bytes_under_way >= ahead) {
-            return None;
-        }
-        loop {
-            match self.source.as_mut()?.next() {
-                Some(Ok(piece)) => {
+        while !self.is_dry && now >= self.later_ms && self.waiting.len() + self.in_hand < UNDER_WAY_MAX {
+            match self.source.next_piece() {
+                Next::Piece(piece) => {
                     (self.in_hand, self.seen, self.moved_ms) = (self.in_hand + 1, self.seen + 1, now);
-                    self.bytes_under_way += piece.bytes_max;
-                    return Some(UnderWay {
-                        piece,
-                        bytes: None,
-                        asked_ms: None,
-                        again_ms: AGAIN_MS / 2,
-                        pause_ms: LOOK_MS,
-                    });
+                    let (again_ms, pause_ms) = (AGAIN_MS / 2, LOOK_MS);
+                    return Some(UnderWay { piece, bytes: None, asked_ms: None, again_ms, pause_ms });
                 }
-                Some(Err(trouble)) => {
+                Next::Trouble(trouble) => {
                     self.seen += 1;
                     self.ended.failed.push(trouble);
                 }
-                None => self.source = None,
+                Next::Later => self.later_ms = now + LATER_MS,
+                Next::End => self.is_dry = true,
             }
         }
+        None
     }
 
     /// What came of looking.
@@ -219,7 +258,7 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
         let left = match looked {
             Ok(left) => left,
             Err(reason) => {
-                self.bytes_under_way -= under_way.piece.bytes_max;
+                self.source.failed(&under_way.piece);
                 self.ended.failed.push(Trouble::new(&under_way.piece.path, reason));
                 return;
             }
@@ -231,7 +270,6 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
         }
         if left == 0 {
             (self.moved_ms, self.ended.files) = (now, self.ended.files + 1);
-            self.bytes_under_way -= under_way.piece.bytes_max;
             (errand.each)(&under_way.piece.path, first);
             return;
         }
@@ -243,7 +281,7 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
     }
 
     fn is_over(&self) -> bool {
-        self.source.is_none() && self.waiting.is_empty() && self.in_hand == 0
+        self.is_dry && self.waiting.is_empty() && self.in_hand == 0
     }
 
     fn give_up_if_stalled(&mut self, goal: Goal, now: u64) {
@@ -258,7 +296,7 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
                  `braid fs` whether there is room, `braid status lost` what of it cannot be read",
                 STALL_MS / 1_000
             );
-            self.bytes_under_way -= piece.bytes_max;
+            self.source.failed(&piece);
             self.ended.failed.push(Trouble::new(&piece.path, reason));
         }
     }
@@ -268,78 +306,90 @@ impl<S: Iterator<Item = Result<Piece, Trouble>>> State<S> {
         let now = mono_ms();
         if now.saturating_sub(self.said_ms) >= WORDS_MS {
             self.said_ms = now;
-            let more = if self.source.is_some() { " or more" } else { "" };
-            say(&format!("{} of {}{more} files, {} moved", self.ended.files, self.seen, size(self.ended.bytes)));
+            let more = if self.is_dry { "" } else { " or more" };
+            let (files, moved, words) = (self.ended.files, size(self.ended.bytes), self.source.words());
+            say(&format!("{files} of {}{more} files, {moved} moved{words}", self.seen));
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AGAIN_MS, Ended, Errand, Piece, STALL_MS, State, UNDER_WAY_MAX, run};
+    use super::{AGAIN_MS, Errand, LATER_MS, Next, Piece, STALL_MS, Source, State, UNDER_WAY_MAX, run};
     use crate::residence::Goal;
     use crate::tree::Trouble;
-    use std::collections::BTreeMap;
 
-    const ERRAND: Errand<'static> = Errand { goal: Goal::Flash, ahead: u64::MAX, each: &|_, _| {} };
+    const ERRAND: Errand<'static> = Errand { goal: Goal::Flash, each: &|_, _| {} };
 
-    fn state(sizes: &[u64]) -> State<impl Iterator<Item = Result<Piece, Trouble>>> {
-        let piece = |bytes_max: u64| Piece { path: format!("p{bytes_max}").into(), part: None, bytes_max };
-        let source = sizes.iter().map(move |bytes| Ok(piece(*bytes))).collect::<Vec<_>>().into_iter();
-        State {
-            source: Some(source),
-            waiting: BTreeMap::new(),
-            next: 0,
-            in_hand: 0,
-            bytes_under_way: 0,
-            seen: 0,
-            moved_ms: 0,
-            said_ms: 0,
-            ended: Ended::default(),
+    fn state(count: u64) -> State<impl Source> {
+        let piece = |number: u64| Piece { number, ..Piece::whole(format!("p{number}").into()) };
+        State::new((0..count).map(move |number| Ok::<_, Trouble>(piece(number))), 0)
+    }
+
+    #[test]
+    fn each_is_looked_at_until_it_is_there() {
+        let mut state = state(3);
+        let [first, second, third] = [0; 3].map(|_| state.take(0).expect("one of three"));
+        assert!(state.take(0).is_none() && !state.is_over(), "three are in hand");
+        state.put(&ERRAND, first, Ok(0));
+        state.put(&ERRAND, second, Ok(50));
+        state.put(&ERRAND, third, Err("gone".to_owned()));
+        assert!(!state.is_over(), "one waits");
+        let again = state.take(u64::MAX).expect("its turn has come");
+        assert_eq!(again.bytes, Some((50, 50)));
+        state.put(&ERRAND, again, Ok(0));
+        assert!(state.take(u64::MAX).is_none() && state.is_over());
+        assert_eq!((state.ended.files, state.ended.bytes, state.ended.failed.len()), (2, 50, 1));
+        const { assert!(UNDER_WAY_MAX > 1 && AGAIN_MS < STALL_MS) };
+    }
+
+    /// Has a piece only now and then, and loses interest in it.
+    struct Fickle {
+        turns: Vec<Next>,
+        past: bool,
+        failed: u64,
+    }
+
+    impl Source for Fickle {
+        fn next_piece(&mut self) -> Next {
+            self.turns.pop().unwrap_or(Next::End)
+        }
+
+        fn is_past(&self, _: &Piece) -> bool {
+            self.past
+        }
+
+        fn failed(&mut self, _: &Piece) {
+            self.failed += 1;
         }
     }
 
     #[test]
-    fn no_more_bytes_are_asked_than_may_be_under_way() {
-        let mut state = state(&[60, 50, 1]);
-        let first = state.take(0, 100).expect("the first");
-        let second = state.take(0, 100).expect("it begins below the limit");
-        assert!(state.take(0, 100).is_none(), "110 bytes are under way");
-        state.put(&ERRAND, first, Ok(0));
-        let third = state.take(0, 100).expect("there is room again");
-        assert_eq!(third.piece.bytes_max, 1);
-        state.put(&ERRAND, second, Ok(50));
-        assert!(!state.is_over(), "one waits, one is in hand");
-        state.put(&ERRAND, third, Err("gone".to_owned()));
-        let again = state.take(u64::MAX, 100).expect("its turn has come");
-        assert_eq!(again.bytes, Some((50, 50)));
-        state.put(&ERRAND, again, Ok(0));
-        assert!(state.take(u64::MAX, 100).is_none() && state.is_over());
-        assert_eq!((state.ended.files, state.ended.bytes, state.ended.failed.len()), (2, 50, 1));
-        assert_eq!(state.bytes_under_way, 0);
-    }
-
-    #[test]
-    fn one_that_is_larger_than_the_limit_goes_alone() {
-        let mut state = state(&[500, 1]);
-        let first = state.take(0, 100).expect("whatever it has");
-        assert!(state.take(0, 100).is_none());
-        state.put(&ERRAND, first, Ok(0));
-        assert!(state.take(0, 100).is_some());
-        const { assert!(UNDER_WAY_MAX > 1 && AGAIN_MS < STALL_MS) };
+    fn a_source_that_has_nothing_now_is_asked_again() {
+        let piece = || Next::Piece(Piece::whole("p".into()));
+        let mut state = State::new(Fickle { turns: vec![piece(), Next::Later, piece()], past: false, failed: 0 }, 0);
+        let first = state.take(0).expect("there is one");
+        assert!(state.take(0).is_none() && state.take(LATER_MS - 1).is_none() && !state.is_over());
+        let second = state.take(LATER_MS).expect("now there is one");
+        state.put(&ERRAND, first, Err("gone".to_owned()));
+        assert_eq!(state.source.failed, 1);
+        state.put(&ERRAND, second, Ok(7));
+        state.source.past = true;
+        assert!(state.take(u64::MAX).is_none() && state.is_over(), "nobody wants it any more: it is not looked at");
+        assert_eq!((state.ended.files, state.ended.bytes), (1, 0));
     }
 
     #[test]
     fn what_does_not_move_is_given_up_with_a_reason() {
-        let mut state = state(&[7]);
-        let first = state.take(0, 100).expect("the first");
+        let mut state = state(1);
+        let first = state.take(0).expect("the first");
         state.put(&ERRAND, first, Ok(7));
         let now = state.moved_ms;
         state.give_up_if_stalled(Goal::Flash, now + STALL_MS - 1);
         assert!(state.ended.failed.is_empty());
         state.give_up_if_stalled(Goal::Flash, now + STALL_MS);
         assert!(state.ended.failed[0].reason.starts_with("7 B of it are still in objects only"));
-        assert!(state.take(0, 100).is_none() && state.is_over());
+        assert!(state.take(0).is_none() && state.is_over());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod cmd;
 mod detach;
 mod errands;
 mod exit;
+mod follow;
 mod hide;
 mod measure;
 mod mount_helper;
@@ -29,6 +30,7 @@ mod serve;
 mod systemd;
 mod tree;
 mod whole;
+mod whose;
 mod words;
 
 /// The requests of a busy server are made on one thread and freed on another, which the allocator of the C library

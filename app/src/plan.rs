@@ -38,7 +38,35 @@ fn piece(line: &Line) -> Result<Piece, Trouble> {
     }
     let (off, len) = line.part.unwrap_or((0, u64::MAX));
     let bytes_max = found.len().saturating_sub(off).min(len);
-    Ok(Piece { path: line.path.clone(), part: line.part, bytes_max })
+    Ok(Piece { part: line.part, bytes_max, ..Piece::whole(line.path.clone()) })
+}
+
+/// The same pieces, each at most `step` bytes long, which end where the file has a multiple of it.
+pub fn cut(
+    pieces: impl Iterator<Item = Result<Piece, Trouble>> + Send,
+    step: u64,
+) -> impl Iterator<Item = Result<Piece, Trouble>> + Send {
+    pieces.flat_map(move |piece| {
+        let (whole, trouble) = match piece {
+            Ok(piece) => (Some(piece), None),
+            Err(trouble) => (None, Some(Err(trouble))),
+        };
+        whole.into_iter().flat_map(move |piece| parts(&piece, step)).map(Ok).chain(trouble)
+    })
+}
+
+fn parts(piece: &Piece, step: u64) -> impl Iterator<Item = Piece> + Send + use<> {
+    let from = piece.part.map_or(0, |(off, _)| off);
+    let (to, piece, mut next) = (from + piece.bytes_max, piece.clone(), Some(from));
+    std::iter::from_fn(move || {
+        let at = next?;
+        let end = ((at / step + 1) * step).min(to);
+        next = (end < to).then_some(end);
+        if (at, end) == (from, to) {
+            return Some(piece.clone());
+        }
+        Some(Piece { part: Some((at, end - at)), bytes_max: end - at, ..piece.clone() })
+    })
 }
 
 /// Reads the plan in `file`.
@@ -49,7 +77,9 @@ pub fn read(file: &Path) -> Result<impl Iterator<Item = Result<Piece, Trouble>> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Line, line, parse};
+    use super::{Line, cut, line, parse};
+    use crate::errands::Piece;
+    use crate::tree::Trouble;
 
     #[test]
     fn lines() {
@@ -68,6 +98,23 @@ mod tests {
         ] {
             assert_eq!(line(text), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn long_pieces_are_cut() {
+        let piece = |part: Option<(u64, u64)>, bytes_max| Ok(Piece { part, bytes_max, ..Piece::whole("p".into()) });
+        let plan = [
+            piece(None, 10),
+            piece(None, 0),
+            Err(Trouble::new("x".as_ref(), "no")),
+            piece(None, 25),
+            piece(Some((7, 99)), 9),
+        ];
+        let parts: Vec<_> = cut(plan.into_iter(), 10).map(|piece| piece.map(|p| (p.part, p.bytes_max)).ok()).collect();
+        let part = |off, len| Some((Some((off, len)), len));
+        let expected =
+            [Some((None, 10)), Some((None, 0)), None, part(0, 10), part(10, 10), part(20, 5), part(7, 3), part(10, 6)];
+        assert_eq!(parts, expected);
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Where files on mounts of Braid are, and asking for them to be elsewhere: through the attributes that the FUSE door makes
 //! up (`braid.location`, `braid.recall`, `braid.tier`).
 
-use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::{fs, io};
 
+use braid_base::attr::Time;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,26 @@ impl Location {
     }
 }
 
+/// From when the bytes of a file count, as `braid.ages` has it: seconds since 1970 by the clock of its partition, of the oldest
+/// and the newest part.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+pub struct Ages {
+    /// When it was looked.
+    pub now_s: u64,
+    /// Bytes on flash only that do not count yet.
+    pub unmerged_bytes: u64,
+    /// From when those on flash only count that do.
+    pub write_cache_since_s: Option<(u64, u64)>,
+    /// From when those on flash and in an object count, reads not looked at.
+    pub read_cache_since_s: Option<(u64, u64)>,
+    /// When it was last read, as far as its partition has heard.
+    pub last_read_s: Option<u64>,
+    /// Bytes in objects only that cannot be read.
+    pub lost_bytes: u64,
+    /// Bytes in objects of stores that are being detached.
+    pub leaving_bytes: u64,
+}
+
 /// Where bytes should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
@@ -58,6 +80,27 @@ pub fn is_far(path: &Path, (off, len): (u64, u64)) -> Result<bool, String> {
     Ok(read(path, &format!("braid.recall.{off}.{len}"))? == b"yes")
 }
 
+/// Up to which byte `path` was last read through its mount, and how many milliseconds ago, of the reads that the mount has
+/// noted since it was asked this.
+pub fn last_read(path: &Path) -> Result<Option<(u64, u64)>, String> {
+    let text = read(path, "braid.read")?;
+    let text = String::from_utf8_lossy(&text);
+    let number = |word: &str| word.parse().ok();
+    Ok(text.split_once(' ').and_then(|(end, ago_ms)| Some((number(end)?, number(ago_ms)?))))
+}
+
+/// When `path` was last read, by whomever, as far as its access time tells.
+pub fn accessed(path: &Path) -> Option<Time> {
+    let found = fs::symlink_metadata(path).ok()?;
+    Some(Time { sec: found.atime(), nsec: u32::try_from(found.atime_nsec()).unwrap_or(0) })
+}
+
+/// From when the bytes of `path` count.
+pub fn ages(path: &Path) -> Result<Ages, String> {
+    let text = read(path, "braid.ages")?;
+    serde_json::from_slice(&text).map_err(|error| format!("the mount answered something else than expected: {error}"))
+}
+
 /// Asks that `path`, or bytes `[off, off+len)` of it, come to where they should be.
 pub fn ask(path: &Path, goal: Goal, part: Option<(u64, u64)>) -> Result<(), String> {
     let verb = match goal {
@@ -68,6 +111,7 @@ pub fn ask(path: &Path, goal: Goal, part: Option<(u64, u64)>) -> Result<(), Stri
     rustix::fs::lsetxattr(path, "braid.tier", value.as_bytes(), XattrFlags::empty()).map_err(|error| match error {
         Errno::OPNOTSUPP => "its file system has no object store: attach one with `braid fs tier s3 attach`".to_owned(),
         Errno::ROFS => "it is mounted read-only: ask on a mount that is not".to_owned(),
+        Errno::FBIG => "what lies behind its first 256 TiB stays on flash: no object can name it".to_owned(),
         Errno::ACCESS | Errno::PERM => "to move a file needs the permission to write it".to_owned(),
         other => io::Error::from(other).to_string(),
     })

@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::vec;
 
+use rustix::io::Errno;
+
 /// A path that cannot be dealt with.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Trouble {
@@ -18,6 +20,11 @@ pub struct Trouble {
 impl Trouble {
     pub fn new(path: &Path, reason: impl ToString) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string() }
+    }
+
+    /// True if nothing is there.
+    pub fn is_missing(&self) -> bool {
+        self.reason == io::Error::from(Errno::NOENT).to_string()
     }
 }
 

@@ -19,11 +19,15 @@ partition goes by its own share.";
 pub struct Capacity {
     /// The file system [default: all]
     #[arg(value_name = "FS")]
+    named: Option<String>,
+    /// The same
+    #[arg(long, value_name = "FS", conflicts_with = "named")]
     filesystem: Option<String>,
 }
 
 pub fn run(whole: &Whole, capacity: &Capacity) -> Outcome {
-    let which = capacity.filesystem.as_ref().map(|name| format!("?filesystem={}", escape(name)));
+    let only = capacity.named.as_ref().or(capacity.filesystem.as_ref());
+    let which = only.map(|name| format!("?filesystem={}", escape(name)));
     let path = format!("/holdings{}", which.unwrap_or_default());
     let HoldingsView { holdings, silent_partitions } = Client::find(whole.dir.as_deref())?.get(&path)?;
     if silent_partitions > 0 {
@@ -33,7 +37,7 @@ pub fn run(whole: &Whole, capacity: &Capacity) -> Outcome {
         return out::json(&holdings);
     }
     if holdings.is_empty() {
-        return out::lines(&[nothing(capacity.filesystem.as_deref())]);
+        return out::lines(&[nothing(only.map(String::as_str))]);
     }
     let titles = ["FILESYSTEM", "STORE", "OBJECTS>", "CONSUMED>", "USED>", "RECLAIMABLE %>", "LOW %>", "HIGH %>"];
     out::table(&titles, holdings.into_iter().map(row).collect())

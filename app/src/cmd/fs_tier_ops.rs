@@ -1,8 +1,11 @@
 //! `braid fs tier ops`: what the hosts do at an object store, and what they did last.
 
+use std::collections::BTreeSet;
+
 use braid_cluster::view::HostView;
-use braid_cluster::view::stores::{OperationView, OperationsView};
+use braid_cluster::view::stores::{ObjectStoreView, OperationView, OperationsView};
 use clap::Args;
+use serde::Serialize;
 
 use crate::client::{Client, escape};
 use crate::exit::{Failure, Outcome};
@@ -12,9 +15,9 @@ use crate::whole::Whole;
 
 #[derive(Args, Debug)]
 pub struct Ops {
-    /// The object store, of whatever kind
+    /// The object store, of whatever kind [default: all]
     #[arg(value_name = "STORE")]
-    store: String,
+    store: Option<String>,
     /// Only those of this host
     #[arg(long, value_name = "HOST")]
     host: Option<String>,
@@ -29,23 +32,36 @@ pub struct Ops {
 
 pub fn run(whole: &Whole, ops: &Ops) -> Outcome {
     let client = Client::find(whole.dir.as_deref())?;
-    let path = format!("/object-stores/{}/operations", escape(&ops.store));
-    let OperationsView { mut operations, silent_hosts } = client.get(&path)?;
+    let stores = match &ops.store {
+        Some(store) => vec![store.clone()],
+        None => client.get::<Vec<ObjectStoreView>>("/object-stores")?.into_iter().map(|store| store.name).collect(),
+    };
+    let (mut operations, mut silent_hosts) = (Vec::new(), BTreeSet::new());
+    for store in stores {
+        let path = format!("/object-stores/{}/operations", escape(&store));
+        let found: OperationsView = client.get(&path)?;
+        operations.extend(found.operations.into_iter().map(|operation| (store.clone(), operation)));
+        silent_hosts.extend(found.silent_hosts);
+    }
     let all = operations.len();
-    operations.retain(|operation| ops.wants(operation));
+    operations.retain(|(_, operation)| ops.wants(operation));
+    if ops.store.is_none() {
+        sort(&mut operations);
+    }
+    let place = ops.store.as_ref().map_or("any object store".to_owned(), |store| format!("object store {store}"));
     if let Some(host) = ops.host.as_ref().filter(|_| operations.is_empty()) {
         known(&client, host)?;
     }
     for host in &silent_hosts {
-        out::warn(&format!("host {host} does not answer: what it does at object store {} is missing", ops.store));
+        out::warn(&format!("host {host} does not answer: what it does at {place} is missing"));
     }
     if whole.json {
-        return out::json(&operations);
+        return json(ops, &operations);
     }
     if operations.is_empty() {
-        return out::lines(&[nothing(&ops.store, all)]);
+        return out::lines(&[nothing(&place, all)]);
     }
-    let titles = [
+    let mut titles = vec![
         "PROCESS",
         "ID>",
         "KEY",
@@ -61,7 +77,38 @@ pub fn run(whole: &Whole, ops: &Ops) -> Outcome {
         "CONCURRENCY>",
         "INODE>",
     ];
-    out::table(&titles, operations.into_iter().map(row).collect())
+    if ops.store.is_none() {
+        titles.insert(0, "STORE");
+    }
+    let named = |(store, operation): (String, OperationView)| {
+        let store = ops.store.is_none().then(|| store.into());
+        store.into_iter().chain(row(operation)).collect()
+    };
+    out::table(&titles, operations.into_iter().map(named).collect())
+}
+
+/// An operation, with the store that it is at.
+#[derive(Serialize)]
+struct At<'a> {
+    store: &'a str,
+    #[serde(flatten)]
+    operation: &'a OperationView,
+}
+
+fn json(ops: &Ops, operations: &[(String, OperationView)]) -> Outcome {
+    if ops.store.is_some() {
+        return out::json(&operations.iter().map(|(_, operation)| operation).collect::<Vec<_>>());
+    }
+    out::json(&operations.iter().map(|(store, operation)| At { store, operation }).collect::<Vec<_>>())
+}
+
+/// As those of one store are: the ones under way first, the oldest of them first; then the newest.
+fn sort(operations: &mut [(String, OperationView)]) {
+    operations.sort_by(|(_, a), (_, b)| {
+        let ended = |operation: &OperationView| operation.phase != "Ongoing";
+        let by_time = a.start_time.total_cmp(&b.start_time);
+        ended(a).cmp(&ended(b)).then(if ended(a) { by_time.reverse() } else { by_time })
+    });
 }
 
 impl Ops {
@@ -90,13 +137,11 @@ fn known(client: &Client, host: &str) -> Outcome {
 }
 
 /// What is said when there is nothing to show of `all` operations.
-fn nothing(store: &str, all: usize) -> String {
+fn nothing(place: &str, all: usize) -> String {
     if all == 0 {
-        return format!(
-            "nothing is under way at object store {store}, and nothing was done there since the hosts started"
-        );
+        return format!("nothing is under way at {place}, and nothing was done there since the hosts started");
     }
-    format!("none of the {all} operations at object store {store} that are known is such a one")
+    format!("none of the {all} operations at {place} that are known is such a one")
 }
 
 fn row(operation: OperationView) -> Vec<Field> {
@@ -127,12 +172,40 @@ fn row(operation: OperationView) -> Vec<Field> {
 
 #[cfg(test)]
 mod tests {
-    use super::{kind, nothing};
+    use braid_cluster::view::stores::OperationView;
+
+    use super::{kind, nothing, sort};
 
     #[test]
     fn words() {
         assert_eq!((kind("Upload"), kind("CHECK")), (Ok("UPLOAD"), Ok("CHECK")));
         assert!(kind("tier").is_err_and(|error| error.contains("upload, download, remove or check")));
         assert!(nothing("s", 0).contains("nothing was done") && nothing("s", 7).contains("none of the 7"));
+    }
+
+    #[test]
+    fn those_of_all_stores_are_listed_as_those_of_one() {
+        let operation = |phase: &str, start_time| OperationView {
+            process: String::new(),
+            id: 1,
+            key: String::new(),
+            kind: "UPLOAD".to_owned(),
+            exec_time: 0.0,
+            phase: phase.to_owned(),
+            last_exec_time: None,
+            start_time,
+            size: 0,
+            results: String::new(),
+            connection_errors: 0,
+            last_http_error: None,
+            concurrency: 1,
+            inode: None,
+        };
+        let of = |store: &str, phase, at| (store.to_owned(), operation(phase, at));
+        let mut all =
+            [of("a", "Ongoing", 5.0), of("a", "Recent", 2.0), of("b", "Ongoing", 4.0), of("b", "Recent", 3.0)];
+        sort(&mut all);
+        let times: Vec<f64> = all.iter().map(|(_, operation)| operation.start_time).collect();
+        assert_eq!(times, [4.0, 5.0, 3.0, 2.0]);
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-use super::fs_tier_fetch::{tell, told, trees};
+use super::fs_tier_fetch::{NonExisting, tell, told, trees};
 use crate::errands::{self, Errand};
 use crate::exit::Outcome;
 use crate::residence::Goal;
@@ -18,11 +18,15 @@ pub struct Release {
     /// Name each file when it is in objects only
     #[arg(short, long)]
     verbose: bool,
+    /// What a path that is not there is
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "error")]
+    non_existing: NonExisting,
 }
 
 pub fn run(whole: &Whole, release: &Release) -> Outcome {
     let place = "in objects only";
     let each = |path: &Path, bytes: u64| told(release.verbose && !whole.json, path, place, bytes);
-    let errand = Errand { goal: Goal::Objects, ahead: u64::MAX, each: &each };
-    tell(whole, &errands::run(&errand, trees(&release.paths)), place, "released")
+    let errand = Errand { goal: Goal::Objects, each: &each };
+    let ended = errands::run(&errand, trees(&release.paths));
+    tell(whole, &release.non_existing.settle(ended), place, "released")
 }

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use braid_base::ids::StoreId;
+use braid_base::msg::event::{Event, EventType, Severity};
 use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::ObjectStore;
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::stores::{audit_failed, take_audit};
 use braid_cluster::view::stores::{AuditView, FoundView};
 use braid_host::run::{Audited, Found, Host};
 use braid_io::clock::mono_ms;
@@ -15,13 +18,8 @@ use tokio::task::AbortHandle;
 
 use super::views::now_s;
 
-const DAY_MS: u64 = 24 * 3_600_000;
-/// From one audit of a store that nobody asked for to the next, milliseconds.
-const PERIOD_MS: u64 = 7 * DAY_MS;
-/// After one that failed the next begins so much later, milliseconds.
-const AGAIN_MS: u64 = 3_600_000;
-/// The first begins so long after this host began to look after the stores, milliseconds.
-const FIRST_MS: u64 = DAY_MS;
+/// How often it is looked which audits are due, milliseconds.
+const LOOK_MS: u64 = 60_000;
 
 /// The last audit of each store.
 #[derive(Clone, Default)]
@@ -30,19 +28,25 @@ pub struct Audits(Arc<Mutex<Runs>>);
 #[derive(Default)]
 struct Runs {
     all: BTreeMap<StoreId, (AuditView, Option<AbortHandle>)>,
-    /// When the next one begins that nobody asked for, milliseconds.
-    due_ms: BTreeMap<StoreId, u64>,
+    /// When it is looked next which are due, milliseconds.
+    look_ms: u64,
 }
 
 impl Audits {
     /// Begins an audit of `store`; what it has found so far is shown by [`Self::last`]. Called in the runtime.
     ///
     /// Errors: `Refused`: one is under way.
-    pub fn start(
+    pub fn start(&self, host: &Arc<Host>, audited: (&ObjectStore, usize), remove: bool) -> Result<AuditView> {
+        self.begin(host, audited, remove, || {})
+    }
+
+    /// The same; `failed` hears of it if it cannot be brought to its end.
+    fn begin(
         &self,
         host: &Arc<Host>,
         (store, partitions): (&ObjectStore, usize),
         remove: bool,
+        failed: impl FnOnce() + Send + 'static,
     ) -> Result<AuditView> {
         let (id, name) = (store.id, store.name.clone());
         let mut runs = self.runs();
@@ -64,7 +68,9 @@ impl Audits {
             let Some(host) = host.upgrade() else { return };
             let told = |seen: &Audited| this.change(id, |view| show(view, seen));
             let ended = host.audit(id, remove, &told).await;
-            let failed = ended.is_err();
+            if ended.is_err() {
+                failed();
+            }
             this.change(id, |view| {
                 view.ended_s = Some(now_s());
                 match ended {
@@ -77,9 +83,8 @@ impl Audits {
                         view.error = Some(error.message().to_owned());
                     }
                 }
-                log(view);
+                came_of(view).into_iter().for_each(|event| host.event_log().tell(event));
             });
-            this.runs().ended(id, failed, mono_ms());
         });
         if let Some((_, handle)) = runs.all.get_mut(&id) {
             *handle = Some(task.abort_handle());
@@ -93,14 +98,28 @@ impl Audits {
     }
 
     /// Begins those that are due. Stores that no file system uses are left alone.
-    pub fn weekly(&self, host: &Arc<Host>, now: &Snapshot) {
+    pub fn weekly(&self, host: &Arc<Host>, coordinator: &Arc<dyn Coordinator>, now: &Snapshot) {
+        let now_ms = mono_ms();
+        if now_ms < self.runs().look_ms {
+            return;
+        }
+        self.runs().look_ms = now_ms + LOOK_MS;
         let used = |store: &&ObjectStore| {
             now.filesystems.iter().any(|fs| fs.stores.iter().any(|attached| attached.store == store.id))
         };
         for store in now.object_stores.iter().filter(used) {
-            if self.runs().is_due(store.id, mono_ms()) {
+            let due = tokio::task::block_in_place(|| take_audit(coordinator.as_ref(), store.id, now_s()));
+            // A coordinator that does not answer is asked again.
+            if due.unwrap_or(false) {
+                let (coordinator, id) = (Arc::clone(coordinator), store.id);
+                let failed = move || {
+                    let noted = tokio::task::block_in_place(|| audit_failed(coordinator.as_ref(), id, now_s()));
+                    if let Err(error) = noted {
+                        tracing::debug!("the next audit begins in a week: {error}");
+                    }
+                };
                 // One that is under way is as good.
-                let _ = self.start(host, (store, now.partitions.len()), false);
+                let _ = self.begin(host, (store, now.partitions.len()), false, failed);
             }
         }
     }
@@ -123,25 +142,6 @@ impl Audits {
     }
 }
 
-impl Runs {
-    /// An audit ended; one that failed is made up for before a week is over.
-    fn ended(&mut self, store: StoreId, failed: bool, now_ms: u64) {
-        if let Some(due_ms) = self.due_ms.get_mut(&store).filter(|_| failed) {
-            *due_ms = (*due_ms).min(now_ms + AGAIN_MS);
-        }
-    }
-
-    /// True once for each time that an audit is due.
-    fn is_due(&mut self, store: StoreId, now_ms: u64) -> bool {
-        let due_ms = self.due_ms.entry(store).or_insert(now_ms + FIRST_MS);
-        let is_due = now_ms >= *due_ms;
-        if is_due {
-            *due_ms = now_ms + PERIOD_MS;
-        }
-        is_due
-    }
-}
-
 fn show(view: &mut AuditView, seen: &Audited) {
     let found = |found: &Found| FoundView { count: found.count, bytes: found.bytes, keys: found.keys.clone() };
     view.partitions_done = seen.partitions.into();
@@ -151,43 +151,65 @@ fn show(view: &mut AuditView, seen: &Audited) {
     (view.missing, view.wrong_size) = (found(&seen.missing), found(&seen.wrong_size));
 }
 
-/// Says in the log what came of it.
-fn log(view: &AuditView) {
+/// What came of it, for people: nothing if all is as it should be.
+fn came_of(view: &AuditView) -> Vec<Event> {
     let AuditView { store, listed, known, removed, foreign, .. } = view;
-    if let Some(error) = &view.error {
-        tracing::warn!("the audit of object store {store} failed: {error}");
-    }
-    let left = view.unknown.count.saturating_sub(*removed);
-    let counts = [
-        (view.missing.count, "objects are missing: see `braid status lost`"),
-        (view.wrong_size.count, "objects have another size than they should have"),
-        (left, "objects are known to no partition: `braid fs tier audit --remove` removes those that are old enough"),
-        (view.ahead.count, "objects are newer than the metadata: it may have been restored from an older state"),
-    ];
-    for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-        tracing::warn!("audit of object store {store}: {count} {what}");
-    }
     tracing::info!(
         "audit of object store {store}: {listed} keys listed, {known} objects known, {removed} removed, {foreign} foreign"
     );
+    let about = |kind, text: String| Event::new(kind, text).about("object_store", store);
+    let mut events = Vec::new();
+    if let Some(error) = &view.error {
+        events.push(about(EventType::AUDIT_FAILED, format!("the audit of object store {store} failed: {error}")));
+    }
+    let left = view.unknown.count.saturating_sub(*removed);
+    let counts = [
+        (view.missing.count, "missing (see `braid status lost`)"),
+        (view.wrong_size.count, "of another size than they should be"),
+        (view.ahead.count, "newer than the metadata, which may have been restored from an older state"),
+        (left, "known to no partition (`braid fs tier audit --remove` removes those that are old enough)"),
+    ];
+    let found: Vec<String> = counts
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {} {what}", if *count == 1 { "is" } else { "are" }))
+        .collect();
+    if !found.is_empty() {
+        let text = format!("audit of object store {store}: of its objects {}", found.join(", "));
+        let harm = view.missing.count + view.wrong_size.count + view.ahead.count > 0;
+        let severity = if harm { Severity::Major } else { Severity::Warning };
+        events.push(about(EventType::AUDIT_DIFFERS, text).of_severity(severity));
+    }
+    events
 }
 
 #[cfg(test)]
 mod tests {
-    use braid_base::ids::StoreId;
+    use braid_base::msg::event::{EventType, Severity};
+    use braid_cluster::view::stores::{AuditView, FoundView};
 
-    use super::{AGAIN_MS, FIRST_MS, PERIOD_MS, Runs};
+    use super::came_of;
 
     #[test]
-    fn each_store_is_audited_once_a_week() {
-        let (mut runs, store) = (Runs::default(), StoreId(1));
-        assert!(!runs.is_due(store, 5) && !runs.is_due(store, 4 + FIRST_MS) && runs.is_due(store, 5 + FIRST_MS));
-        assert!(!runs.is_due(store, 6 + FIRST_MS) && !runs.is_due(StoreId(2), 6 + FIRST_MS));
-        assert!(runs.is_due(store, 5 + FIRST_MS + PERIOD_MS));
-        runs.ended(store, false, 6 + FIRST_MS + PERIOD_MS);
-        assert!(!runs.is_due(store, 6 + FIRST_MS + PERIOD_MS + AGAIN_MS), "it went well");
-        let now_ms = 7 + FIRST_MS + PERIOD_MS + AGAIN_MS;
-        runs.ended(store, true, now_ms);
-        assert!(!runs.is_due(store, now_ms + AGAIN_MS - 1) && runs.is_due(store, now_ms + AGAIN_MS));
+    fn what_an_audit_finds_is_an_event() {
+        let found = |count| FoundView { count, ..FoundView::default() };
+        let view = AuditView { store: "cold".to_owned(), ..AuditView::default() };
+        assert!(came_of(&view).is_empty(), "all is well");
+        let removed = AuditView { unknown: found(3), removed: 3, ..view.clone() };
+        assert!(came_of(&removed).is_empty());
+        let events = came_of(&AuditView { unknown: found(3), removed: 2, ..view.clone() });
+        assert_eq!((events[0].kind, events[0].severity), (EventType::AUDIT_DIFFERS, Severity::Warning));
+        assert!(events[0].text.contains("1 is known to no partition"), "{}", events[0].text);
+        for (harm, words) in [
+            (AuditView { ahead: found(2), ..view.clone() }, "2 are newer than the metadata"),
+            (AuditView { wrong_size: found(2), ..view.clone() }, "2 are of another size"),
+            (AuditView { missing: found(2), ..view.clone() }, "2 are missing"),
+        ] {
+            let events = came_of(&harm);
+            assert!(events[0].severity == Severity::Major && events[0].text.contains(words), "{}", events[0].text);
+            assert_eq!(events[0].about["object_store"], "cold");
+        }
+        let failed = AuditView { error: Some("it is away".to_owned()), ..view };
+        assert_eq!(came_of(&failed)[0].kind, EventType::AUDIT_FAILED);
     }
 }

@@ -149,8 +149,10 @@ pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
     }
 }
 
-/// A file system with its usage; `stores` are all those of the cluster, or none if it uses none.
-pub fn filesystem(record: &Filesystem, space: Space, stores: &[ObjectStore]) -> FilesystemView {
+/// A file system with its usage; `stores` are all those of the cluster, or none if it uses none, `reports` of all partitions
+/// that are served.
+pub fn filesystem(record: &Filesystem, space: Space, stores: &[ObjectStore], reports: &[SeatReport]) -> FilesystemView {
+    let parts = || reports.iter().filter_map(|report| report.data.tiering.get(&record.id));
     FilesystemView {
         id: record.id.0,
         uuid: record.uuid.to_string(),
@@ -165,5 +167,10 @@ pub fn filesystem(record: &Filesystem, space: Space, stores: &[ObjectStore]) -> 
         ssd_bytes: record.ssd_bytes,
         object_mib: record.object_mib,
         stores: attachments::views(record, stores),
+        flash_bytes: parts().map(|part| part.flash).sum(),
+        flash_short: parts().any(|part| part.short),
+        waiting_writes: parts().map(|part| part.waiting).sum(),
+        due_bytes: parts().map(|part| part.due).sum(),
+        due_since_s: parts().filter_map(|part| part.due_s).min().map(u64::from),
     }
 }

@@ -62,6 +62,7 @@ impl Node {
             let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
             problems.insert(0, format!("{words}: {}", error.message()));
         }
+        problems::flash(&recorded.filesystems, &reports, &mut problems);
         if problems::stores(&stores?, &mut problems) | problems::objects(&reports, &mut problems) {
             state = state.max(State::Degraded);
         }
