@@ -106,6 +106,9 @@ pub struct S3 {
     pub secret_key: Secret,
     /// The storage class of new objects; none: the bucket's.
     pub storage_class: Option<String>,
+    /// New objects carry tags that say what they are.
+    #[serde(default)]
+    pub upload_tags: bool,
 }
 
 /// A container of Azure Blob.
@@ -121,6 +124,9 @@ pub struct Azure {
     pub prefix: String,
     /// What opens it.
     pub auth: AzureAuth,
+    /// The access tier of new blobs; none: the account's.
+    #[serde(default)]
+    pub storage_class: Option<String>,
 }
 
 /// Most bytes per second between one process and a store; none: any number.
@@ -133,6 +139,8 @@ pub struct Bandwidth {
     pub upload: Option<u64>,
     /// Out of it.
     pub download: Option<u64>,
+    /// Of objects that are removed there, each taken for one of full size.
+    pub remove: Option<u64>,
 }
 
 /// Most requests that one process has under way at a store.
@@ -198,6 +206,7 @@ mod tests {
             access_key_id: "id".into(),
             secret_key: Secret("very secret".into()),
             storage_class: None,
+            upload_tags: false,
         });
         let text = format!("{:?}", StoreSpec::at(place));
         assert!(!text.contains("very secret") && text.contains("***"), "{text}");

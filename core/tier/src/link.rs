@@ -4,6 +4,7 @@
 //! repeated with growing pauses until it succeeds, fails for good, or the store was silent for too long.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use bytes::Bytes;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::blob::keys;
+use crate::blob::{DATA_MAX, keys};
 use crate::store::probe::{self, Met};
 use crate::store::{BoxFuture, Listed, Store};
 
@@ -37,6 +38,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(10);
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 /// An upload that moves is not broken off when no further one would be begun, but at this multiple of the time.
 const UPLOAD_PATIENCE: u32 = 4;
+/// What a removal counts against the bandwidth of removals, whatever the object has: nobody knows it here.
+const REMOVED_BYTES: u64 = DATA_MAX;
 /// Bytes of the object that keepalives read.
 const KEEPALIVE_BYTES: usize = 63;
 
@@ -54,6 +57,10 @@ struct Inner {
     slots: Slots,
     patience: Duration,
     keepalive: String,
+    /// The object that keepalives read was there, or was written.
+    was_there: AtomicBool,
+    /// It was not there, see [`Link::take_lost`].
+    lost: Mutex<Option<bool>>,
     paces: Mutex<Paces>,
     board: Mutex<Board>,
     record: Arc<Mutex<Record>>,
@@ -85,6 +92,8 @@ impl Link {
             slots: Slots::new(spec.concurrency),
             patience: Duration::from_secs(u64::from(spec.errors_timeout_s.max(1))),
             keepalive: keys::verify(cluster, host, "keepalive"),
+            was_there: AtomicBool::new(false),
+            lost: Mutex::default(),
             paces: Mutex::new(Paces::new(spec.bandwidth)),
             board: Mutex::new(Board::new()),
             record: Arc::default(),
@@ -100,16 +109,22 @@ impl Link {
         self.board().admit(Instant::now())?;
         self.pace(Direction::Upload, bytes).await;
         let job = Job { kind: Kind::Upload, key: key.to_owned(), bytes, inode };
-        self.repeat(job, || self.inner.store.put(key, parts.clone()), |()| bytes).await
+        self.repeat(job, || self.inner.store.put(key, parts.clone()), |()| (bytes, None)).await
     }
 
-    /// Bytes of an object, see [`Store::get`]; `inode` is the file that is read, for the record.
-    pub async fn download(&self, key: &str, range: Option<Range<u64>>, inode: Option<u64>) -> Result<Bytes> {
+    /// Bytes of an object, see [`Store::get`]; `inode` tells of them which file they are of, for the record.
+    pub async fn download(
+        &self,
+        key: &str,
+        range: Option<Range<u64>>,
+        inode: impl Fn(&Bytes) -> Option<u64>,
+    ) -> Result<Bytes> {
         let bytes = range.as_ref().map_or(0, |range| range.end.saturating_sub(range.start));
         let _slot = self.slot(Direction::Download).await?;
         self.pace(Direction::Download, bytes).await;
-        let job = Job { kind: Kind::Download, key: key.to_owned(), bytes, inode };
-        let got = self.repeat(job, || self.inner.store.get(key, range.clone()), |got| got.len() as u64).await?;
+        let job = Job { kind: Kind::Download, key: key.to_owned(), bytes, inode: None };
+        let get = || self.inner.store.get(key, range.clone());
+        let got = self.repeat(job, get, |got| (got.len() as u64, inode(got))).await?;
         if range.is_none() {
             // How long a whole object is turns out with it: those that come after wait for it.
             let _ = lock(&self.inner.paces).reserve(Direction::Download, got.len() as u64, Instant::now());
@@ -120,28 +135,58 @@ impl Link {
     /// Removes an object, see [`Store::delete`].
     pub async fn remove(&self, key: &str) -> Result<()> {
         let _slot = self.slot(Direction::Remove).await?;
+        self.pace(Direction::Remove, REMOVED_BYTES).await;
         let job = Job { kind: Kind::Remove, key: key.to_owned(), bytes: 0, inode: None };
-        self.repeat(job, || self.inner.store.delete(key), |()| 0).await
+        self.repeat(job, || self.inner.store.delete(key), |()| (0, None)).await
     }
 
-    /// The keepalive: reads a small object of this host, which is written if it is not there. Once, beside all limits.
+    /// The keepalive: reads a small object of this host, which is written if it is not there (and that is remembered, see
+    /// [`Self::take_lost`]). Once, beside all limits.
     pub async fn check(&self) -> Result<()> {
         let key = &self.inner.keepalive;
         let get = || self.inner.store.get(key, None);
         let found = self.once(Kind::Check, Direction::Download, KEEPALIVE_BYTES, get).await;
         match found {
-            Ok(bytes) if bytes.len() == KEEPALIVE_BYTES => Ok(()),
+            Ok(bytes) if bytes.len() == KEEPALIVE_BYTES => {
+                self.inner.was_there.store(true, Ordering::Relaxed);
+                Ok(())
+            }
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => {
-                let text = Bytes::from(format!(
-                    "{:<width$}\n",
-                    "Braid reads this to see its store",
-                    width = KEEPALIVE_BYTES - 1
-                ));
-                let put = || self.inner.store.put(key, vec![text.clone()]);
-                self.once(Kind::Upload, Direction::Upload, KEEPALIVE_BYTES, put).await
+                self.note_lost();
+                self.put_keepalive().await?;
+                self.inner.was_there.store(true, Ordering::Relaxed);
+                Ok(())
             }
         }
+    }
+
+    fn note_lost(&self) {
+        let mut lost = lock(&self.inner.lost);
+        *lost = Some(*lost == Some(true) || self.inner.was_there.load(Ordering::Relaxed));
+    }
+
+    /// Was the object that keepalives read not there, since this was last asked? It may have gone with everything else. If so:
+    /// had this link seen it before?
+    pub fn take_lost(&self) -> Option<bool> {
+        lock(&self.inner.lost).take()
+    }
+
+    async fn put_keepalive(&self) -> Result<()> {
+        let key = &self.inner.keepalive;
+        let words = "Braid reads this to see its store";
+        let text = Bytes::from(format!("{words:<width$}\n", width = KEEPALIVE_BYTES - 1));
+        let put = || self.inner.store.put(key, vec![text.clone()]);
+        self.once(Kind::Upload, Direction::Upload, KEEPALIVE_BYTES, put).await
+    }
+
+    /// Puts the object of keepalives into a store that is full, if nobody has tried for a while: it is not full for ever
+    /// because nothing is left to be uploaded. Once, beside all limits.
+    pub async fn look_for_room(&self) -> Result<()> {
+        if !self.board().probes(Instant::now()) {
+            return Ok(());
+        }
+        self.put_keepalive().await
     }
 
     /// Is the store to be reached: one answer per direction, as this host sees it.
@@ -163,6 +208,12 @@ impl Link {
     /// How many operations of each kind have ended since the link was made, and what they moved.
     pub fn totals(&self) -> Vec<(Kind, Total)> {
         lock(&self.inner.record).totals()
+    }
+
+    /// How many requests of each kind have failed since then, by HTTP status; none: no answer came, or the store does not
+    /// speak HTTP.
+    pub fn failures(&self) -> Vec<(Kind, Option<u16>, u64)> {
+        lock(&self.inner.record).failures()
     }
 
     fn board(&self) -> MutexGuard<'_, Board> {
@@ -200,12 +251,13 @@ impl Link {
         done
     }
 
-    /// Attempts until one succeeds, one fails for good, or there is no time for another.
+    /// Attempts until one succeeds, one fails for good, or there is no time for another. `moved` tells of what came how many
+    /// bytes moved, and of which file, if that is known only then.
     async fn repeat<T>(
         &self,
         job: Job,
         request: impl Fn() -> BoxFuture<Result<T>>,
-        bytes: impl Fn(&T) -> u64,
+        moved: impl Fn(&T) -> (u64, Option<u64>),
     ) -> Result<T> {
         let direction = job.kind.direction();
         let began = Instant::now();
@@ -221,7 +273,9 @@ impl Link {
         loop {
             let error = match self.attempt(direction, &mut entry, (end, before.as_ref()), &request).await {
                 Ok(done) => {
-                    entry.end(Some(bytes(&done)));
+                    let (bytes, inode) = moved(&done);
+                    entry.is_of(inode);
+                    entry.end(Some(bytes));
                     return Ok(done);
                 }
                 Err(error) => error,
@@ -288,7 +342,7 @@ impl Store for Link {
 
     fn get(&self, key: &str, range: Option<Range<u64>>) -> BoxFuture<Result<Bytes>> {
         let (this, key) = (self.clone(), key.to_owned());
-        Box::pin(async move { this.download(&key, range, None).await })
+        Box::pin(async move { this.download(&key, range, |_| None).await })
     }
 
     fn size(&self, key: &str) -> BoxFuture<Result<u64>> {
@@ -296,7 +350,7 @@ impl Store for Link {
         Box::pin(async move {
             let _slot = this.slot(Direction::Download).await?;
             let job = Job { kind: Kind::Check, key: key.clone(), bytes: 0, inode: None };
-            this.repeat(job, || this.inner.store.size(&key), |_| 0).await
+            this.repeat(job, || this.inner.store.size(&key), |_| (0, None)).await
         })
     }
 
@@ -310,7 +364,7 @@ impl Store for Link {
         Box::pin(async move {
             let _slot = this.slot(Direction::Download).await?;
             let job = Job { kind: Kind::Check, key: prefix.clone(), bytes: 0, inode: None };
-            this.repeat(job, || this.inner.store.list(&prefix, after.as_deref()), |_| 0).await
+            this.repeat(job, || this.inner.store.list(&prefix, after.as_deref()), |_| (0, None)).await
         })
     }
 }

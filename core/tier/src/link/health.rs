@@ -10,6 +10,8 @@ use tokio::time::Instant;
 const FAILURES_MAX: u32 = 3;
 /// A full store is tried with one upload each so often.
 const FULL_RETRY: Duration = Duration::from_secs(60);
+/// Who has something to upload tries it again more often than this, see `meta/data/tier/upload`.
+const UNWANTED: Duration = Duration::from_secs(120);
 
 /// A direction of traffic between a host and a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,6 +67,8 @@ struct Line {
 /// The store takes no more; until `next_try` no upload is let through.
 struct Full {
     next_try: Instant,
+    /// When somebody last wanted to upload something.
+    wanted: Instant,
     error: Error,
 }
 
@@ -96,6 +100,9 @@ impl Board {
     ///
     /// Errors: `Quota`: it may not.
     pub fn admit(&mut self, now: Instant) -> Result<()> {
+        if let Some(full) = &mut self.full {
+            full.wanted = now;
+        }
         match &mut self.full {
             Some(full) if now < full.next_try => {
                 let message = format!("uploads wait, the store is full: {}", full.error.message());
@@ -107,6 +114,13 @@ impl Board {
             }
             None => Ok(()),
         }
+    }
+
+    /// True if something small is to be put into a full store to see whether it is still full. While there is something to
+    /// upload that tells, and more: it needs the room.
+    pub fn probes(&mut self, now: Instant) -> bool {
+        let due = |full: &&mut Full| now >= full.next_try && now >= full.wanted + UNWANTED;
+        self.full.as_mut().filter(due).map(|full| full.next_try = now + FULL_RETRY).is_some()
     }
 
     pub fn succeeded(&mut self, direction: Direction) {
@@ -144,7 +158,8 @@ impl Board {
 
     /// The store takes no more.
     pub fn full(&mut self, error: &Error, now: Instant) {
-        self.full = Some(Full { next_try: now + FULL_RETRY, error: error.clone() });
+        let wanted = self.full.as_ref().map_or(now, |full| full.wanted);
+        self.full = Some(Full { next_try: now + FULL_RETRY, wanted, error: error.clone() });
         let upload = self.line(Direction::Upload);
         upload.health.last_error = Some(error.message().to_owned());
         upload.tried = Instant::now();
@@ -170,7 +185,7 @@ impl Line {
 mod tests {
     use std::time::Duration;
 
-    use super::{Board, Direction, FULL_RETRY, State};
+    use super::{Board, Direction, FULL_RETRY, State, UNWANTED};
     use braid_base::{Error, ErrorKind};
     use tokio::time::Instant;
 
@@ -226,5 +241,24 @@ mod tests {
         assert!(board.is_full(), "other directions say nothing about it");
         board.succeeded(Direction::Upload);
         board.admit(later).expect("room again");
+    }
+
+    #[test]
+    fn a_full_store_that_nobody_wants_is_tried_with_little() {
+        let (mut board, now) = (Board::new(), Instant::now());
+        let full = Error::new(ErrorKind::Quota, "no more");
+        assert!(!board.probes(now), "there is room");
+        board.full(&full, now);
+        let wanted = now + FULL_RETRY;
+        assert!(!board.probes(wanted), "there may be something to upload");
+        assert!(board.admit(wanted).is_ok() && board.admit(wanted).is_err());
+        board.full(&full, wanted);
+        assert!(!board.probes(now + UNWANTED), "there was");
+        let unwanted = wanted + UNWANTED;
+        assert!(board.probes(unwanted) && !board.probes(unwanted), "now there is not: one try");
+        board.full(&full, unwanted);
+        assert!(!board.probes(unwanted + FULL_RETRY / 2) && board.probes(unwanted + FULL_RETRY), "and one each minute");
+        board.succeeded(Direction::Upload);
+        assert!(!board.is_full() && !board.probes(unwanted + UNWANTED));
     }
 }

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use braid_base::limits::BLOCK;
 use braid_base::store::{Azure, AzureAuth, Endpoint, Protocol, S3, S3Auth};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::background;
@@ -13,7 +14,7 @@ use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{
-    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt as _, PutOptions, PutPayload, RetryConfig,
+    Attribute, Attributes, GetOptions, ObjectStore, ObjectStoreExt as _, PutOptions, PutPayload, RetryConfig, TagSet,
 };
 
 use super::failure::{Failure, Target};
@@ -22,6 +23,7 @@ use super::removal::Removal;
 use super::sign2::Signer;
 use super::wire::{Crc64, Echoed, Wire};
 use super::{BoxFuture, LIST_MAX, Listed, Store, probe, tls};
+use crate::blob::Head;
 
 /// From this many bytes on, checksums are computed beside the threads that serve requests.
 const COMPUTE_BYTES_MIN: usize = 256 * 1024;
@@ -34,6 +36,8 @@ pub(super) struct Cloud {
     prefix: Arc<str>,
     target: Arc<Target>,
     attributes: Attributes,
+    /// Objects carry tags.
+    tags: bool,
     /// Azure alone: it sends a checksum back unasked, and removes in a way of its own.
     azure: Option<Arc<Removal>>,
 }
@@ -75,7 +79,7 @@ impl Cloud {
         if let Some(class) = &of.storage_class {
             attributes.insert(Attribute::StorageClass, class.clone().into());
         }
-        Ok(Self::over(client, &of.prefix, target, attributes, None))
+        Ok(Self { tags: of.upload_tags, ..Self::over(client, &of.prefix, target, attributes, None) })
     }
 
     /// A container; likewise. Errors: `Refused`: what is missing or cannot be.
@@ -114,7 +118,11 @@ impl Cloud {
             AzureAuth::Sas(sas) => builder.with_config(AzureConfigKey::SasKey, &sas.0),
         };
         let client = Arc::new(builder.build().map_err(|error| unusable(&target, &error))?);
-        Ok(Self::over(client, &of.prefix, target, Attributes::new(), Some(Arc::new(removal))))
+        let mut attributes = Attributes::new();
+        if let Some(tier) = &of.storage_class {
+            attributes.insert(Attribute::StorageClass, tier.clone().into());
+        }
+        Ok(Self::over(client, &of.prefix, target, attributes, Some(Arc::new(removal))))
     }
 
     fn over<T>(
@@ -128,7 +136,8 @@ impl Cloud {
         T: ObjectStore + PaginatedListStore,
     {
         let (objects, lists) = (Arc::clone(&client) as Arc<dyn ObjectStore>, client as Arc<dyn PaginatedListStore>);
-        Self { objects, lists, prefix: prefix.trim_matches('/').into(), target: Arc::new(target), attributes, azure }
+        let (prefix, target, tags) = (prefix.trim_matches('/').into(), Arc::new(target), false);
+        Self { objects, lists, prefix, target, attributes, tags, azure }
     }
 
     fn key(&self, key: &str) -> String {
@@ -166,6 +175,9 @@ impl Cloud {
         let this = self.clone();
         let work = async move {
             let mut options = PutOptions { attributes: this.attributes.clone(), ..PutOptions::default() };
+            if this.tags {
+                options.tags = tags(&parts);
+            }
             if this.azure.is_some() {
                 options.extensions.insert(Crc64::of(&parts));
             }
@@ -343,4 +355,17 @@ fn unusable(target: &Target, error: &object_store::Error) -> Error {
         _ => "a host name or another name that cannot be read",
     };
     Error::new(ErrorKind::Refused, format!("{target} cannot be used: it has {kind}"))
+}
+/// What an object is, for rules of the bucket that go by tags: `braidBlobType` is DATA, or CHECK of what only tries the
+/// store; and whose data it is.
+fn tags(parts: &[Bytes]) -> TagSet {
+    let mut tags = TagSet::default();
+    let head = parts.first().and_then(|first| Head::decode(first.get(..BLOCK)?).ok());
+    tags.push("braidBlobType", if head.is_some() { "DATA" } else { "CHECK" });
+    if let Some(Head { header, .. }) = head {
+        tags.push("braidGuid", &header.cluster.to_string());
+        tags.push("braidFsId", &header.fs.0.to_string());
+        tags.push("braidFsGuid", &header.fs_uuid.to_string());
+    }
+    tags
 }

@@ -2,9 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use braid_base::ids::{Guid, HostId};
-use braid_base::store::{AzureAuth, Place, Protocol, S3, Secret, StoreSpec};
+use braid_base::ids::{BlobId, FsId, Guid, HostId, Ino, PartitionId, Term};
+use braid_base::store::{AzureAuth, Place, Protocol, S3, S3Auth, Secret, StoreSpec};
 use braid_base::{Error, ErrorKind};
+use braid_tier::blob::{self, Block, Header};
 use braid_tier::{Store, open, verify};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -208,6 +209,48 @@ async fn azure_is_asked_in_its_own_way() {
         assert_eq!(put.target.contains("sig="), !by_key);
         assert_eq!(put.header("authorization").is_some_and(|a| a.starts_with("SharedKey devaccount:")), by_key);
         assert_eq!(put.header("x-ms-blob-type"), Some("BlockBlob"));
+    }
+}
+
+#[tokio::test]
+async fn objects_have_a_class_and_tags_if_they_are_to() {
+    let sum = crc64(b"hello");
+    let reply = move |asked: &Asked, _| match asked.header("x-amz-checksum-sha256") {
+        Some(sum) => Reply::Send(200, vec![("x-amz-checksum-sha256", sum.to_owned())], vec![]),
+        None => Reply::Send(201, vec![("x-ms-content-crc64", sum.clone())], vec![]),
+    };
+    let server = Faulty::start(reply).await;
+    let (cluster, fs_uuid, blob) = (Guid([1; 16]), Guid([2; 16]), BlobId::new(PartitionId(3), 4));
+    let header = Header { cluster, fs_uuid, fs: FsId(7), blob, term: Term(5), data_len: 4096, created_s: 6 };
+    let object = || blob::build(&header, &[Block { ino: Ino(9), block: 0 }], &[vec![1; 4096].into()]);
+    let plain = s3_at(server.port);
+    let mut tagged = plain.clone();
+    if let Place::S3(S3 { upload_tags, storage_class, .. }) = &mut tagged.place {
+        (*upload_tags, *storage_class) = (true, Some("STANDARD_IA".to_owned()));
+    }
+    for auth in [S3Auth::AWSSignature4, S3Auth::AWSSignature2] {
+        let mut tagged = tagged.clone();
+        if let Place::S3(s3) = &mut tagged.place {
+            s3.auth = auth;
+        }
+        store(&tagged).put("B_3/a", object()).await.unwrap();
+        let seen = server.seen().pop().unwrap();
+        let tags = format!("braidBlobType=DATA&braidGuid={cluster}&braidFsId=7&braidFsGuid={fs_uuid}");
+        assert_eq!(seen.header("x-amz-tagging"), Some(tags.as_str()));
+        assert_eq!(seen.header("x-amz-storage-class"), Some("STANDARD_IA"));
+    }
+    store(&tagged).put("keepalive", vec![Bytes::from_static(b"hello")]).await.unwrap();
+    assert_eq!(server.seen().pop().unwrap().header("x-amz-tagging"), Some("braidBlobType=CHECK"));
+    store(&plain).put("B_3/a", object()).await.unwrap();
+    let seen = server.seen().pop().unwrap();
+    assert_eq!((seen.header("x-amz-tagging"), seen.header("x-amz-storage-class")), (None, None));
+    let mut cool = azure_at(server.port, AzureAuth::Key(Secret(SECRET.to_owned())));
+    for tier in [None, Some("Cool")] {
+        if let Place::Azure(azure) = &mut cool.place {
+            azure.storage_class = tier.map(str::to_owned);
+        }
+        store(&cool).put("a/b", vec![Bytes::from_static(b"hello")]).await.unwrap();
+        assert_eq!(server.seen().pop().unwrap().header("x-ms-access-tier"), tier);
     }
 }
 

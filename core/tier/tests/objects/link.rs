@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use braid_base::ids::{Guid, HostId};
@@ -22,6 +22,8 @@ struct Slow {
     most: Arc<AtomicUsize>,
     asked: Arc<AtomicUsize>,
     fails: Option<ErrorKind>,
+    /// From now on it does not.
+    mends: Arc<AtomicBool>,
 }
 
 impl Slow {
@@ -33,7 +35,8 @@ impl Slow {
             this.most.fetch_max(now, Ordering::SeqCst);
             tokio::time::sleep(Duration::from_secs(1)).await;
             this.under_way.fetch_sub(1, Ordering::SeqCst);
-            this.fails.map_or(Ok(done), |kind| Err(Error::new(kind, "as the test wants it")))
+            let fails = this.fails.filter(|_| !this.mends.load(Ordering::SeqCst));
+            fails.map_or(Ok(done), |kind| Err(Error::new(kind, "as the test wants it")))
         })
     }
 }
@@ -100,8 +103,9 @@ async fn no_more_requests_of_a_kind_than_allowed_are_under_way() {
     let widest = |kind| link.operations().iter().filter(|o| o.kind == kind).map(|o| o.concurrency).max();
     assert_eq!((widest(Kind::Upload), widest(Kind::Remove)), (Some(2), Some(1)));
     let total = |kind| link.totals().into_iter().find(|(of, _)| *of == kind).map(|(_, total)| total);
-    assert_eq!(total(Kind::Upload), Some(Total { done: 6, failed: 0, bytes: 6 }));
-    assert_eq!(total(Kind::Remove), Some(Total { done: 6, failed: 0, bytes: 0 }));
+    let took = std::time::Duration::from_secs(6);
+    assert_eq!(total(Kind::Upload), Some(Total { done: 6, failed: 0, bytes: 6, requests: 6, took }));
+    assert_eq!(total(Kind::Remove), Some(Total { done: 6, failed: 0, bytes: 0, requests: 6, took }));
     assert_eq!(total(Kind::Check), None);
 }
 
@@ -125,6 +129,20 @@ async fn bandwidth_is_kept() {
     let began = Instant::now();
     link.get("k", Some(0..50_000_000)).await.unwrap();
     assert_eq!(began.elapsed().as_secs(), 1, "downloads have no limit here");
+    link.download("k", Some(0..7), |got| Some(got.len() as u64)).await.unwrap();
+    assert_eq!(link.operations()[0].inode, Some(7), "what came told whose it is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn removals_are_paced_as_if_objects_were_full() {
+    let mut spec = spec();
+    spec.bandwidth = Bandwidth { all: Some(1), remove: Some(32 << 20), ..Bandwidth::default() };
+    let (link, began) = (link(Slow::default(), &spec), Instant::now());
+    for _ in 0..4 {
+        link.remove("k").await.unwrap();
+    }
+    // Two seconds each but the last, and the second that it takes; what goes over the line has a limit of its own.
+    assert_eq!(began.elapsed().as_secs(), 7);
 }
 
 #[tokio::test]
@@ -145,6 +163,7 @@ async fn a_busy_store_is_asked_again() {
     let operation = &link.operations()[0];
     assert_eq!(operation.results_line(), "TIMED_OUT: 1, IO: 1, SUCCESS: 1");
     assert_eq!(operation.last_http_error.as_deref(), Some("HTTP 503 SlowDown"));
+    assert_eq!(link.failures(), [(Kind::Upload, None, 1), (Kind::Upload, Some(503), 1)]);
     assert_eq!((operation.line_errors, operation.size, operation.inode), (1, 5, Some(42)));
     assert_eq!((operation.phase(), operation.kind.word(), operation.key.as_str()), ("Recent", "UPLOAD", "k"));
     assert!(operation.previous.unwrap() <= operation.took && operation.started.sec > 1_700_000_000);
@@ -283,6 +302,30 @@ async fn a_full_store_stops_uploads_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_store_that_has_room_again_is_found_out_though_nobody_uploads() {
+    let store = Slow { fails: Some(ErrorKind::Quota), ..Slow::default() };
+    let link = link(store.clone(), &spec());
+    link.look_for_room().await.unwrap();
+    assert_eq!(store.asked.load(Ordering::SeqCst), 0, "it is not known to be full");
+    link.put("k", bytes(1)).await.unwrap_err();
+    let look = async || {
+        let before = store.asked.load(Ordering::SeqCst);
+        let found = link.look_for_room().await.map_err(|error| error.kind());
+        (store.asked.load(Ordering::SeqCst) - before, found)
+    };
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(look().await, (0, Ok(())), "somebody may come with an upload soon");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(look().await, (1, Err(ErrorKind::Quota)));
+    assert_eq!(look().await, (0, Ok(())), "once a minute");
+    assert!(link.is_full() && link.health(Direction::Upload).state == State::Down);
+    store.mends.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(61)).await;
+    assert_eq!(look().await, (1, Ok(())));
+    assert!(!link.is_full() && link.health(Direction::Upload).state == State::Up);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_record_is_bounded_and_shows_what_is_under_way() {
     let link = link(Slow::default(), &spec());
     let mut tasks = tokio::task::JoinSet::new();
@@ -329,13 +372,17 @@ async fn the_keepalive_is_written_once_and_read_after() {
     let folder = tempfile::tempdir().unwrap();
     let spec = StoreSpec::at(Place::Dir { path: folder.path().to_str().unwrap().to_owned() });
     let link = Link::new(open(&spec).unwrap(), &spec, Guid([7; 16]), HostId(3)).unwrap();
-    for _ in 0..3 {
+    for lost in [Some(false), None, None] {
         link.check().await.unwrap();
+        assert_eq!(link.take_lost(), lost, "it was not there at first");
     }
     let key = "07070707/verify/3/keepalive/0707-0707-0707-070707070707";
     assert_eq!(link.size(key).await.unwrap(), 63);
     let kinds: Vec<_> = link.operations().iter().rev().map(|o| o.kind).collect();
     assert_eq!(kinds, [Kind::Check, Kind::Upload, Kind::Check, Kind::Check, Kind::Check]);
+    link.delete(key).await.unwrap();
+    link.check().await.unwrap();
+    assert_eq!((link.take_lost(), link.take_lost()), (Some(true), None), "somebody removed it");
     drop(folder);
     link.check().await.unwrap_err();
     assert_eq!(link.health(Direction::Download).state, State::Down, "once is enough: nobody repeats it");

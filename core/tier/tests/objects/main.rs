@@ -25,6 +25,7 @@ fn s3_at(port: u16) -> StoreSpec {
         access_key_id: "AKIATEST".to_owned(),
         secret_key: Secret(SECRET.to_owned()),
         storage_class: None,
+        upload_tags: false,
     }))
 }
 
@@ -32,7 +33,7 @@ fn s3_at(port: u16) -> StoreSpec {
 fn azure_at(port: u16, auth: AzureAuth) -> StoreSpec {
     let endpoint = Endpoint { hostname: "127.0.0.1".to_owned(), port: Some(port), ..Endpoint::default() };
     let (account, container, prefix) = ("devaccount".to_owned(), "cold".to_owned(), "pre".to_owned());
-    StoreSpec::at(Place::Azure(Azure { endpoint, account, container, prefix, auth }))
+    StoreSpec::at(Place::Azure(Azure { endpoint, account, container, prefix, auth, storage_class: None }))
 }
 
 fn endpoint(spec: &mut StoreSpec) -> &mut Endpoint {
