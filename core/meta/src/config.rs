@@ -75,6 +75,8 @@ pub struct TierPolicy {
     pub writable: Option<StoreId>,
     /// Stores that are to be left: what is in them comes back.
     pub leaving: BTreeSet<StoreId>,
+    /// Those of them whose objects are left where they are if the store does not remove them.
+    pub given_up: BTreeSet<StoreId>,
     /// How long after it was last written data is put into an object, seconds.
     pub cue_s: u32,
     /// How long data stays on flash after it was put into an object, or read, seconds.

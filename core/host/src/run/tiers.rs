@@ -18,12 +18,14 @@ pub(super) fn policies(now: &Snapshot) -> BTreeMap<FsId, TierPolicy> {
     let policy = |fs: &Filesystem| {
         let group = now.groups.iter().find(|group| group.name == fs.group)?;
         let leaving = fs.stores.iter().filter(|attached| attached.detaching).map(|attached| attached.store);
+        let given_up = fs.stores.iter().filter(|attached| attached.detaching && attached.give_up);
         let writable = fs.writable();
         let ahead = now.object_stores.iter().find(|store| Some(store.id) == writable);
         let ahead_mib = ahead.map_or(PREFETCH_MIB.1, |store| store.spec.prefetch_mib);
         Some(TierPolicy {
             writable,
             leaving: leaving.collect(),
+            given_up: given_up.map(|attached| attached.store).collect(),
             cue_s: secs(group.start_demote_s),
             retention_s: secs(group.target_ssd_retention_s),
             object_bytes: u32::from(fs.object_mib) << 20,

@@ -18,6 +18,7 @@ pub fn policy() -> TierPolicy {
     TierPolicy {
         writable: Some(StoreId(1)),
         leaving: BTreeSet::new(),
+        given_up: BTreeSet::new(),
         cue_s: 20,
         retention_s: 1_000_000,
         object_bytes: 8 * BLOCK as u32,
@@ -123,12 +124,11 @@ fn bytes_leave_flash_and_come_back_when_somebody_says_so() -> Outcome {
     want(&mut world, ino, TierWant::Object)?;
     pass_with_store(&mut world, 30)?;
     let all = 20 * BLOCK as u64;
-    let expected = Residency { object: all, ..Residency::default() };
-    assert_eq!(where_is(&mut world, ino)?, expected, "whatever the cue says");
+    let sums = |found: Residency| (found.write_cache, found.read_cache, found.object);
+    assert_eq!(sums(where_is(&mut world, ino)?), (0, 0, all), "whatever the cue says");
     world.read(ino)?;
     pass_with_store(&mut world, 10)?;
-    let expected = Residency { object: all, read_cache: all, ..Residency::default() };
-    assert_eq!(where_is(&mut world, ino)?, expected, "a read brings it back");
+    assert_eq!(sums(where_is(&mut world, ino)?), (0, all, all), "a read brings it back");
     world.check_all()
 }
 
@@ -170,6 +170,34 @@ fn a_store_that_is_left_is_emptied_onto_flash_or_into_the_next() -> Outcome {
         world.read(ino)?;
         world.check_all()?;
     }
+    Ok(())
+}
+
+#[test]
+fn objects_in_a_store_that_is_given_up_are_forgotten_and_bytes_are_not() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    set(&mut world, policy());
+    write(&mut world, ino, 0, &[1; 20 * BLOCK])?;
+    want(&mut world, ino, TierWant::Object)?;
+    pass_with_store(&mut world, 30)?;
+    let stored = |world: &World| world.part.state().data_status().stored.values().map(|s| (s.objects, s.live)).next();
+    let (objects, live) = stored(&world).expect("some are there");
+    assert!(objects > 1 && live == 20 * BLOCK as u64);
+    let leaving = TierPolicy { writable: None, leaving: [StoreId(1)].into(), ..policy() };
+    world.objects.keeps_all = true;
+    let stays = TierPolicy { writable: None, given_up: [StoreId(1)].into(), ..policy() };
+    set(&mut world, stays);
+    pass_with_store(&mut world, 20)?;
+    assert_eq!(stored(&world), Some((objects, live)), "what is needed is not given up");
+    // All of it came back, and nothing is removed: that is waited for, unless the store is given up.
+    set(&mut world, leaving.clone());
+    pass_with_store(&mut world, 60)?;
+    assert_eq!(stored(&world), Some((objects, 0)));
+    set(&mut world, TierPolicy { given_up: [StoreId(1)].into(), ..leaving });
+    pass_with_store(&mut world, 20)?;
+    assert_eq!(stored(&world), None);
+    assert!(world.objects.in_store(StoreId(1)) > 0, "they lie there still");
+    world.read(ino)?;
     Ok(())
 }
 

@@ -9,6 +9,9 @@
 //!
 //! One that an earlier primary was sending may still arrive after it was removed: so its removal waits until no sender
 //! can be at work any more.
+//!
+//! A store that is given up is asked as any other; once it has failed to remove one object of a file system, all of them
+//! that are dead are forgotten, and lie there for good.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
@@ -69,6 +72,8 @@ pub(crate) struct Blobs {
     newest: u64,
     /// Removals under way.
     removing: BTreeMap<u64, BlobId>,
+    /// Stores that have failed to remove something of a file system since they were given up.
+    mute: BTreeSet<(FsId, StoreId)>,
     /// Number of the newest one.
     next_job: u64,
 }
@@ -176,6 +181,11 @@ impl Blobs {
         self.newest
     }
 
+    /// The file system that an object is of.
+    pub fn fs(&self, id: BlobId) -> Option<FsId> {
+        self.table.get(&id).map(|blob| blob.rec.fs)
+    }
+
     /// What is in objects, by file system and store.
     pub fn stored(&self) -> BTreeMap<(FsId, StoreId), Stored> {
         let mut sums: BTreeMap<_, Stored> = BTreeMap::new();
@@ -255,6 +265,13 @@ fn tend(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     let blobs = &mut s.data.tier.blobs;
     let store = blobs.store(id);
     let removing = blobs.removing.values().filter(|id| blobs.store(**id) == store).count();
+    let is_mute = blobs.record(id).is_some_and(|rec| blobs.mute.contains(&(rec.fs, rec.store)));
+    if is_mute && is_given_up(s, id) && !s.data.tier.blobs.removing.values().any(|asked| *asked == id) {
+        // Read, as below.
+        t.get(&keys::blob(t.partition, id))?;
+        return erase(t, s, id);
+    }
+    let blobs = &mut s.data.tier.blobs;
     let Some(blob) = blobs.table.get_mut(&id) else {
         blobs.care.remove(&id);
         return Ok(());
@@ -305,6 +322,7 @@ fn check(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
         return Ok(());
     }
     blobs.bury(t, id);
+    s.data.tier.steps.buried += 1;
     Ok(())
 }
 
@@ -328,14 +346,30 @@ pub(crate) fn removed(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<(
     let blobs = &mut s.data.tier.blobs;
     let Some(blob) = blobs.removing.remove(&id) else { return Ok(false) };
     match result {
-        Ok(()) => erase(t, s, blob)?,
+        Ok(()) => {
+            let at = blobs.record(blob).map(|rec| (rec.fs, rec.store));
+            blobs.mute.retain(|mute| Some(*mute) != at);
+            erase(t, s, blob)?;
+        }
+        Err(_) if is_given_up(s, blob) => {
+            let blobs = &mut s.data.tier.blobs;
+            blobs.mute.extend(blobs.table.get(&blob).map(|blob| (blob.rec.fs, blob.rec.store)));
+            erase(t, s, blob)?;
+        }
         Err(_) => {
+            let blobs = &mut s.data.tier.blobs;
             if let Some(Blob { life, .. }) = blobs.table.get_mut(&blob) {
                 *life = Life::Dead { due_ms: Some(t.now.mono_ms + REMOVE_AGAIN_MS), asked: false };
             }
         }
     }
     Ok(true)
+}
+
+/// True if `id` is dead, and left where it is if its store does not remove it.
+fn is_given_up(s: &State, id: BlobId) -> bool {
+    let Some(Blob { rec, life: Life::Dead { .. } }) = s.data.tier.blobs.table.get(&id) else { return false };
+    s.data.tier.policies.get(&rec.fs).is_some_and(|policy| policy.given_up.contains(&rec.store))
 }
 
 /// Deletes the records of an object that is gone, at most as many as fit one entry; the rest goes with its next removal.
@@ -350,8 +384,12 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: BlobId) -> Result<()> {
     let blobs = &mut s.data.tier.blobs;
     if all {
         t.delete(keys::blob(t.partition, id));
-        blobs.table.remove(&id);
+        let gone = blobs.table.remove(&id);
         blobs.care.remove(&id);
+        s.data.tier.steps.erased += 1;
+        if let Some(Blob { rec, .. }) = gone {
+            s.data.tier.sums(rec.fs).reclaimed += u64::from(rec.size);
+        }
     } else if let Some(Blob { life, .. }) = blobs.table.get_mut(&id) {
         *life = Life::Dead { due_ms: Some(t.now.mono_ms), asked: false };
     }

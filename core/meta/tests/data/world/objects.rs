@@ -25,6 +25,8 @@ pub struct Objects {
     written: BTreeSet<(BlobId, Term)>,
     pub uploads: Vec<UploadJob>,
     pub removals: Vec<RemoveJob>,
+    /// Removals fail, and remove nothing.
+    pub keeps_all: bool,
     /// Answers that are due.
     done: Vec<(u64, bool)>,
 }
@@ -72,6 +74,7 @@ impl World {
         let policy = TierPolicy {
             writable: Some(StoreId(1)),
             leaving: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             cue_s: 1 + self.chance.below(4) as u32,
             retention_s: 3 + self.chance.below(10) as u32,
             object_bytes: (1 + self.chance.below(24) as u32) * BLOCK as u32,
@@ -108,6 +111,7 @@ impl World {
             let which = self.chance.below(self.objects.removals.len() as u64) as usize;
             let job = self.objects.removals.remove(which);
             let (fails, works) = (self.wish.chaos && self.chance.percent(15), self.chance.percent(50));
+            let (fails, works) = (fails || self.objects.keeps_all, works && !self.objects.keeps_all);
             if !fails || works {
                 self.objects.there.remove(&(job.key.blob, job.key.term));
                 self.met.insert("an object removed");
