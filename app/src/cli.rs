@@ -77,7 +77,7 @@ pub enum ClusterNoun {
     /// Take more hosts in, whose `braid backend` waits for it
     Add(cmd::cluster_add::Add),
     /// Empty a host and take it out of the cluster
-    #[command(visible_alias = "delete")]
+    #[command(visible_aliases = ["delete", "destroy"])]
     Remove(cmd::cluster_remove::Remove),
     /// Write back what etcd has lost, or has in an old form after a restore, by what the hosts have kept
     Recover(cmd::cluster_recover::Recover),
@@ -127,22 +127,22 @@ pub enum EventsVerb {
 #[derive(Subcommand)]
 pub enum DriveVerb {
     /// Add a drive to the host that is asked
-    #[command(visible_alias = "create")]
+    #[command(visible_aliases = ["create", "new"])]
     Add(cmd::cluster_drive_add::Add),
     /// Empty a drive and take it out of the cluster
-    #[command(visible_aliases = ["delete", "deactivate"])]
+    #[command(visible_aliases = ["delete", "destroy", "deactivate"])]
     Remove(cmd::cluster_drive_remove::Remove),
 }
 
 #[derive(Subcommand)]
 pub enum FsVerb {
     /// Add a file system
-    #[command(visible_alias = "create")]
+    #[command(visible_aliases = ["create", "new"])]
     Add(cmd::fs_add::Add),
     /// Change name, group or capacity of a file system
     Update(cmd::fs_update::Update),
     /// Remove a file system and everything in it
-    #[command(visible_alias = "delete")]
+    #[command(visible_aliases = ["delete", "destroy"])]
     Remove(cmd::fs_remove::Remove),
     /// List groups of file systems; add, change and remove them
     #[command(visible_alias = "groups")]
@@ -162,16 +162,22 @@ pub enum FsVerb {
 pub enum TierKind {
     /// Buckets that speak S3
     S3 {
+        #[command(flatten)]
+        which: cmd::fs_tier::Which,
         #[command(subcommand)]
         verb: Option<StoreVerb<cmd::fs_tier_s3::Add, cmd::fs_tier_s3::Update>>,
     },
     /// Containers of Azure Blob
     Azure {
+        #[command(flatten)]
+        which: cmd::fs_tier::Which,
         #[command(subcommand)]
         verb: Option<StoreVerb<cmd::fs_tier_azure::Add, cmd::fs_tier_azure::Update>>,
     },
     /// Directories
     Dir {
+        #[command(flatten)]
+        which: cmd::fs_tier::Which,
         #[command(subcommand)]
         verb: Option<StoreVerb<cmd::fs_tier_dir::Add, cmd::fs_tier_dir::Update>>,
     },
@@ -198,13 +204,13 @@ pub enum TierKind {
 #[derive(Subcommand)]
 pub enum StoreVerb<A: Args, U: Args> {
     /// Add a store, after trying it: an object of one byte is written, read and removed
-    #[command(visible_alias = "create", after_help = cmd::fs_tier_words::SECRETS)]
+    #[command(visible_aliases = ["create", "new"], after_help = cmd::fs_tier_words::SECRETS)]
     Add(Box<A>),
     /// Change a store; what is not named stays. It is tried first if it will be reached in another way
     #[command(after_help = cmd::fs_tier_words::SECRETS)]
     Update(Box<U>),
     /// Forget a store that no file system uses
-    #[command(visible_alias = "delete")]
+    #[command(visible_aliases = ["delete", "destroy"])]
     Remove(cmd::fs_tier_remove::Remove),
     /// Give a file system a store for its cold data
     #[command(visible_alias = "assign")]
@@ -217,12 +223,12 @@ pub enum StoreVerb<A: Args, U: Args> {
 #[derive(Subcommand)]
 pub enum GroupVerb {
     /// Add a group
-    #[command(visible_alias = "create")]
+    #[command(visible_aliases = ["create", "new"])]
     Add(cmd::fs_group_add::Add),
     /// Change name or rules of a group
     Update(cmd::fs_group_update::Update),
     /// Remove a group that no file system is in
-    #[command(visible_alias = "delete")]
+    #[command(visible_aliases = ["delete", "destroy"])]
     Remove(cmd::fs_group_remove::Remove),
 }
 
@@ -309,15 +315,15 @@ fn dispatch(cli: Cli) -> Outcome {
             Some(GroupVerb::Remove(command)) => cmd::fs_group_remove::run(whole, &command),
         },
         Command::Fs { verb: Some(FsVerb::Tier { kind }) } => match kind {
-            None => cmd::fs_tier::run(whole, None),
-            Some(TierKind::S3 { verb }) => {
-                store(whole, Kind::S3, verb, (cmd::fs_tier_s3::add, cmd::fs_tier_s3::update))
+            None => cmd::fs_tier::run(whole, None, None),
+            Some(TierKind::S3 { which, verb }) => {
+                store(whole, (Kind::S3, which), verb, (cmd::fs_tier_s3::add, cmd::fs_tier_s3::update))
             }
-            Some(TierKind::Azure { verb }) => {
-                store(whole, Kind::Azure, verb, (cmd::fs_tier_azure::add, cmd::fs_tier_azure::update))
+            Some(TierKind::Azure { which, verb }) => {
+                store(whole, (Kind::Azure, which), verb, (cmd::fs_tier_azure::add, cmd::fs_tier_azure::update))
             }
-            Some(TierKind::Dir { verb }) => {
-                store(whole, Kind::Dir, verb, (cmd::fs_tier_dir::add, cmd::fs_tier_dir::update))
+            Some(TierKind::Dir { which, verb }) => {
+                store(whole, (Kind::Dir, which), verb, (cmd::fs_tier_dir::add, cmd::fs_tier_dir::update))
             }
             Some(TierKind::Ops(command)) => cmd::fs_tier_ops::run(whole, &command),
             Some(TierKind::Capacity(command)) => cmd::fs_tier_capacity::run(whole, &command),
@@ -343,12 +349,12 @@ type Run<T> = fn(&Whole, &T) -> Outcome;
 /// What is done to object stores of one kind.
 fn store<A: Args, U: Args>(
     whole: &Whole,
-    kind: Kind,
+    (kind, which): (Kind, cmd::fs_tier::Which),
     verb: Option<StoreVerb<A, U>>,
     (add, update): (Run<A>, Run<U>),
 ) -> Outcome {
     match verb {
-        None => cmd::fs_tier::run(whole, Some(kind)),
+        None => cmd::fs_tier::run(whole, Some(kind), which.name.as_deref()),
         Some(StoreVerb::Add(command)) => add(whole, &command),
         Some(StoreVerb::Update(command)) => update(whole, &command),
         Some(StoreVerb::Remove(command)) => cmd::fs_tier_remove::run(whole, &command),

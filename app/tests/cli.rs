@@ -155,8 +155,10 @@ fn file_systems() {
     for field in ["name", "group", "used_bytes", "total_bytes"] {
         assert!(!listed[0][field].is_null(), "{field} expected in {listed}");
     }
+    assert_eq!(listed[0]["flash_bytes"], listed[0]["used_bytes"], "the fake has all of it on flash");
     let table = out(&running.braid(&["fs"]));
     assert!(table.contains("1.00 GiB") && table.contains("default") && table.starts_with("ID"), "{table}");
+    assert!(table.contains("SSD USED") && table.contains("SSD FREE"), "{table}");
     let updated = running.json(&["fs", "update", "one", "--new-name", "two", "--total-capacity", "0"]);
     assert_eq!((&updated["name"], &updated["limited"]), (&Value::from("two"), &Value::from(false)));
     fails(&running.braid(&["fs", "update", "two"]), 2, &["--new-name"]);
@@ -207,10 +209,12 @@ fn object_stores() {
     let listed = tier(&[]);
     let table = out(&listed);
     assert!(table.starts_with("NAME") && table.contains("Bucket/a") && !table.contains("secret"), "{table}");
-    assert!(table.contains("UP  ") && table.contains("UP (1 of 2 hosts down)") && !table.contains("DOWN "), "{table}");
+    let down = "UP (1 of 3 hosts down, 1 unknown)";
+    assert!(table.contains("UP (1 of 3 hosts unknown)") && table.contains(down) && !table.contains("DOWN "), "{table}");
     assert!(err(&listed).contains("host shed does not answer"), "{}", err(&listed));
     let download = &json(&[])[0]["download"];
-    assert_eq!((&download["hosts"], &download["hosts_down"]), (&Value::from(2), &Value::from(1)));
+    let counts = ["nodes_up", "nodes_down", "nodes_unknown"].map(|name| download[name].as_u64());
+    assert_eq!(counts, [Some(1); 3]);
     assert_eq!(download["last_error"], "host barn: no route");
     fails(&tier(&["dir", "remove", "near"]), 4, &["file system one uses it"]);
     fails(&tier(&["dir", "detach", "one", "near"]), 2, &["--force"]);
@@ -301,6 +305,11 @@ fn what_is_done_and_held_in_object_stores() {
     assert_eq!((ids(&["--host", "box"]), ids(&["--type", "remove"])), (vec![2, 1], vec![]));
     assert!(out(&tier(&["ops", "cold", "--type", "remove"])).contains("none of the 2 operations"));
     assert!(out(&tier(&["ops", "idle"])).contains("nothing is under way at object store idle"));
+    let everywhere = out(&tier(&["ops"]));
+    assert!(everywhere.starts_with("STORE") && everywhere.lines().count() == 3, "{everywhere}");
+    assert!(everywhere.lines().skip(1).all(|line| line.starts_with("cold")), "{everywhere}");
+    assert_eq!(json(&["ops", "--ongoing"])[0]["store"], Value::from("cold"));
+    assert!(out(&tier(&["ops", "--type", "remove"])).contains("none of the 2 operations at any object store"));
     fails(&tier(&["ops", "cold", "--host", "boks"]), 2, &["no host boks", "there are box"]);
     let odd = tier(&["ops", "cold", "--type", "tape"]);
     assert!(odd.status.code() == Some(2) && err(&odd).contains("upload, download, remove or check expected"));
@@ -315,6 +324,8 @@ fn what_is_done_and_held_in_object_stores() {
     assert!(err(&shown).contains("1 partitions do not answer"), "{}", err(&shown));
     let held = json(&["capacity", "one"]);
     assert_eq!((&held[0]["consumed_bytes"], &held[0]["used_bytes"]), (&Value::from(6_000), &Value::from(5_000)));
+    assert_eq!(json(&["capacity", "--filesystem", "one"]), held);
+    assert_eq!(tier(&["capacity", "one", "--filesystem", "one"]).status.code(), Some(2));
     assert!(out(&tier(&["capacity", "two"])).contains("file system two has no object store"));
     fails(&tier(&["capacity", "three"]), 1, &["no file system three"]);
 }
@@ -450,6 +461,12 @@ fn places_of_files_need_no_cluster_but_a_mount() {
     assert_eq!((several.status.code(), text.lines().count()), (Some(1), 3), "{text}");
     assert!(text.contains("none: No such file") && text.contains("2 of 2 paths: their place is not known"), "{text}");
     fs::write(home.path().join("plan"), "tree/file 0 1\n\nnone\n").expect("write");
+    for (words, code) in [(&["fetch", "none"][..], 1), (&["fetch", "--non-existing", "ignore", "none"], 0)] {
+        let output = braid(home.path(), &[&["fs", "tier"], words].concat());
+        assert_eq!(output.status.code(), Some(code), "{words:?}: {}", err(&output));
+    }
+    let warned = braid(home.path(), &["fs", "tier", "release", "--non-existing", "warn", "none"]);
+    assert!(warned.status.success() && err(&warned).contains("none: No such file"), "{}", err(&warned));
     let planned = braid(home.path(), &["fs", "tier", "fetch", "--plan", "plan", "--json"]);
     assert_eq!(planned.status.code(), Some(1));
     let ended: Value = serde_json::from_slice(&planned.stdout).expect("JSON");

@@ -39,7 +39,7 @@ done
 held=$(tier capacity --json)
 (($(field 0.used_bytes <<<"$held") == 24 << 20)) || die "24 MiB expected in the store: $held"
 
-[[ $(download hosts) == 3 && $(download hosts_down) == 0 ]] || die "all hosts see the store: $(tier)"
+[[ $(download nodes_up) == 3 && $(download nodes_down) == 0 ]] || die "all hosts see the store: $(tier)"
 lose h2
 expect "UP (1 of 3 hosts down)" "h2 has lost the store"
 [[ $(download last_error) == "host h2: "* ]] || die "why h2 has lost it: $(download last_error)"
@@ -51,7 +51,7 @@ expect DOWN "all have lost the store"
 for host in h1 h2; do find_again "$host"; done
 expect "UP (1 of 3 hosts down)" "h3 has lost the store"
 find_again h3
-[[ $(download hosts_down) == 0 ]] || die "all see the store again: $(tier)"
+[[ $(download nodes_down) == 0 ]] || die "all see the store again: $(tier)"
 
 host_signal h3 STOP
 silent=$(tier 2>&1 >/dev/null) && silent=$silent$(tier ops cold 2>&1 >/dev/null) || die "no answer while h3 is silent: $silent"

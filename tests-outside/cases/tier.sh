@@ -29,7 +29,7 @@ told() {
   held=$("$BRAID" fs tier capacity default --json)
   consumed=$(field 0.consumed_bytes <<<"$held") used=$(field 0.used_bytes <<<"$held")
   ((used >= big && used <= consumed)) || die "$kind: of $consumed bytes held $used are in use, at least $big were uploaded"
-  [[ $("$BRAID" fs tier --json | field 0.upload.hosts_down) == 0 ]] || die "$kind: $("$BRAID" fs tier)"
+  [[ $("$BRAID" fs tier --json | field 0.upload.nodes_down) == 0 ]] || die "$kind: $("$BRAID" fs tier)"
 }
 
 big=$((24 << 20))

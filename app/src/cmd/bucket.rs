@@ -101,7 +101,18 @@ impl Bucket {
         }
         let (bucket, prefix) = (bucket.to_owned(), prefix.trim_matches('/').to_owned());
         let auth = self.auth_method;
-        Ok(Place::S3(S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class: None }))
+        let (storage_class, upload_tags) = (None, false);
+        Ok(Place::S3(S3 {
+            endpoint,
+            bucket,
+            prefix,
+            region,
+            auth,
+            access_key_id,
+            secret_key,
+            storage_class,
+            upload_tags,
+        }))
     }
 
     fn azure(&self, rest: &str, variable: impl Fn(&str) -> Option<String>) -> std::result::Result<Place, Failure> {
@@ -121,7 +132,7 @@ impl Bucket {
             return Err(Failure::usage(words));
         };
         let (account, container) = (account.to_owned(), container.to_owned());
-        Ok(Place::Azure(Azure { endpoint: self.endpoint("")?, account, container, prefix, auth }))
+        Ok(Place::Azure(Azure { endpoint: self.endpoint("")?, account, container, prefix, auth, storage_class: None }))
     }
 
     /// The server; `usual`, over TLS, unless one was named.
@@ -184,7 +195,7 @@ mod tests {
 
     #[test]
     fn buckets() {
-        let Place::S3(S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class }) =
+        let Place::S3(S3 { endpoint, bucket, prefix, region, auth, access_key_id, secret_key, storage_class, .. }) =
             place(&["s3://Bucket/one/two/"]).expect("right")
         else {
             panic!("no bucket")
@@ -231,7 +242,9 @@ mod tests {
     #[test]
     fn containers_and_directories() {
         let found = place(&["azure://account/container/a/b"]).expect("right");
-        let Place::Azure(Azure { endpoint, account, container, prefix, auth }) = found else { panic!("no container") };
+        let Place::Azure(Azure { endpoint, account, container, prefix, auth, .. }) = found else {
+            panic!("no container")
+        };
         assert_eq!((account.as_str(), container.as_str(), prefix.as_str()), ("account", "container", "a/b"));
         assert_eq!((endpoint.hostname.as_str(), endpoint.protocol), ("", Protocol::Https));
         assert_eq!(auth, AzureAuth::Sas(Secret("sv=1&sig=x".into())));

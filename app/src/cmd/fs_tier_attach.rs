@@ -20,7 +20,7 @@ pub struct Attach {
     #[arg(value_name = "STORE")]
     store: String,
     /// writable: cold data goes there; with a second one the first is only read from then on, so that it can be detached.
-    /// read-only: what is there is read
+    /// Also for a store that is attached and only read. read-only: what is there is read
     #[arg(long, value_parser = mode, default_value = "writable")]
     mode: Mode,
 }

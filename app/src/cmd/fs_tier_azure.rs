@@ -46,6 +46,9 @@ pub struct Container {
     /// TCP port; 0: that of the protocol
     #[arg(long, help_heading = "Store")]
     port: Option<u16>,
+    /// Access tier of new blobs: Hot, Cool or Cold; empty: the account's. Blobs in Archive cannot be read
+    #[arg(long, visible_alias = "data-storage-class", value_name = "TIER", help_heading = "Store")]
+    storage_class: Option<String>,
     /// File with certificates of authorities to trust beside those of the system, PEM; empty: none
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     ca_cert: Option<PathBuf>,
@@ -74,6 +77,7 @@ impl Container {
         let mut settings = ObjectStoreSettings {
             account: self.account.clone(),
             bucket: self.container.clone(),
+            storage_class: self.storage_class.clone(),
             secret_key: words::secret(self.access_key.as_ref(), self.access_key_file.as_deref())?,
             sas: words::secret(self.sas.as_ref(), self.sas_file.as_deref())?,
             ..server

@@ -12,11 +12,15 @@ use crate::whole::Whole;
 pub struct Remove {
     /// Its name
     name: String,
+    /// Also while objects of removed file systems wait there to be removed: they are left there
+    #[arg(long, short)]
+    force: bool,
 }
 
 pub fn run(whole: &Whole, remove: &Remove) -> Outcome {
     let name = &remove.name;
-    Client::find(whole.dir.as_deref())?.call("DELETE", &format!("/object-stores/{}", escape(name)))?;
+    Client::find(whole.dir.as_deref())?
+        .call("DELETE", &format!("/object-stores/{}?force={}", escape(name), remove.force))?;
     if whole.json {
         out::json(&json!({ "removed": name }))
     } else {

@@ -47,8 +47,12 @@ pub struct Bucket {
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     secret_key_file: Option<PathBuf>,
     /// Storage class of new objects; empty: the bucket's
-    #[arg(long, value_name = "CLASS", help_heading = "Store")]
+    #[arg(long, visible_alias = "data-storage-class", value_name = "CLASS", help_heading = "Store")]
     storage_class: Option<String>,
+    /// Give new objects tags that say what they are: braidBlobType (DATA, or CHECK of what tries the store), braidGuid (the
+    /// cluster), braidFsId, braidFsGuid. The key must be allowed s3:PutObjectTagging
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", help_heading = "Store")]
+    enable_upload_tags: Option<bool>,
     /// File with certificates of authorities to trust beside those of the system, PEM; empty: none
     #[arg(long, value_name = "FILE", help_heading = "Store")]
     ca_cert: Option<PathBuf>,
@@ -79,6 +83,7 @@ impl Bucket {
             access_key_id: self.access_key_id.clone(),
             secret_key: words::secret(self.secret_key.as_ref(), self.secret_key_file.as_deref())?,
             storage_class: self.storage_class.clone(),
+            upload_tags: self.enable_upload_tags,
             ..server
         };
         limits.set(&mut settings);
@@ -112,6 +117,17 @@ mod tests {
             ..ObjectStoreSettings::default()
         };
         assert_eq!(set, expected);
+    }
+
+    #[test]
+    fn classes_tags_and_removals() {
+        let set =
+            settings(&["--data-storage-class", "STANDARD_IA", "--enable-upload-tags", "--remove-bandwidth", "16"]);
+        let set = set.expect("right");
+        assert_eq!((set.storage_class.as_deref(), set.upload_tags), (Some("STANDARD_IA"), Some(true)));
+        assert_eq!(set.remove_bytes_per_s, Some(2_000_000));
+        assert_eq!(settings(&["--enable-upload-tags", "false"]).expect("right").upload_tags, Some(false));
+        assert_eq!(settings(&["--verbose-errors"]), Ok(ObjectStoreSettings::default()));
     }
 
     #[test]

@@ -65,7 +65,11 @@ pub struct Limits {
     /// The same out of it
     #[arg(long, value_name = "MBPS", help_heading = "Limits")]
     download_bandwidth: Option<u64>,
-    /// Most uploads that one process has under way, 1 to 64 [default: 64]
+    /// Most Mbit/s of objects that one process removes there, each taken for one of 64 MiB; 0: any number [default: any]
+    #[arg(long, value_name = "MBPS", help_heading = "Limits")]
+    remove_bandwidth: Option<u64>,
+    /// Most uploads that one process has under way, 1 to 64 [default: 64]. As each is in memory until it has arrived, a
+    /// process never sends more objects of data at a time than it has processors, 2 to 8
     #[arg(long, value_name = "N", help_heading = "Limits")]
     max_concurrent_uploads: Option<u8>,
     /// Most downloads, likewise
@@ -91,6 +95,9 @@ pub struct Trial {
     /// Do not try the store: it may not answer yet
     #[arg(long)]
     skip_verification: bool,
+    /// Say all that the store said when a try fails; errors always do
+    #[arg(long)]
+    verbose_errors: bool,
 }
 
 impl Limits {
@@ -100,6 +107,7 @@ impl Limits {
         settings.bytes_per_s = bytes(self.bandwidth);
         settings.upload_bytes_per_s = bytes(self.upload_bandwidth);
         settings.download_bytes_per_s = bytes(self.download_bandwidth);
+        settings.remove_bytes_per_s = bytes(self.remove_bandwidth);
         settings.max_concurrent_uploads = self.max_concurrent_uploads;
         settings.max_concurrent_downloads = self.max_concurrent_downloads;
         settings.max_concurrent_removals = self.max_concurrent_removals;
@@ -111,7 +119,7 @@ impl Limits {
 /// Adds a store with these settings.
 pub fn add<P: Args>(whole: &Whole, kind: Kind, settings: ObjectStoreSettings, add: &Add<P>) -> Outcome {
     let client = Client::find(whole.dir.as_deref())?;
-    let Trial { dry_run, skip_verification } = add.trial;
+    let Trial { dry_run, skip_verification, .. } = add.trial;
     let spec = ObjectStoreSpec { name: add.name.clone(), kind, settings, dry_run, skip_verification };
     let done: ObjectStoreDone =
         progress::during("trying the object store", || client.send("POST", "/object-stores", &spec))?;
@@ -120,7 +128,7 @@ pub fn add<P: Args>(whole: &Whole, kind: Kind, settings: ObjectStoreSettings, ad
 
 /// Gives a store these settings, as far as they were said.
 pub fn update<P: Args>(whole: &Whole, kind: Kind, settings: ObjectStoreSettings, update: &Update<P>) -> Outcome {
-    let Update { name, new_name, trial: Trial { dry_run, skip_verification }, .. } = update;
+    let Update { name, new_name, trial: Trial { dry_run, skip_verification, .. }, .. } = update;
     let (dry_run, skip_verification) = (*dry_run, *skip_verification);
     if new_name.is_none() && settings == ObjectStoreSettings::default() && !dry_run {
         return Err(Failure::usage("what to change? see --help; --dry-run only tries the store as it is"));

@@ -26,6 +26,9 @@ pub struct Update {
     /// Most bytes of it that lie on flash; 0: all that it may hold
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     ssd_capacity: Option<u64>,
+    /// Most data of an object that is written from now on, 4 to 64 MiB
+    #[arg(long, value_name = "MIB")]
+    object_mib: Option<u8>,
 }
 
 pub fn run(whole: &Whole, update: &Update) -> Outcome {
@@ -34,9 +37,12 @@ pub fn run(whole: &Whole, update: &Update) -> Outcome {
         group: update.group.clone(),
         total_bytes: update.total_capacity,
         ssd_bytes: update.ssd_capacity,
+        object_mib: update.object_mib,
     };
     if change == FsChange::default() {
-        return Err(Failure::usage("what to change? say --new-name, --group, --total-capacity or --ssd-capacity"));
+        return Err(Failure::usage(
+            "what to change? say --new-name, --group, --total-capacity, --ssd-capacity or --object-mib",
+        ));
     }
     let client = Client::find(whole.dir.as_deref())?;
     let path = format!("/filesystems/{}", escape(&update.name));

@@ -17,7 +17,6 @@ use braid_base::msg::drive::DriveStat;
 use braid_base::msg::event::{Event, EventType};
 use braid_base::msg::host::{Attached, Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
-use braid_client::fs::Space;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
 use braid_cluster::snapshot::Snapshot;
@@ -205,14 +204,22 @@ impl Node {
     }
 
     async fn view(&self, record: &Filesystem) -> Result<FilesystemView> {
+        self.view_of(record, &self.host()?.partitions().await).await
+    }
+
+    async fn view_of(&self, record: &Filesystem, reports: &[SeatReport]) -> Result<FilesystemView> {
         let open = self.open(record, false).await?;
         let space = open.fs.statfs().await;
         Filesystems::leave(&open).await;
         // Partitions hear a little later of what was just changed.
         let capacity = self.host()?.capacity();
-        let total_bytes = record.room_bytes(capacity);
+        let space = space?.of(record.room_bytes(capacity));
         let stores = if record.stores.is_empty() { Vec::new() } else { self.asked(records_of_stores::list)? };
-        Ok(views::filesystem(record, Space { total_bytes, ..space? }, &stores))
+        let mut view = views::filesystem(record, space, &stores, reports);
+        if record.stores.iter().any(|attached| attached.detaching) {
+            self.show_progress(record, &mut view.stores).await?;
+        }
+        Ok(view)
     }
 
     /// What the coordinator said last, and why it says nothing, if so. Does not wait for one that is away.
@@ -375,9 +382,9 @@ impl Control for Node {
 
     fn filesystems(&self) -> Answer<'_, Vec<FilesystemView>> {
         Box::pin(async {
-            let mut views = Vec::new();
+            let (mut views, reports) = (Vec::new(), self.host()?.partitions().await);
             for record in self.asked(records_of::list)? {
-                views.push(self.view(&record).await?);
+                views.push(self.view_of(&record, &reports).await?);
             }
             Ok(views)
         })
@@ -465,16 +472,16 @@ impl Control for Node {
         Box::pin(self.update_store(name, change))
     }
 
-    fn store_remove(&self, name: String) -> Answer<'_, ()> {
-        Box::pin(self.remove_store(name))
+    fn store_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
+        Box::pin(self.remove_store(name, force))
     }
 
     fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView> {
         Box::pin(self.attach_store(fs, spec))
     }
 
-    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView> {
-        Box::pin(self.detach_store(fs, store))
+    fn store_detach(&self, fs: String, store: String, give_up: bool) -> Answer<'_, FilesystemView> {
+        Box::pin(self.detach_store(fs, store, give_up))
     }
 
     fn mounts(&self) -> Answer<'_, Vec<MountView>> {

@@ -2,6 +2,7 @@
 
 use braid_base::ids::HostId;
 use braid_base::msg::host::{LostObject, SeatReport};
+use braid_cluster::facts::Filesystem;
 use braid_cluster::health;
 use braid_cluster::view::HostView;
 use braid_cluster::view::stores::ObjectStoreView;
@@ -36,8 +37,8 @@ pub fn stores(stores: &[ObjectStoreView], problems: &mut Vec<String>) -> bool {
             let why = link.last_error.as_deref().unwrap_or("it does not answer");
             if link.state == "down" {
                 problems.push(format!("object store {name}: {what} fail: {why}"));
-            } else if link.hosts_down > 0 {
-                let (down, all) = (link.hosts_down, link.hosts);
+            } else if link.nodes_down > 0 {
+                let (down, all) = (link.nodes_down, link.nodes_up + link.nodes_down + link.nodes_unknown);
                 problems.push(format!("object store {name}: {what} fail on {down} of {all} hosts: {why}"));
             }
         }
@@ -46,6 +47,26 @@ pub fn stores(stores: &[ObjectStoreView], problems: &mut Vec<String>) -> bool {
         }
     }
     problems.len() > before
+}
+
+/// Adds which file systems are short of flash, and which let writes wait for it. That costs time, and the cluster is well.
+pub fn flash(filesystems: &[Filesystem], served: &[SeatReport], problems: &mut Vec<String>) {
+    for fs in filesystems {
+        let parts = || served.iter().filter_map(|seat| seat.data.tiering.get(&fs.id));
+        let (name, waiting) = (&fs.name, parts().map(|part| part.waiting).sum::<u64>());
+        if waiting > 0 {
+            let writes = if waiting == 1 { "1 write waits".to_owned() } else { format!("{waiting} writes wait") };
+            problems.push(format!(
+                "file system {name}: its flash is full, and {writes} until data has gone into its object store: see \
+                 `braid fs` and `braid fs tier`"
+            ));
+        } else if parts().any(|part| part.short) {
+            problems.push(format!(
+                "file system {name} is short of flash: data leaves it before its time, and nothing that is read comes \
+                 back: see `braid fs`"
+            ));
+        }
+    }
 }
 
 /// Why a part of a file cannot be read, in a few words.
@@ -91,17 +112,35 @@ pub fn replicas(
 #[cfg(test)]
 mod tests {
     use braid_base::ids::StoreId;
+    use braid_base::msg::host::{SeatData, SeatReport, Tiering};
     use braid_base::store::{Place, StoreSpec};
-    use braid_cluster::facts::ObjectStore;
+    use braid_cluster::facts::{Filesystem, ObjectStore};
     use braid_cluster::view::stores::LinkView;
+
+    #[test]
+    fn flash_that_is_short_or_waited_for() {
+        let text = r#"{"id":7,"uuid":"01010101-0101-0101-0101-010101010101","name":"one","group":"g","total_bytes":null,
+            "root_vp":0,"created_s":0}"#;
+        let fs: Filesystem = serde_json::from_str(text).expect("a file system");
+        let said = |short, waiting| {
+            let tiering = [(fs.id, Tiering { short, waiting, ..Tiering::default() })].into();
+            let seat = SeatReport { data: SeatData { tiering, ..SeatData::default() }, ..SeatReport::default() };
+            let mut problems = Vec::new();
+            super::flash(std::slice::from_ref(&fs), &[seat.clone(), seat], &mut problems);
+            problems.concat()
+        };
+        assert_eq!(said(false, 0), "");
+        assert!(said(true, 0).starts_with("file system one is short of flash"));
+        assert!(said(true, 3).contains("file system one: its flash is full, and 6 writes wait until"));
+    }
 
     #[test]
     fn stores_that_some_or_all_have_lost() {
         let near = Place::Dir { path: "/d".to_owned() };
         let store = ObjectStore { id: StoreId(1), name: "near".to_owned(), spec: StoreSpec::at(near) };
-        let link = |state: &str, hosts, hosts_down| {
-            let last_error = Some("host b: no route".to_owned());
-            LinkView { state: state.to_owned(), hosts, hosts_down, last_error, ..LinkView::default() }
+        let link = |state: &str, hosts, nodes_down| {
+            let (state, last_error) = (state.to_owned(), Some("host b: no route".to_owned()));
+            LinkView { state, nodes_up: hosts - nodes_down, nodes_down, last_error, ..LinkView::default() }
         };
         let mut view = braid_cluster::stores::view(&store, []);
         (view.upload, view.download, view.remove) = (link("down", 3, 3), link("up", 3, 1), link("up", 3, 0));

@@ -13,8 +13,9 @@ use braid_base::msg::event::{Event, EventType};
 use braid_base::store::StoreSpec;
 use braid_cluster::attachments;
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::ObjectStore;
+use braid_cluster::facts::{Attachment, ObjectStore};
 use braid_cluster::snapshot::Snapshot;
+use braid_cluster::stores::seen::Seen;
 use braid_cluster::view::stores::StepView;
 use braid_host::run::Host;
 use braid_tier::{Link, Links};
@@ -23,9 +24,11 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::audits::Audits;
 
+mod pressure;
 mod told;
 mod unreclaimed;
 
+use pressure::Pressure;
 use told::Told;
 use unreclaimed::Unreclaimed;
 
@@ -121,6 +124,7 @@ impl Stores {
         facts: impl Fn() -> Result<Facts>,
     ) {
         let (mut left, mut told, mut unreclaimed) = (Left::default(), Told::new(self.host), Unreclaimed::default());
+        let (mut together, mut pressure) = (Together::default(), Pressure::default());
         let mut ticks = interval(KEEPALIVE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut checks = JoinSet::new();
@@ -142,14 +146,17 @@ impl Stores {
                 if facts.keeps {
                     left.forget(&host, coordinator.as_ref(), &facts.now).await;
                     unreclaimed.look(&host, &facts.now).await;
-                    self.audits.weekly(&host, &facts.now);
+                    pressure.look(&host, &facts.now).await;
+                    self.audits.weekly(&host, &coordinator, &facts.now);
                 }
-                told.tell(&facts, &self.links, &host.event_log());
+                let seen = together.seen(&host, self.host, (&facts, &self.links));
+                told.tell(&facts, &self.links, seen, &host.event_log());
             }
             for (id, link) in self.links.all() {
-                if facts.keeps && asked.insert(id) {
+                let keeps = facts.keeps;
+                if (keeps || link.is_full()) && asked.insert(id) {
                     checks.spawn(async move {
-                        checked(link).await;
+                        checked(link, keeps).await;
                         id
                     });
                 }
@@ -183,26 +190,61 @@ impl Left {
                 continue;
             }
             match tokio::task::block_in_place(|| attachments::forget(coordinator, fs, attached.store)) {
-                Ok(()) => host.event_log().tell(detached(now, &fs.name, attached.store)),
+                Ok(()) => host.event_log().tell(detached(now, &fs.name, attached)),
                 Err(error) => tracing::warn!("file system {}: {} stays attached: {error}", fs.name, attached.store),
             }
         }
     }
 }
 
-/// Nothing of `filesystem` lies in `store` any more.
-fn detached(now: &Snapshot, filesystem: &str, store: StoreId) -> Event {
-    let known = now.object_stores.iter().find(|known| known.id == store);
+/// Nothing of `filesystem` that is needed lies in a store any more.
+fn detached(now: &Snapshot, filesystem: &str, Attachment { store, give_up, .. }: &Attachment) -> Event {
+    let known = now.object_stores.iter().find(|known| known.id == *store);
     let name = known.map_or_else(|| store.to_string(), |known| known.name.clone());
-    let text =
-        format!("object store {name} is detached from file system {filesystem}: nothing of it lies there any more");
+    let what = if *give_up {
+        "nothing that it needs lies there any more; what the store did not remove is left there"
+    } else {
+        "nothing of it lies there any more"
+    };
+    let text = format!("object store {name} is detached from file system {filesystem}: {what}");
     Event::new(EventType::STORE_DETACHED, text).about("filesystem", filesystem).about("object_store", name)
 }
 
-/// A keepalive; what comes of it is in the state of the link.
-async fn checked(link: Arc<Link>) {
-    if let Err(error) = link.check().await {
+/// How all hosts see the stores, while that matters.
+#[derive(Default)]
+struct Together {
+    asking: JoinSet<Seen>,
+    seen: Option<Seen>,
+}
+
+impl Together {
+    /// What was heard last, if anything was asked. Each host looks anew before it says what it sees.
+    fn seen(&mut self, host: &Arc<Host>, me: HostId, (facts, links): (&Facts, &Links)) -> Option<&Seen> {
+        if !Told::asks(facts, links) {
+            *self = Self::default();
+        } else if facts.now.live.iter().all(|live| *live == me) {
+            self.seen = Some(Seen::new(&facts.now, vec![(me, host.stores_here())]));
+        } else {
+            while let Some(ended) = self.asking.try_join_next() {
+                self.seen = ended.ok().or_else(|| self.seen.take());
+            }
+            if self.asking.is_empty() {
+                let (host, now) = (Arc::clone(host), Arc::clone(&facts.now));
+                self.asking.spawn(async move { Seen::new(&now, host.stores(true).await) });
+            }
+        }
+        self.seen.as_ref()
+    }
+}
+
+/// A keepalive, by the host that `keeps` the stores, and a look at a full one by any; what comes of it is in the state of
+/// the link.
+async fn checked(link: Arc<Link>, keeps: bool) {
+    if keeps && let Err(error) = link.check().await {
         tracing::debug!("keepalive: {error}");
+    }
+    if let Err(error) = link.look_for_room().await {
+        tracing::debug!("looking for room: {error}");
     }
 }
 

@@ -2,23 +2,28 @@
 //! in the store.
 //!
 //! 1. [`attach`]: objects may go there. With a second writable store the first is only read from then on: the file system
-//!    migrates.
-//! 2. [`start_detach`]: no new ones do, and what is there is fetched back, or goes to the other store.
+//!    migrates. One that is only read becomes the writable one in the same way.
+//! 2. [`start_detach`]: no new ones do, and what is there is fetched back, or goes to the other store: that is the writable
+//!    one, or was until this one came, and is again.
 //! 3. [`forget`]: no partition has anything there any more.
+//!
+//! A store that is gone for good has no bytes of the file system any more when all of them are on flash or elsewhere, but
+//! it confirms no removal: whoever detaches it may say that what it does not remove is left there.
 
 use braid_base::ids::StoreId;
+use braid_base::msg::host::Stored;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{CAS_ATTEMPTS_MAX, Check, Coordinator, Outcome, Txn, contended};
-use crate::facts::{Attachment, Filesystem, ObjectStore};
+use crate::facts::{Attachment, Filesystem, Mode, ObjectStore};
 use crate::records::{self, Record};
 use crate::view::stores::{AttachSpec, AttachmentView};
 use crate::{filesystems, stores};
 
 /// Attaches a store to the file system called `fs`.
 ///
-/// Errors: `Exists`: it is attached already; `Refused`: there are a writable store and one that is only read, or one of
-/// these and `spec` would be a second; or the file system is being removed.
+/// Errors: `Exists`: it is attached already, as `spec` says or writable; `Refused`: there are two others, or one that is only
+/// read and `spec` would be a second; or it, or the file system, is going.
 pub fn attach(coordinator: &dyn Coordinator, fs: &str, spec: &AttachSpec, now_s: u64) -> Result<Filesystem> {
     for _ in 0..CAS_ATTEMPTS_MAX {
         let store = stores::find(coordinator, &spec.store)?;
@@ -35,35 +40,60 @@ pub fn attach(coordinator: &dyn Coordinator, fs: &str, spec: &AttachSpec, now_s:
     Err(contended(fs))
 }
 
-/// Begins to detach a store: for good, it cannot be called off. `used_bytes` is what the file system holds, `free_bytes`
-/// what would find room on flash beside the other file systems: if no other store takes it, it must fit there.
+/// What a file system holds, and what flash has room for, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Room {
+    /// All that it holds.
+    pub used_bytes: u64,
+    /// What of it lies on flash.
+    pub flash_bytes: u64,
+    /// What of it lies in the store that leaves, on flash or not.
+    pub stored_bytes: u64,
+    /// What would find room on flash beside the other file systems.
+    pub free_bytes: u64,
+}
+
+/// Begins to detach a store: for good, it cannot be called off. If no other store takes what lies there, flash must have
+/// `room` for it. `give_up`: what the store does not remove is left there; that may be said later, too.
 ///
 /// Errors: `NotFound`: it is not attached; `Refused`: it does not fit, or another store is being detached.
 pub fn start_detach(
     coordinator: &dyn Coordinator,
     fs: &str,
     store: &str,
-    (used_bytes, free_bytes): (u64, u64),
+    room: Room,
+    give_up: bool,
 ) -> Result<Filesystem> {
     let id = stores::find(coordinator, store)?.value.id;
+    let names = stores::list(coordinator)?;
     let key = filesystems::find(coordinator, fs)?.value.key();
     let stored = records::modify::<Filesystem>(coordinator, &key, |record| {
         let attached = record.attachment(id).ok_or_else(|| {
             Error::new(ErrorKind::NotFound, format!("object store {store} is not attached to file system {fs}"))
         })?;
-        if attached.detaching {
+        let (attached, is_new) = (*attached, !attached.detaching);
+        let going = |record: &mut Filesystem| {
+            for attached in record.stores.iter_mut().filter(|attached| attached.store == id) {
+                (attached.detaching, attached.give_up) = (true, attached.give_up || give_up);
+            }
+        };
+        if !is_new {
+            going(record);
             return Ok(());
         }
         if record.stores.iter().any(|other| other.detaching) {
             let words = format!("file system {fs}: another object store is being detached: wait until that is done");
             return Err(Error::new(ErrorKind::Refused, words));
         }
-        let goes_elsewhere = record.writable().is_some_and(|other| other != id);
-        if !goes_elsewhere {
-            fits(record, used_bytes, free_bytes)?;
+        let other = record.stores.iter().find(|other| other.store != id).copied();
+        if let Some(other) = other.filter(|other| other.yielded && attached.mode == Mode::Writable) {
+            stores::attached::write_to(record, other.store);
         }
-        let attached = record.stores.iter_mut().find(|attached| attached.store == id);
-        attached.expect("it was found above").detaching = true;
+        if record.writable().is_none_or(|other| other == id) {
+            let name = |other: Attachment| names.iter().find(|store| store.id == other.store).map(|store| &store.name);
+            fits(record, room, other.and_then(name))?;
+        }
+        going(record);
         Ok(())
     })?;
     Ok(stored.value)
@@ -96,15 +126,61 @@ pub fn views(fs: &Filesystem, stores: &[ObjectStore]) -> Vec<AttachmentView> {
         mode: attached.mode,
         detaching: attached.detaching,
         attached_s: attached.attached_s,
+        objects_left: None,
+        bytes_left: None,
+        waits: None,
     };
     fs.stores.iter().map(view).collect()
 }
 
-/// Would all that `fs` holds have room on flash?
-fn fits(fs: &Filesystem, used_bytes: u64, free_bytes: u64) -> Result<()> {
+/// How far it is with a store that is being detached.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// What of the file system lies there.
+    pub left: Stored,
+    /// What flash has room for, if that is where it goes, bytes.
+    pub room_bytes: Option<u64>,
+    /// Why the store cannot be read, if so.
+    pub unread: Option<String>,
+    /// Why it removes nothing.
+    pub unremoved: Option<String>,
+    /// Why the store that takes its bytes takes none.
+    pub untaken: Option<String>,
+    /// What it does not remove is left there.
+    pub give_up: bool,
+}
+
+/// Adds to `view` how far it is, and what it waits for.
+pub fn show_progress(view: &mut AttachmentView, progress: &Progress) {
+    let Progress { left, room_bytes, unread, unremoved, untaken, give_up } = progress;
+    (view.objects_left, view.bytes_left) = (Some(left.objects), Some(left.live));
+    let short = room_bytes.filter(|room| *room < left.live);
+    view.waits = match (unread, untaken, short, unremoved) {
+        (Some(why), ..) if left.live > 0 => Some(format!("what lies there cannot be read: {why}")),
+        (_, Some(why), ..) if left.live > 0 => Some(format!("the store that is to take it does not: {why}")),
+        (_, _, Some(room), _) => Some(format!(
+            "{} bytes are to come back to flash, which has room for {room}: raise --ssd-capacity, add drives, or remove files",
+            left.live
+        )),
+        (_, _, _, Some(why)) if left.objects > 0 && left.live == 0 => Some(if *give_up {
+            format!("objects are left there, because they are not removed: {why}")
+        } else {
+            format!("objects that nobody needs are not removed: {why}; detach it with --force to leave them there")
+        }),
+        _ => None,
+    };
+}
+
+/// Would what lies in the store that leaves have room on flash? `other`: the name of the one that stays, if one does, and
+/// is not written.
+fn fits(fs: &Filesystem, room: Room, other: Option<&String>) -> Result<()> {
+    let Room { used_bytes, flash_bytes, stored_bytes, free_bytes } = room;
+    // What lies in the one that stays does so.
+    let needed_bytes =
+        if other.is_some() { used_bytes.min(flash_bytes.saturating_add(stored_bytes)) } else { used_bytes };
     let bound_bytes = fs.ssd_bytes.or(fs.total_bytes).unwrap_or(u64::MAX);
     let room_bytes = bound_bytes.min(free_bytes);
-    if used_bytes <= room_bytes {
+    if needed_bytes <= room_bytes {
         return Ok(());
     }
     let (what, way) = if bound_bytes <= free_bytes {
@@ -112,9 +188,13 @@ fn fits(fs: &Filesystem, used_bytes: u64, free_bytes: u64) -> Result<()> {
     } else {
         (" beside the other file systems", "add drives")
     };
+    let elsewhere = match other {
+        Some(other) => format!("make {other} the writable one first (attach it once more)"),
+        None => "attach another object store first".to_owned(),
+    };
     let words = format!(
-        "file system {} holds {used_bytes} bytes, and {room_bytes} would have room on flash{what}: {way}, remove files, or \
-         attach another object store first",
+        "file system {} would have {needed_bytes} bytes on flash, and {room_bytes} have room there{what}: {way}, remove files, \
+         or {elsewhere}",
         fs.name
     );
     Err(Error::new(ErrorKind::Refused, words))

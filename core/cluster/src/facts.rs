@@ -313,6 +313,12 @@ pub struct Attachment {
     pub detaching: bool,
     /// Since when, seconds since 1970.
     pub attached_s: u64,
+    /// It is only read because another one was attached: when that one leaves, new objects go there again.
+    #[serde(default)]
+    pub yielded: bool,
+    /// While it is being detached: what the store does not remove is left there.
+    #[serde(default)]
+    pub give_up: bool,
 }
 
 /// What a file system does with an object store.
@@ -502,7 +508,11 @@ impl Filesystem {
     }
 
     /// Bytes that it may hold in a cluster with room for `capacity_bytes`: what is in object stores needs none of that.
+    /// `u64::MAX`: there is no bound.
     pub fn room_bytes(&self, capacity_bytes: u64) -> u64 {
+        if self.writable().is_some() && self.total_bytes.is_none() {
+            return u64::MAX;
+        }
         let limit = self.total_bytes.unwrap_or(capacity_bytes);
         if self.stores.is_empty() { limit.min(capacity_bytes) } else { limit }
     }

@@ -22,10 +22,7 @@ pub fn add(coordinator: &dyn Coordinator, spec: &FsSpec, uuid: Guid, now_s: u64)
     check_total(spec.total_bytes)?;
     check_ssd(spec.ssd_bytes, spec.total_bytes)?;
     let object_mib = spec.object_mib.unwrap_or(OBJECT_MIB.2);
-    if !(OBJECT_MIB.0..=OBJECT_MIB.1).contains(&object_mib) {
-        let message = format!("objects of {} to {} MiB expected, found {object_mib}", OBJECT_MIB.0, OBJECT_MIB.1);
-        return Err(Error::new(ErrorKind::Invalid, message));
-    }
+    check_object(object_mib)?;
     let group = spec.group.as_deref().unwrap_or(groups::DEFAULT);
     groups::check_exists(coordinator, group)?;
     let name_key = Filesystem::name_key(&spec.name);
@@ -85,7 +82,8 @@ pub fn list(coordinator: &dyn Coordinator) -> Result<Vec<Filesystem>> {
     Ok(records::list::<Filesystem>(coordinator)?.0.into_iter().map(|stored| stored.value).collect())
 }
 
-/// Changes name, group or limits. `used_bytes` is what the file system holds now: a lower limit is refused.
+/// Changes name, group, limits, or how large new objects are. `used_bytes` is what the file system holds now: a lower limit
+/// is refused.
 pub fn update(coordinator: &dyn Coordinator, name: &str, change: &FsChange, used_bytes: u64) -> Result<Filesystem> {
     let stored = find(coordinator, name)?;
     let mut fs = stored.value.clone();
@@ -107,6 +105,10 @@ pub fn update(coordinator: &dyn Coordinator, name: &str, change: &FsChange, used
         fs.ssd_bytes = Some(ssd_bytes).filter(|bytes| *bytes != 0);
     }
     check_ssd(fs.ssd_bytes, fs.total_bytes)?;
+    if let Some(object_mib) = change.object_mib {
+        check_object(object_mib)?;
+        fs.object_mib = object_mib;
+    }
     let mut txn = Txn::new().when(&fs.key(), Check::Modified(stored.revision));
     if let Some(new_name) = change.new_name.as_ref().filter(|new_name| *new_name != name) {
         check_name("file system", new_name)?;
@@ -141,6 +143,14 @@ pub fn forget(coordinator: &dyn Coordinator, fs: &Filesystem) -> Result<()> {
         Outcome::Done(_) => Ok(()),
         Outcome::Conflict => Err(changed(&fs.name)),
     }
+}
+
+fn check_object(mib: u8) -> Result<()> {
+    if (OBJECT_MIB.0..=OBJECT_MIB.1).contains(&mib) {
+        return Ok(());
+    }
+    let message = format!("objects of {} to {} MiB expected, found {mib}", OBJECT_MIB.0, OBJECT_MIB.1);
+    Err(Error::new(ErrorKind::Invalid, message))
 }
 
 fn check_total(total_bytes: Option<u64>) -> Result<()> {

@@ -2,6 +2,7 @@
 //! the plan and the record.
 
 use braid_base::ids::StoreId;
+use braid_base::msg::host::SeatData;
 use braid_base::store::{Place, StoreSpec};
 use braid_base::{Error, ErrorKind, Result};
 
@@ -12,11 +13,13 @@ use crate::records::{self, Record, Stored};
 use crate::view::stores::{ObjectStoreChange, ObjectStoreSpec};
 
 pub(crate) mod attached;
+mod audits;
 mod held;
 pub mod seen;
 mod settings;
 mod shown;
 
+pub use audits::{audit_failed, take_audit};
 pub use held::held;
 pub use shown::view;
 
@@ -119,8 +122,29 @@ pub fn update(coordinator: &dyn Coordinator, plan: Plan) -> Result<ObjectStore> 
     }
 }
 
-/// Removes the store called `name`; what lies in it is not touched. `Refused` while a file system uses it.
-pub fn remove(coordinator: &dyn Coordinator, name: &str) -> Result<()> {
+/// What is known of objects that lie in a store which no file system uses: those of removed ones, until they are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Objects that partitions are to remove.
+    pub objects: u64,
+    /// Partitions that do not say whether they have any.
+    pub silent_partitions: u64,
+}
+
+/// What `partitions` of all of a cluster's `count` are to remove from store `id`.
+pub fn waiting<'a>(id: StoreId, count: usize, partitions: impl IntoIterator<Item = &'a SeatData>) -> Waiting {
+    let mut waiting = Waiting { objects: 0, silent_partitions: count as u64 };
+    for data in partitions {
+        waiting.silent_partitions = waiting.silent_partitions.saturating_sub(1);
+        let mine = data.stored.iter().filter(|((_, store), _)| *store == id);
+        waiting.objects += mine.map(|(_, stored)| stored.objects).sum::<u64>();
+    }
+    waiting
+}
+
+/// Removes the store called `name`; what lies in it is not touched. `Refused` while a file system uses it, or while objects
+/// there are `waiting` to be removed: nobody could any more. None: they are to be left there.
+pub fn remove(coordinator: &dyn Coordinator, name: &str, waiting: Option<Waiting>) -> Result<()> {
     for _ in 0..CAS_ATTEMPTS_MAX {
         // Whoever attaches it writes the record, too: so it cannot come into use unseen.
         let stored = find(coordinator, name)?;
@@ -129,14 +153,32 @@ pub fn remove(coordinator: &dyn Coordinator, name: &str) -> Result<()> {
             let words = format!("object store {name} stays: {} it; detach it first", used_by(&users));
             return Err(Error::new(ErrorKind::Refused, words));
         }
+        if let Some(why) = waiting.and_then(why_waiting) {
+            let words = format!("object store {name} stays: {why}, or say --force to leave there what is there");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
         let key = stored.value.key();
         let txn = Txn::new().when(&key, Check::Modified(stored.revision)).delete(&key);
+        let txn = txn.delete(&audits::key(stored.value.id));
         match coordinator.txn(&txn.delete(&ObjectStore::name_key(&stored.value.name)))? {
             Outcome::Done(_) => return Ok(()),
             Outcome::Conflict => {}
         }
     }
     Err(contended(name))
+}
+
+fn why_waiting(Waiting { objects, silent_partitions }: Waiting) -> Option<String> {
+    match (objects, silent_partitions) {
+        (0, 0) => None,
+        (0, silent) => Some(format!(
+            "{silent} partitions do not say whether they have objects there; try again when they are served"
+        )),
+        (objects, _) => Some(format!(
+            "{objects} objects of removed file systems wait there to be removed; try again when that is done (see `braid fs \
+             tier capacity`)"
+        )),
+    }
 }
 
 /// The store called `name`; `NotFound` if there is none.

@@ -286,6 +286,21 @@ views! {
         /// The object stores that hold its cold data.
         #[serde(default)]
         pub stores: Vec<AttachmentView>,
+        /// Bytes of it that take room on flash, with what was overwritten and is there still, and with what is in the log.
+        #[serde(default)]
+        pub flash_bytes: u64,
+        /// Flash is short: data leaves it before its time, and nothing comes back.
+        #[serde(default)]
+        pub flash_short: bool,
+        /// Writes that wait until there is room on flash.
+        #[serde(default)]
+        pub waiting_writes: u64,
+        /// Bytes that are due to go into an object, as far as they are known.
+        #[serde(default)]
+        pub due_bytes: u64,
+        /// From when the oldest of them counts; none: nothing is due by its age.
+        #[serde(default)]
+        pub due_since_s: Option<u64>,
     }
 
     /// A group of file systems.
@@ -377,6 +392,8 @@ views! {
         pub total_bytes: Option<u64>,
         /// Most bytes of it that lie on flash; 0: all that it may hold.
         pub ssd_bytes: Option<u64>,
+        /// Most data of an object that is written from now on, 4 to 64 MiB.
+        pub object_mib: Option<u8>,
     }
 
     /// A group to add; also what to change of one (what is none stays, or takes its default in a new one).

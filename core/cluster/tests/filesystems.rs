@@ -30,7 +30,7 @@ fn add(coordinator: &dyn Coordinator, name: &str) -> braid_base::Result<Filesyst
     filesystems::add(coordinator, &spec(name), Guid([7; 16]), 5)
 }
 
-const SAME: FsChange = FsChange { new_name: None, group: None, total_bytes: None, ssd_bytes: None };
+const SAME: FsChange = FsChange { new_name: None, group: None, total_bytes: None, ssd_bytes: None, object_mib: None };
 
 #[test]
 fn records_swap_only_what_was_read() {

@@ -69,7 +69,14 @@ fn records_are_as_drawn() {
         removing: false,
         ssd_bytes: Some(7),
         object_mib: 64,
-        stores: vec![Attachment { store: StoreId(5), mode: Mode::ReadOnly, detaching: false, attached_s: 8 }],
+        stores: vec![Attachment {
+            store: StoreId(5),
+            mode: Mode::ReadOnly,
+            detaching: false,
+            attached_s: 8,
+            yielded: true,
+            give_up: false,
+        }],
     };
     let bucket = S3 {
         endpoint: Endpoint { hostname: "s".to_owned(), ..Endpoint::default() },
@@ -80,6 +87,7 @@ fn records_are_as_drawn() {
         access_key_id: "i".to_owned(),
         secret_key: Secret("k".to_owned()),
         storage_class: None,
+        upload_tags: true,
     };
     let store = ObjectStore { id: StoreId(5), name: "cold".to_owned(), spec: StoreSpec::at(Place::S3(bucket)) };
     let (addresses, domain) = (vec!["10.0.0.1:14001".to_owned()], "rack".to_owned());

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use braid_base::ErrorKind;
-use braid_base::ids::{Guid, StoreId};
+use braid_base::ids::{FsId, Guid, StoreId};
+use braid_base::msg::host::{SeatData, Stored};
 use braid_base::store::{Place, Protocol, S3Auth, Secret};
+use braid_cluster::attachments::{Progress, Room};
 use braid_cluster::coordinator::{Coordinator, Txn};
 use braid_cluster::facts::{Filesystem, Mode};
 use braid_cluster::records::{self, Record};
@@ -64,6 +66,11 @@ fn attach(coordinator: &dyn Coordinator, fs: &str, store: &str, mode: Mode) -> b
     attachments::attach(coordinator, fs, &AttachSpec { store: store.to_owned(), mode }, 9)
 }
 
+/// The file system called `fs`, as it is recorded.
+fn fs_now(coordinator: &dyn Coordinator) -> Filesystem {
+    filesystems::find(coordinator, "fs").expect("there").value
+}
+
 fn modes(fs: &Filesystem) -> Vec<(u32, Mode, bool)> {
     fs.stores.iter().map(|attached| (attached.store.0, attached.mode, attached.detaching)).collect()
 }
@@ -80,9 +87,9 @@ fn stores_come_and_go() {
         stores::plan_add(&coordinator, &spec("b", Kind::S3, s3())).expect_err("taken").kind(),
         ErrorKind::Exists
     );
-    stores::remove(&coordinator, "b").expect("removed");
+    stores::remove(&coordinator, "b", None).expect("removed");
     assert_eq!(stores::find(&coordinator, "b").expect_err("gone").kind(), ErrorKind::NotFound);
-    assert_eq!(stores::remove(&coordinator, "b").expect_err("gone").kind(), ErrorKind::NotFound);
+    assert_eq!(stores::remove(&coordinator, "b", None).expect_err("gone").kind(), ErrorKind::NotFound);
     assert!(add(&coordinator, "b") > store.id, "numbers are never given again");
     for name in ["", "a/b", "-x", "a b", &"x".repeat(33)] {
         let error = stores::plan_add(&coordinator, &spec(name, Kind::Dir, dir("/d"))).expect_err("bad name");
@@ -178,7 +185,7 @@ fn objects_in_use_are_not_lost_sight_of() {
         fs(&coordinator, name);
         attach(&coordinator, name, "d", Mode::Writable).expect("attached");
     }
-    let error = stores::remove(&coordinator, "d").expect_err("in use");
+    let error = stores::remove(&coordinator, "d", None).expect_err("in use");
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.message().contains("the file systems one, two use it"), "{error}");
     let error = stores::plan_update(&coordinator, "d", &change(dir("/e"))).expect_err("in use");
@@ -216,6 +223,8 @@ fn one_store_is_written_and_one_is_read() {
     let refused = |store, mode| attach(&coordinator, "fs", store, mode).expect_err("refused");
     attach(&coordinator, "fs", "a", Writable).expect("the first");
     assert_eq!(refused("a", Writable).kind(), ErrorKind::Exists);
+    let error = refused("a", ReadOnly);
+    assert!(error.kind() == ErrorKind::Exists && error.message().contains("once another one is attached"), "{error}");
     let moved = attach(&coordinator, "fs", "b", Writable).expect("a migration");
     assert_eq!(modes(&moved), [(ids[0], ReadOnly, false), (ids[1], Writable, false)]);
     assert_eq!(moved.writable(), Some(StoreId(ids[1])));
@@ -238,12 +247,16 @@ fn detaching_has_two_ends() {
     let coordinator = coordinator();
     let (a, b) = (add(&coordinator, "a"), add(&coordinator, "b"));
     let one = fs(&coordinator, "fs");
-    let detach = |store, used, flash| attachments::start_detach(&coordinator, "fs", store, (used, flash));
+    let detach = |store, used_bytes, free_bytes| {
+        let room = Room { used_bytes, free_bytes, ..Room::default() };
+        attachments::start_detach(&coordinator, "fs", store, room, false)
+    };
     assert_eq!(detach("a", 0, 0).expect_err("not attached").kind(), ErrorKind::NotFound);
     attach(&coordinator, "fs", "a", Mode::Writable).expect("attached");
     let error = detach("a", 11, 10).expect_err("does not fit");
     assert!(error.kind() == ErrorKind::Refused && error.message().contains("11") && error.message().contains("10"));
     assert!(error.message().contains("beside the other file systems: add drives"), "{error}");
+    assert!(error.message().ends_with("or attach another object store first"), "{error}");
     assert_eq!(attachments::forget(&coordinator, &one, a).expect_err("in use").kind(), ErrorKind::Refused);
     attach(&coordinator, "fs", "b", Mode::Writable).expect("attached");
     let begun = detach("a", 11, 10).expect("it goes to the other");
@@ -254,7 +267,8 @@ fn detaching_has_two_ends() {
     assert!(error.kind() == ErrorKind::Refused && error.message().contains("being detached"), "{error}");
     attachments::forget(&coordinator, &one, a).expect("done");
     attachments::forget(&coordinator, &one, a).expect("twice is no error");
-    stores::remove(&coordinator, "a").expect("free");
+    stores::remove(&coordinator, "a", None).expect("free");
+    assert_eq!(modes(&fs_now(&coordinator)), [(b.0, Mode::Writable, false)]);
     let begun = detach("b", 10, 10).expect("it fits");
     assert_eq!(begun.writable(), None, "nothing goes to a store that is being detached");
     filesystems::forget(&coordinator, &one).expect("removed");
@@ -278,6 +292,8 @@ fn a_file_system_begins_with_its_store() {
     let fs = filesystems::add(&coordinator, &tiered, Guid([7; 16]), 5).expect("added");
     assert_eq!((fs.ssd_bytes, fs.object_mib, fs.writable()), (Some(1 << 30), 4, Some(id)));
     assert_eq!((fs.room_bytes(2 << 30), plain.room_bytes(2 << 30)), (4 << 30, 2 << 30), "objects need no flash");
+    let unbounded = Filesystem { total_bytes: None, ..fs.clone() };
+    assert_eq!(unbounded.room_bytes(2 << 30), u64::MAX, "its bucket takes what comes");
     let add = |spec: &FsSpec| filesystems::add(&coordinator, spec, Guid([7; 16]), 5).expect_err("refused").kind();
     assert_eq!(add(&FsSpec { ssd_bytes: Some(5 << 30), name: "x".into(), ..tiered.clone() }), ErrorKind::Invalid);
     assert_eq!(add(&FsSpec { ssd_bytes: Some(4096), ..spec("x") }), ErrorKind::Invalid);
@@ -289,10 +305,122 @@ fn a_file_system_begins_with_its_store() {
     assert!(less.kind() == ErrorKind::Invalid && less.message().contains("1073741824"), "{less}");
     let both = FsChange { total_bytes: Some(1 << 29), ssd_bytes: Some(1 << 28), ..FsChange::default() };
     assert_eq!(update(both).expect("both").ssd_bytes, Some(1 << 28));
-    let short =
-        attachments::start_detach(&coordinator, "tiered", "a", ((1 << 28) + 1, 1 << 40)).expect_err("its own bound");
+    let room = Room { used_bytes: (1 << 28) + 1, free_bytes: 1 << 40, ..Room::default() };
+    let short = attachments::start_detach(&coordinator, "tiered", "a", room, false).expect_err("its own bound");
     assert!(short.kind() == ErrorKind::Refused && short.message().contains("raise --ssd-capacity"), "{short}");
     assert_eq!(update(FsChange { ssd_bytes: Some(0), ..FsChange::default() }).expect("all").ssd_bytes, None);
+    let objects = |mib| update(FsChange { object_mib: Some(mib), ..FsChange::default() });
+    assert_eq!(objects(16).expect("from now on").object_mib, 16);
+    for mib in [3, 65] {
+        let error = objects(mib).expect_err("no such objects");
+        assert!(error.kind() == ErrorKind::Invalid && error.message().contains("4 to 64 MiB"), "{error}");
+    }
+    assert_eq!(update(FsChange::default()).expect("the rest stays").object_mib, 16);
+}
+
+#[test]
+fn an_attach_can_be_undone() {
+    use Mode::{ReadOnly, Writable};
+    let coordinator = coordinator();
+    let (a, b) = (add(&coordinator, "a"), add(&coordinator, "b"));
+    let one = fs(&coordinator, "fs");
+    let full = Room { used_bytes: 100, flash_bytes: 10, stored_bytes: 90, free_bytes: 10 };
+    let detach = |store, room| attachments::start_detach(&coordinator, "fs", store, room, false);
+    attach(&coordinator, "fs", "a", Writable).expect("the first");
+    attach(&coordinator, "fs", "b", Writable).expect("a migration");
+    let back = detach("b", full).expect("it goes to a again, and needs no flash");
+    assert_eq!(modes(&back), [(a.0, Writable, false), (b.0, ReadOnly, true)]);
+    attachments::forget(&coordinator, &one, b).expect("done");
+    // The other way: the first one is made the writable one again, and is not detached.
+    attach(&coordinator, "fs", "b", Writable).expect("a migration");
+    let back = attach(&coordinator, "fs", "a", Writable).expect("as it was");
+    assert_eq!(modes(&back), [(a.0, Writable, false), (b.0, ReadOnly, false)]);
+    let forth = attach(&coordinator, "fs", "b", Writable).expect("and once more");
+    assert_eq!(modes(&forth), [(a.0, ReadOnly, false), (b.0, Writable, false)]);
+    attachments::forget(&coordinator, &one, b).expect_err("in use");
+}
+
+#[test]
+fn one_that_was_meant_to_be_read_is_not_written_unasked() {
+    use Mode::{ReadOnly, Writable};
+    let coordinator = coordinator();
+    let (a, b) = (add(&coordinator, "a"), add(&coordinator, "b"));
+    fs(&coordinator, "fs");
+    attach(&coordinator, "fs", "a", ReadOnly).expect("to read");
+    attach(&coordinator, "fs", "b", Writable).expect("to write");
+    let detach = |room| attachments::start_detach(&coordinator, "fs", "b", room, false);
+    let room = Room { used_bytes: 100, flash_bytes: 10, stored_bytes: 30, free_bytes: 39 };
+    let error = detach(room).expect_err("what lies in b has no room");
+    assert!(error.message().contains("40 bytes on flash, and 39 have room"), "{error}");
+    assert!(error.message().contains("make a the writable one first"), "{error}");
+    assert_eq!(modes(&fs_now(&coordinator)), [(a.0, ReadOnly, false), (b.0, Writable, false)], "nothing changed");
+    let going = detach(Room { free_bytes: 40, ..room }).expect("what lies in a stays there");
+    assert_eq!((modes(&going), going.writable()), (vec![(a.0, ReadOnly, false), (b.0, Writable, true)], None));
+}
+
+#[test]
+fn a_store_that_is_gone_can_be_given_up() {
+    let coordinator = coordinator();
+    add(&coordinator, "a");
+    fs(&coordinator, "fs");
+    attach(&coordinator, "fs", "a", Mode::Writable).expect("attached");
+    let detach = |give_up| {
+        let fs = attachments::start_detach(&coordinator, "fs", "a", Room::default(), give_up).expect("begun");
+        (fs.stores[0].detaching, fs.stores[0].give_up)
+    };
+    assert_eq!((detach(false), detach(true), detach(false)), ((true, false), (true, true), (true, true)));
+}
+
+#[test]
+fn progress_of_a_detach_says_why_it_stands_still() {
+    let coordinator = coordinator();
+    add(&coordinator, "a");
+    fs(&coordinator, "fs");
+    let fs = attach(&coordinator, "fs", "a", Mode::Writable).expect("attached");
+    let why = |objects, live, change: &dyn Fn(&mut Progress)| {
+        let left = Stored { objects, live, ..Stored::default() };
+        let mut progress = Progress { left, room_bytes: Some(1 << 20), ..Progress::default() };
+        change(&mut progress);
+        let mut view = attachments::views(&fs, &[]).swap_remove(0);
+        attachments::show_progress(&mut view, &progress);
+        assert_eq!((view.objects_left, view.bytes_left), (Some(objects), Some(live)));
+        view.waits.unwrap_or_default()
+    };
+    let gone = || Some("no route".to_owned());
+    assert_eq!(why(3, 99, &|_| {}), "", "it goes on");
+    assert!(why(3, 2 << 20, &|_| {}).contains("2097152 bytes are to come back to flash, which has room for 1048576"));
+    assert_eq!(why(3, 9, &|p| p.unread = gone()), "what lies there cannot be read: no route");
+    assert!(why(3, 9, &|p| p.untaken = gone()).contains("the store that is to take it does not: no route"));
+    assert_eq!(why(3, 9, &|p| p.unremoved = gone()), "", "bytes come first");
+    assert!(why(3, 0, &|p| p.unremoved = gone()).ends_with("no route; detach it with --force to leave them there"));
+    let forced = |p: &mut Progress| (p.unremoved, p.give_up) = (gone(), true);
+    assert!(why(3, 0, &forced).starts_with("objects are left there"));
+    assert_eq!(why(0, 0, &|p| p.unread = gone()), "", "nothing is left");
+}
+
+#[test]
+fn a_store_stays_while_objects_wait_to_be_removed() {
+    let coordinator = coordinator();
+    let id = add(&coordinator, "a");
+    let holds = |store, objects| SeatData {
+        stored: [((FsId(9), store), Stored { objects, ..Stored::default() })].into(),
+        ..SeatData::default()
+    };
+    let waiting = |seats: &[SeatData]| stores::waiting(id, 2, seats);
+    let refused = |waiting| {
+        let error = stores::remove(&coordinator, "a", Some(waiting)).expect_err("they would never be removed");
+        assert_eq!(error.kind(), ErrorKind::Refused);
+        error.message().to_owned()
+    };
+    let words = refused(waiting(&[holds(id, 2), holds(id, 3)]));
+    assert!(words.contains("5 objects of removed file systems wait") && words.contains("--force"), "{words}");
+    let words = refused(waiting(&[SeatData::default()]));
+    assert!(words.contains("1 partitions do not say"), "{words}");
+    let free = waiting(&[holds(StoreId(77), 2), SeatData::default()]);
+    assert_eq!((free.objects, free.silent_partitions), (0, 0));
+    stores::remove(&coordinator, "a", Some(free)).expect("nothing is there");
+    add(&coordinator, "a");
+    stores::remove(&coordinator, "a", None).expect("forced");
 }
 
 #[test]

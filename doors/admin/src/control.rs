@@ -100,15 +100,16 @@ pub trait Control: Send + Sync {
     /// Changes the object store `name`, likewise.
     fn store_update(&self, name: String, change: ObjectStoreChange) -> Answer<'_, ObjectStoreDone>;
 
-    /// Removes the object store `name`, and nothing that lies in it; `Refused` while a file system uses it.
-    fn store_remove(&self, name: String) -> Answer<'_, ()>;
+    /// Removes the object store `name`, and nothing that lies in it; `Refused` while a file system uses it, and unless `force`
+    /// while objects of removed ones wait there to be removed.
+    fn store_remove(&self, name: String, force: bool) -> Answer<'_, ()>;
 
     /// Attaches an object store to the file system `fs`.
     fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView>;
 
     /// Begins to detach `store` from the file system `fs`; it is gone when nothing lies there any more. `Refused` if what
-    /// is there would not fit on flash.
-    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView>;
+    /// is there would not fit on flash. With `give_up` objects that the store does not remove are left there.
+    fn store_detach(&self, fs: String, store: String, give_up: bool) -> Answer<'_, FilesystemView>;
 
     /// The mounts, ordered by path.
     fn mounts(&self) -> Answer<'_, Vec<MountView>>;

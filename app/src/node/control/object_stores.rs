@@ -1,23 +1,41 @@
 //! Object stores: what an administrator asks for, between the records and the links of this host.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::ids::{FsId, StoreId, Term};
 use braid_base::msg::event::EventType;
-use braid_base::msg::host::SeatReport;
+use braid_base::msg::host::{SeatReport, Stored};
 use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::facts::ObjectStore;
+use braid_cluster::attachments::{Progress, Room};
+use braid_cluster::facts::{Filesystem, ObjectStore};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::FilesystemView;
 use braid_cluster::view::stores::{
-    AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
-    ObjectStoreView, OperationsView,
+    AttachSpec, AttachmentView, AuditSpec, AuditView, HoldingsView, LinkView, ObjectStoreChange, ObjectStoreDone,
+    ObjectStoreSpec, ObjectStoreView, OperationsView,
 };
 use braid_cluster::{attachments, filesystems, stores};
 
 use super::super::views;
 use super::Node;
+
+/// Where the bytes of a file system are.
+struct Holds {
+    /// On flash.
+    own_bytes: u64,
+    /// Bytes of flash that other file systems leave it.
+    free_bytes: u64,
+    /// In stores.
+    stored: BTreeMap<StoreId, Stored>,
+}
+
+impl Holds {
+    fn stored(&self, store: StoreId) -> Stored {
+        self.stored.get(&store).copied().unwrap_or_default()
+    }
+}
 
 impl Node {
     /// All stores, as the hosts see them when they ask them.
@@ -133,8 +151,11 @@ impl Node {
         Ok(ObjectStoreDone { store: view, steps, recorded: !change.dry_run })
     }
 
-    pub(super) async fn remove_store(&self, name: String) -> Result<()> {
-        self.asked(|c| stores::remove(c, &name))?;
+    pub(super) async fn remove_store(&self, name: String, force: bool) -> Result<()> {
+        let id = self.asked(|c| stores::find(c, &name))?.value.id;
+        let reports = self.serving().await?;
+        let waiting = stores::waiting(id, usize::from(self.cluster.partitions), reports.iter().map(|seat| &seat.data));
+        self.asked(|c| stores::remove(c, &name, (!force).then_some(waiting)))?;
         self.tell_store(EventType::STORE_REMOVED, &name, "removed");
         self.stores_changed()
     }
@@ -145,21 +166,65 @@ impl Node {
         self.view(&record).await
     }
 
-    pub(super) async fn detach_store(&self, fs: String, store: String) -> Result<FilesystemView> {
+    pub(super) async fn detach_store(&self, fs: String, store: String, give_up: bool) -> Result<FilesystemView> {
         let record = self.asked(|c| filesystems::find(c, &fs))?.value;
+        let id = self.asked(|c| stores::find(c, &store))?.value.id;
         let used_bytes = self.view(&record).await?.used_bytes;
-        let room = (used_bytes, self.flash_free_of(record.id).await?);
-        let record = self.asked(|c| attachments::start_detach(c, &fs, &store, room))?;
-        self.tell_attachment(EventType::STORE_DETACHING, &fs, &store, "is being detached from");
+        let flash = self.holds(record.id, &self.serving().await?)?;
+        let stored_bytes = flash.stored(id).live;
+        let room = Room { used_bytes, flash_bytes: flash.own_bytes, stored_bytes, free_bytes: flash.free_bytes };
+        let before = record.attachment(id).is_some_and(|attached| attached.detaching);
+        let record = self.asked(|c| attachments::start_detach(c, &fs, &store, room, give_up))?;
+        if !before {
+            self.tell_attachment(EventType::STORE_DETACHING, &fs, &store, "is being detached from");
+        }
         self.view(&record).await
     }
 
-    /// Bytes of flash that other file systems than `fs` leave it.
-    async fn flash_free_of(&self, fs: FsId) -> Result<u64> {
-        let reports = self.serving().await?;
-        let all = reports.iter().flat_map(|report| &report.data.flash_by_fs);
-        let others: u64 = all.filter(|(other, _)| **other != fs).map(|(_, bytes)| *bytes).sum();
-        Ok(self.host()?.capacity().saturating_sub(others))
+    /// Adds to the `views` of the stores of `record` how far those are that are being detached.
+    pub(super) async fn show_progress(&self, record: &Filesystem, views: &mut [AttachmentView]) -> Result<()> {
+        let flash = self.holds(record.id, &self.serving().await?)?;
+        let now = self.read_or_recorded()?;
+        let seen = self.store_views_of(&now, false).await?;
+        let fails = |store: StoreId, of: fn(&ObjectStoreView) -> &LinkView| {
+            let link = of(seen.iter().find(|view| view.id == store.0)?);
+            let why = || link.last_error.clone().unwrap_or_else(|| "it does not answer".to_owned());
+            (link.nodes_down > 0).then(why)
+        };
+        let bound_bytes = record.ssd_bytes.or(record.total_bytes).unwrap_or(u64::MAX);
+        let room_bytes = bound_bytes.min(flash.free_bytes).saturating_sub(flash.own_bytes);
+        let to = record.writable();
+        for (attached, view) in record.stores.iter().zip(views).filter(|(attached, _)| attached.detaching) {
+            let progress = Progress {
+                left: flash.stored(attached.store),
+                room_bytes: to.is_none().then_some(room_bytes),
+                unread: fails(attached.store, |view| &view.download),
+                unremoved: fails(attached.store, |view| &view.remove),
+                untaken: to.and_then(|to| fails(to, |view| &view.upload)),
+                give_up: attached.give_up,
+            };
+            attachments::show_progress(view, &progress);
+        }
+        Ok(())
+    }
+
+    /// What `fs` has on flash and in stores, and how much of flash the other file systems leave it, as `reports` say.
+    fn holds(&self, fs: FsId, reports: &[SeatReport]) -> Result<Holds> {
+        let mut holds = Holds { own_bytes: 0, free_bytes: self.host()?.capacity(), stored: BTreeMap::new() };
+        for SeatReport { data, .. } in reports {
+            for (other, bytes) in &data.flash_by_fs {
+                if *other == fs {
+                    holds.own_bytes += bytes;
+                } else {
+                    holds.free_bytes = holds.free_bytes.saturating_sub(*bytes);
+                }
+            }
+            for ((_, store), stored) in data.stored.iter().filter(|((other, _), _)| *other == fs) {
+                let sum = holds.stored.entry(*store).or_default();
+                (sum.objects, sum.live) = (sum.objects + stored.objects, sum.live + stored.live);
+            }
+        }
+        Ok(holds)
     }
 
     /// The links follow at once, and not when this host hears of the change.

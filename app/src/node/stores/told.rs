@@ -1,13 +1,16 @@
 //! What people are told of the object stores, as this host sees them, and of the other hosts: each change once.
 //!
-//! Every host tells what it loses itself. That of the host which looks after the stores counts for all of them, what others
-//! lose is minor: of an outage there is one major event, however many hosts there are.
+//! Every host tells what it loses itself, which is minor: others may have it. The host that looks after the stores asks them
+//! as soon as it has lost something, and tells that all have lost it, by the rule of `stores::seen`: of an outage there is
+//! one major event, however many hosts there are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{HostId, StoreId};
 use braid_base::msg::event::{Event, EventType, Severity};
-use braid_cluster::stores::seen;
+use braid_cluster::stores;
+use braid_cluster::stores::seen::{self, Seen};
+use braid_cluster::view::stores::{LinkView, ObjectStoreView};
 use braid_host::run::Events;
 use braid_tier::{Direction, Links, State};
 
@@ -17,69 +20,97 @@ use super::Facts;
 const DIRECTIONS: [(&str, Direction); 3] =
     [("uploads", Direction::Upload), ("downloads", Direction::Download), ("removals", Direction::Remove)];
 
-/// Of a store that takes no uploads because it is full.
-const ROOM: &str = "room";
+/// Who has lost a direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Lost {
+    /// This host; others may have it.
+    Here,
+    /// All that answer.
+    Everywhere,
+}
 
 /// What was told.
 pub(super) struct Told {
     /// This host.
     me: HostId,
     /// What of the stores fails.
-    fails: BTreeSet<(StoreId, &'static str)>,
+    fails: BTreeMap<(StoreId, &'static str), Lost>,
+    /// Stores that take no uploads because they are full.
+    full: BTreeSet<StoreId>,
     /// The hosts that live, once they were looked at.
     live: Option<BTreeSet<HostId>>,
 }
 
 impl Told {
     pub(super) fn new(me: HostId) -> Self {
-        Self { me, fails: BTreeSet::new(), live: None }
+        Self { me, fails: BTreeMap::new(), full: BTreeSet::new(), live: None }
     }
 
-    /// Tells what is different now.
-    pub(super) fn tell(&mut self, facts: &Facts, links: &Links, events: &Events) {
-        self.stores(facts, links).into_iter().for_each(|event| events.tell(event));
+    /// True if it matters how all hosts see the stores: this one tells for all, and has lost something.
+    pub(super) fn asks(facts: &Facts, links: &Links) -> bool {
+        let lost = |(_, direction): &(&str, Direction)| {
+            links.all().iter().any(|(_, link)| link.health(*direction).state == State::Down)
+        };
+        facts.keeps && DIRECTIONS.iter().any(lost)
+    }
+
+    /// Tells what is different now; `seen`: how all hosts see the stores, if that was asked.
+    pub(super) fn tell(&mut self, facts: &Facts, links: &Links, seen: Option<&Seen>, events: &Events) {
+        self.stores(facts, links, seen).into_iter().for_each(|event| events.tell(event));
         self.hosts(facts).into_iter().for_each(|event| events.tell(event));
     }
 
-    fn stores(&mut self, facts: &Facts, links: &Links) -> Vec<Event> {
-        let (mut fails, mut news) = (BTreeSet::new(), Vec::new());
+    fn stores(&mut self, facts: &Facts, links: &Links, seen: Option<&Seen>) -> Vec<Event> {
+        let (mut fails, mut full, mut news) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+        let seen = seen.filter(|_| facts.keeps);
         for store in &facts.now.object_stores {
             let Some(link) = links.get(store.id) else { continue };
+            let view = seen.map(|seen| seen.show(stores::view(store, [])));
             for (what, direction) in DIRECTIONS {
                 let (health, at) = (link.health(direction), (store.id, what));
-                let before = self.fails.contains(&at);
+                let together = view.as_ref().map(|view| of(view, direction));
+                let before = self.fails.get(&at).copied();
+                let lost = match (together.map(|link| link.state.as_str()), health.state) {
+                    (Some("down"), _) => Some(Lost::Everywhere),
+                    (_, State::Down) => Some(Lost::Here),
+                    (Some("up"), _) | (None, State::Up) => None,
+                    // A link that was made anew has tried nothing yet: what failed is not known to go well.
+                    _ => before,
+                };
                 let about = |kind, words: &str| {
                     let event = Event::new(kind, format!("object store {}: {what} {words}", store.name));
                     event.about("object_store", &store.name).about("direction", what)
                 };
-                match health.state {
-                    State::Down if !before => {
-                        let why = health.last_error.unwrap_or_else(|| "it does not answer".to_owned());
-                        let severity = if facts.keeps { Severity::Major } else { Severity::Minor };
+                match (before, lost) {
+                    (before, Some(lost)) if Some(lost) > before => {
+                        let all =
+                            together.filter(|_| lost == Lost::Everywhere).and_then(|link| link.last_error.clone());
+                        let why = all.or(health.last_error).unwrap_or_else(|| "it does not answer".to_owned());
+                        let severity = if lost == Lost::Everywhere { Severity::Major } else { Severity::Minor };
                         news.push(about(EventType::STORE_DOWN, &format!("fail: {why}")).of_severity(severity));
                     }
-                    State::Up if before => news.push(about(EventType::STORE_UP, "go well again")),
+                    (Some(Lost::Everywhere), Some(Lost::Here)) if facts.keeps => {
+                        news.push(about(EventType::STORE_UP, "go well again, but not on this host"));
+                    }
+                    (Some(_), None) => news.push(about(EventType::STORE_UP, "go well again")),
                     _ => {}
                 }
-                // A link that was made anew has tried nothing yet: what failed is not known to go well.
-                if health.state == State::Down || (before && health.state == State::Unknown) {
-                    fails.insert(at);
-                }
+                fails.extend(lost.map(|lost| (at, lost)));
             }
-            let (before, full) = (self.fails.contains(&(store.id, ROOM)), link.is_full());
-            let (kind, words) = match full {
+            let (before, is_full) = (self.full.contains(&store.id), link.is_full());
+            let (kind, words) = match is_full {
                 true => (EventType::STORE_FULL, "is full: uploads wait until it has room again"),
                 false => (EventType::STORE_HAS_ROOM, "has room again"),
             };
-            if before != full {
+            if before != is_full {
                 let event = Event::new(kind, format!("object store {} {words}", store.name));
                 news.push(event.about("object_store", &store.name));
             }
-            if full {
-                fails.insert((store.id, ROOM));
+            if is_full {
+                full.insert(store.id);
             }
         }
-        self.fails = fails;
+        (self.fails, self.full) = (fails, full);
         news
     }
 
@@ -103,16 +134,27 @@ impl Told {
     }
 }
 
+/// One direction of a store.
+fn of(view: &ObjectStoreView, direction: Direction) -> &LinkView {
+    match direction {
+        Direction::Upload => &view.upload,
+        Direction::Download => &view.download,
+        Direction::Remove => &view.remove,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use braid_base::ids::{Guid, HostId, StoreId};
     use braid_base::msg::event::{Event, EventType, Severity};
+    use braid_base::msg::host::{LinkReport, StoreReport};
     use braid_base::store::{Place, StoreSpec};
     use braid_cluster::facts::{Host, ObjectStore};
     use braid_cluster::records;
     use braid_cluster::snapshot::Snapshot;
+    use braid_cluster::stores::seen::Seen;
     use braid_tier::Links;
 
     use super::{Facts, Told};
@@ -134,25 +176,43 @@ mod tests {
         let facts = |keeps| Facts { now: Arc::clone(&now), keeps };
         let check = || async { links.get(StoreId(1)).expect("a link").check().await.is_ok() };
         let mut told = Told::new(HostId(1));
-        assert!(told.stores(&facts(true), &links).is_empty(), "nothing was tried");
+        let report = |up| StoreReport {
+            store: StoreId(1),
+            download: LinkReport { up, since_s: 1, last_error: None },
+            ..StoreReport::default()
+        };
+        // This host has lost it, and so has another one, or not.
+        let seen =
+            |other| Seen::new(&now, vec![(HostId(1), vec![report(Some(false))]), (HostId(2), vec![report(other)])]);
+        assert!(told.stores(&facts(true), &links, None).is_empty(), "nothing was tried");
+        assert!(!Told::asks(&facts(true), &links));
         assert!(!check().await, "there is no directory");
+        assert!(Told::asks(&facts(true), &links) && !Told::asks(&facts(false), &links));
         let mut other = Told::new(HostId(2));
-        assert_eq!(kinds(&other.stores(&facts(false), &links)), [(EventType::STORE_DOWN, Severity::Minor)]);
-        let events = told.stores(&facts(true), &links);
+        assert_eq!(kinds(&other.stores(&facts(false), &links, None)), [(EventType::STORE_DOWN, Severity::Minor)]);
+        let events = told.stores(&facts(true), &links, Some(&seen(Some(true))));
+        assert_eq!(kinds(&events), [(EventType::STORE_DOWN, Severity::Minor)], "another host has it");
+        for other in [Some(true), None] {
+            assert!(told.stores(&facts(true), &links, Some(&seen(other))).is_empty(), "or may have it");
+        }
+        let events = told.stores(&facts(true), &links, Some(&seen(Some(false))));
         assert_eq!(kinds(&events), [(EventType::STORE_DOWN, Severity::Major)]);
         assert!(events[0].text.starts_with("object store near: downloads fail: "), "{}", events[0].text);
         assert_eq!(
             (events[0].about["object_store"].as_str(), events[0].about["direction"].as_str()),
             ("near", "downloads")
         );
-        assert!(told.stores(&facts(true), &links).is_empty(), "once");
+        assert!(told.stores(&facts(true), &links, Some(&seen(Some(false)))).is_empty(), "once");
+        let events = told.stores(&facts(true), &links, Some(&seen(Some(true))));
+        assert_eq!(kinds(&events), [(EventType::STORE_UP, Severity::Info)]);
+        assert!(events[0].text.ends_with("but not on this host"), "{}", events[0].text);
         // It is set up in another way, and works.
         std::fs::create_dir(&path).expect("mkdir");
         assert!(set(2).is_empty());
-        assert!(told.stores(&facts(true), &links).is_empty(), "that was not tried yet");
+        assert!(told.stores(&facts(true), &links, None).is_empty(), "that was not tried yet");
         assert!(check().await);
-        assert_eq!(kinds(&told.stores(&facts(true), &links)), [(EventType::STORE_UP, Severity::Info)]);
-        assert!(told.stores(&facts(true), &links).is_empty());
+        assert_eq!(kinds(&told.stores(&facts(true), &links, None)), [(EventType::STORE_UP, Severity::Info)]);
+        assert!(told.stores(&facts(true), &links, None).is_empty());
     }
 
     #[test]

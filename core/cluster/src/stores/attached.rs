@@ -1,5 +1,6 @@
 //! How a store comes into the service of a file system, a new one or one that is there.
 
+use braid_base::ids::StoreId;
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::coordinator::{Check, Txn};
@@ -12,7 +13,7 @@ pub(crate) fn held(txn: Txn, store: &Stored<ObjectStore>) -> Result<Txn> {
     Ok(txn.when(&key, Check::Modified(store.revision)).put(&key, records::encode(&store.value)?))
 }
 
-/// Adds a store to the record of a file system.
+/// Adds a store to the record of a file system, or makes one that is there and only read the writable one.
 pub(crate) fn add(fs: &mut Filesystem, store: &ObjectStore, mode: Mode, now_s: u64) -> Result<()> {
     let refuse = |words: String| Err(Error::new(ErrorKind::Refused, format!("file system {}: {words}", fs.name)));
     if fs.removing {
@@ -22,19 +23,44 @@ pub(crate) fn add(fs: &mut Filesystem, store: &ObjectStore, mode: Mode, now_s: u
         if known.detaching {
             return refuse(format!("store {} is being detached: attach it again when that is done", store.name));
         }
-        let words = format!("object store {} is attached to {} already, {}", store.name, fs.name, known.mode.word());
+        if (known.mode, mode) == (Mode::ReadOnly, Mode::Writable) {
+            write_to(fs, store.id);
+            return Ok(());
+        }
+        let way = match known.mode {
+            Mode::Writable if mode == Mode::ReadOnly => ": it is only read once another one is attached to be written",
+            _ => "",
+        };
+        let words =
+            format!("object store {} is attached to {} already, {}{way}", store.name, fs.name, known.mode.word());
         return Err(Error::new(ErrorKind::Exists, words));
     }
     if fs.stores.len() >= 2 {
         return refuse("it has two object stores already: detach one first".to_owned());
     }
-    match (fs.stores.first_mut(), mode) {
-        (Some(first), Mode::Writable) => first.mode = Mode::ReadOnly,
-        (Some(first), Mode::ReadOnly) if first.mode == Mode::ReadOnly => {
-            return refuse("it has an object store that is only read already: detach that first".to_owned());
-        }
-        _ => {}
+    if mode == Mode::ReadOnly && fs.stores.iter().any(|other| other.mode == Mode::ReadOnly) {
+        return refuse("it has an object store that is only read already: detach that first".to_owned());
     }
-    fs.stores.push(Attachment { store: store.id, mode, detaching: false, attached_s: now_s });
+    let (detaching, yielded, give_up) = (false, false, false);
+    fs.stores.push(Attachment {
+        store: store.id,
+        mode: Mode::ReadOnly,
+        detaching,
+        attached_s: now_s,
+        yielded,
+        give_up,
+    });
+    if mode == Mode::Writable {
+        write_to(fs, store.id);
+    }
     Ok(())
+}
+
+/// From now on new objects of `fs` go to `store`; the one that took them is only read.
+pub(crate) fn write_to(fs: &mut Filesystem, store: StoreId) {
+    for attached in &mut fs.stores {
+        let is_it = attached.store == store;
+        attached.yielded = !is_it && (attached.yielded || attached.mode == Mode::Writable);
+        attached.mode = if is_it { Mode::Writable } else { Mode::ReadOnly };
+    }
 }

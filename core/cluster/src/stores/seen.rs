@@ -25,14 +25,20 @@ impl Seen {
     }
 
     /// Adds to `view` how the store is seen.
-    pub fn show(&self, mut view: ObjectStoreView) -> ObjectStoreView {
+    pub fn show<'a>(&'a self, mut view: ObjectStoreView) -> ObjectStoreView {
         let said = self.reports.iter().flat_map(|(host, all)| {
             let mine = all.iter().filter(|report| report.store == StoreId(view.id));
             mine.map(move |report| (host.as_str(), report))
         });
-        let said: Vec<(&str, &StoreReport)> = said.collect();
+        let said: Vec<(&'a str, &'a StoreReport)> = said.collect();
+        let silent = (self.silent.len() + self.reports.len() - said.len()) as u64;
         let link = |of: fn(&StoreReport) -> &LinkReport| {
-            together(&said.iter().map(|(host, report)| (*host, of(report))).collect::<Vec<_>>())
+            let one = |&(host, report): &(&'a str, &'a StoreReport)| Said {
+                host,
+                link: of(report),
+                is_gone: report.download.up == Some(false),
+            };
+            together(&said.iter().map(one).collect::<Vec<_>>(), silent)
         };
         view.upload = link(|report| &report.upload);
         view.download = link(|report| &report.download);
@@ -87,16 +93,28 @@ fn operation(process: String, op: StoreOp) -> OperationView {
     }
 }
 
-/// One direction, as `said` by hosts. It is down when all have lost it that have tried.
-fn together(said: &[(&str, &LinkReport)]) -> LinkView {
-    let of = |up: bool| said.iter().filter(move |(_, link)| link.up == Some(up));
-    let (ups, downs) = (of(true).count() as u64, of(false).count() as u64);
+/// What a host says of one direction.
+struct Said<'a> {
+    host: &'a str,
+    link: &'a LinkReport,
+    /// It cannot reach the store at all: what it has not tried would fail, too.
+    is_gone: bool,
+}
+
+/// One direction, as `said` by hosts; `silent` ones said nothing of the store. It is down when all that said something have
+/// lost it. One that has not tried yet may have it; one that cannot even say so keeps nothing up.
+fn together(said: &[Said<'_>], silent: u64) -> LinkView {
+    let of = |up: Option<bool>| said.iter().filter(move |said| said.link.up == up);
+    let (ups, downs) = (of(Some(true)).count() as u64, of(Some(false)).count() as u64);
+    let may_have_it = of(None).any(|said| !said.is_gone);
+    let since = |said: &Said<'_>| said.link.since_s;
     let (state, since_s) = match (ups, downs) {
-        (0, 0) => ("unknown", said.iter().map(|(_, link)| link.since_s).min()),
-        (0, _) => ("down", of(false).map(|(_, link)| link.since_s).max()),
-        _ => ("up", of(true).map(|(_, link)| link.since_s).min()),
+        (0, 0) => ("unknown", said.iter().map(since).min()),
+        (0, _) if may_have_it => ("unknown", of(Some(false)).map(since).min()),
+        (0, _) => ("down", of(Some(false)).map(since).max()),
+        _ => ("up", of(Some(true)).map(since).min()),
     };
-    let why = of(false).chain(said).find_map(|(host, link)| Some((*host, link.last_error.as_ref()?)));
+    let why = of(Some(false)).chain(said).find_map(|said| Some((said.host, said.link.last_error.as_ref()?)));
     let named = |(host, error): (&str, &String)| match said.len() {
         1 => error.clone(),
         _ => format!("host {host}: {error}"),
@@ -105,8 +123,9 @@ fn together(said: &[(&str, &LinkReport)]) -> LinkView {
         state: state.to_owned(),
         since_s: since_s.unwrap_or(0),
         last_error: why.map(named),
-        hosts: ups + downs,
-        hosts_down: downs,
+        nodes_up: ups,
+        nodes_down: downs,
+        nodes_unknown: of(None).count() as u64 + silent,
     }
 }
 
@@ -116,7 +135,7 @@ mod tests {
     use braid_base::msg::host::{LinkReport, StoreOp, StoreReport};
     use braid_base::store::{Place, StoreSpec};
 
-    use super::{Seen, operations, together};
+    use super::{Said, Seen, operations, together};
     use crate::facts::{Host, ObjectStore};
     use crate::records;
     use crate::snapshot::Snapshot;
@@ -133,18 +152,33 @@ mod tests {
         records::decode(name, text.as_bytes()).expect("a host")
     }
 
+    /// The state of a direction, since when, and how many hosts have it, have lost it, do not know.
+    fn told(said: &[(&str, &LinkReport)], gone: &[&str], silent: u64) -> (String, u64, [u64; 3]) {
+        let said: Vec<Said<'_>> =
+            said.iter().map(|(host, link)| Said { host, link, is_gone: gone.contains(host) }).collect();
+        let all = together(&said, silent);
+        (all.state, all.since_s, [all.nodes_up, all.nodes_down, all.nodes_unknown])
+    }
+
     #[test]
     fn a_direction_is_down_when_nobody_has_it() {
         let (up, down, new) = (link(Some(true), 10), link(Some(false), 20), link(None, 5));
-        let all = together(&[("a", &up), ("b", &down), ("c", &new)]);
-        assert_eq!((all.state.as_str(), all.since_s, all.hosts, all.hosts_down), ("up", 10, 2, 1));
-        assert_eq!(all.last_error.as_deref(), Some("host b: lost at 20"));
-        let all = together(&[("a", &link(Some(false), 30)), ("b", &down), ("c", &new)]);
-        assert_eq!((all.state.as_str(), all.since_s, all.hosts, all.hosts_down), ("down", 30, 2, 2));
-        let all = together(&[("c", &new)]);
-        assert_eq!((all.state.as_str(), all.since_s, all.hosts, all.last_error), ("unknown", 5, 0, None));
-        assert_eq!(together(&[("b", &down)]).last_error.as_deref(), Some("lost at 20"), "who is alone needs no name");
-        assert_eq!(together(&[]).state, "unknown");
+        let is = |state: &str, since_s, counts| (state.to_owned(), since_s, counts);
+        assert_eq!(told(&[("a", &up), ("b", &down), ("c", &new)], &[], 1), is("up", 10, [1, 1, 2]));
+        let lost = link(Some(false), 30);
+        let all = [("a", &lost), ("b", &down), ("c", &new)];
+        assert_eq!(told(&all, &[], 0), is("unknown", 20, [0, 2, 1]), "one has not tried: it may have it");
+        assert_eq!(told(&all, &["c"], 0), is("down", 30, [0, 2, 1]), "it could not reach the store if it tried");
+        assert_eq!(told(&all[..2], &[], 1), is("down", 30, [0, 2, 1]), "who is silent keeps nothing up");
+        assert_eq!(told(&[("c", &new)], &[], 0), is("unknown", 5, [0, 0, 1]));
+        assert_eq!(told(&[], &[], 0), is("unknown", 0, [0, 0, 0]));
+        let why = |all: &[(&str, &LinkReport)]| {
+            together(&all.iter().map(|(host, link)| Said { host, link, is_gone: false }).collect::<Vec<_>>(), 0)
+                .last_error
+        };
+        assert_eq!(why(&[("a", &up), ("b", &down)]).as_deref(), Some("host b: lost at 20"));
+        assert_eq!(why(&[("b", &down)]).as_deref(), Some("lost at 20"), "who is alone needs no name");
+        assert_eq!(why(&[("c", &new)]), None);
     }
 
     #[test]
@@ -165,6 +199,7 @@ mod tests {
         let both = Seen::new(&now, vec![(HostId(1), vec![said(false)]), (HostId(2), Vec::new())]);
         let view = both.show(stores::view(&store, []));
         assert!(view.silent_hosts.is_empty() && !view.full);
+        assert_eq!((view.upload.nodes_up, view.upload.nodes_unknown), (1, 1), "b has not heard of the store");
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(super) fn new(kind: Kind, said: &ObjectStoreSettings) -> Result<StoreSpec> {
             access_key_id: String::new(),
             secret_key: Secret::default(),
             storage_class: None,
+            upload_tags: false,
         }),
         Kind::Azure => Place::Azure(Azure {
             // The public cloud is not to be reached in the clear.
@@ -38,6 +39,7 @@ pub(super) fn new(kind: Kind, said: &ObjectStoreSettings) -> Result<StoreSpec> {
             container: String::new(),
             prefix: String::new(),
             auth: AzureAuth::Key(Secret::default()),
+            storage_class: None,
         }),
         Kind::Dir => Place::Dir { path: String::new() },
     });
@@ -56,14 +58,14 @@ pub(super) fn change(spec: &mut StoreSpec, said: &ObjectStoreSettings) -> Result
             set(&mut s3.auth, &said.auth_method);
             set(&mut s3.access_key_id, &said.access_key_id);
             set(&mut s3.secret_key, &said.secret_key);
-            if let Some(class) = &said.storage_class {
-                s3.storage_class = Some(class.clone()).filter(|class| !class.is_empty());
-            }
+            set(&mut s3.upload_tags, &said.upload_tags);
+            class(&mut s3.storage_class, said);
         }
         Place::Azure(azure) => {
             endpoint(&mut azure.endpoint, said);
             place(&mut azure.container, &mut azure.prefix, said);
             set(&mut azure.account, &said.account);
+            class(&mut azure.storage_class, said);
             match (&said.secret_key, &said.sas) {
                 (Some(_), Some(_)) => {
                     return Err(wrong("either a key or a shared access signature expected, found both"));
@@ -80,6 +82,7 @@ pub(super) fn change(spec: &mut StoreSpec, said: &ObjectStoreSettings) -> Result
         (&mut bandwidth.all, said.bytes_per_s),
         (&mut bandwidth.upload, said.upload_bytes_per_s),
         (&mut bandwidth.download, said.download_bytes_per_s),
+        (&mut bandwidth.remove, said.remove_bytes_per_s),
     ] {
         if let Some(bytes) = said {
             *limit = Some(bytes).filter(|bytes| *bytes > 0);
@@ -110,6 +113,13 @@ fn endpoint(endpoint: &mut Endpoint, said: &ObjectStoreSettings) {
     }
 }
 
+/// An empty one is the bucket's.
+fn class(class: &mut Option<String>, said: &ObjectStoreSettings) {
+    if let Some(said) = &said.storage_class {
+        *class = Some(said.clone()).filter(|said| !said.is_empty());
+    }
+}
+
 /// `BUCKET` or `BUCKET/PREFIX`.
 fn place(bucket: &mut String, prefix: &mut String, said: &ObjectStoreSettings) {
     if let Some(text) = &said.bucket {
@@ -127,12 +137,13 @@ fn foreign(kind: Kind, said: &ObjectStoreSettings) -> Result<()> {
         ("ca_cert", said.ca_cert.is_some()),
         ("bucket", said.bucket.is_some()),
         ("secret_key", said.secret_key.is_some()),
+        ("storage_class", said.storage_class.is_some()),
     ];
     let of_s3 = [
         ("region", said.region.is_some()),
         ("auth_method", said.auth_method.is_some()),
         ("access_key_id", said.access_key_id.is_some()),
-        ("storage_class", said.storage_class.is_some()),
+        ("upload_tags", said.upload_tags.is_some()),
     ];
     let of_azure = [("account", said.account.is_some()), ("sas", said.sas.is_some())];
     let of_dir = [("path", said.path.is_some())];

@@ -25,9 +25,11 @@ pub fn view<'a>(store: &ObjectStore, filesystems: impl IntoIterator<Item = &'a F
         secret_key: String::new(),
         ca_cert: false,
         storage_class: None,
+        upload_tags: false,
         bytes_per_s: bandwidth.all,
         upload_bytes_per_s: bandwidth.upload,
         download_bytes_per_s: bandwidth.download,
+        remove_bytes_per_s: bandwidth.remove,
         max_concurrent_uploads: concurrency.uploads,
         max_concurrent_downloads: concurrency.downloads,
         max_concurrent_removals: concurrency.removals,
@@ -48,6 +50,7 @@ pub fn view<'a>(store: &ObjectStore, filesystems: impl IntoIterator<Item = &'a F
             view.access_key_id.clone_from(&s3.access_key_id);
             view.secret_key = hidden(&s3.secret_key);
             view.storage_class.clone_from(&s3.storage_class);
+            view.upload_tags = s3.upload_tags;
             &s3.endpoint
         }
         Place::Azure(azure) => {
@@ -57,6 +60,7 @@ pub fn view<'a>(store: &ObjectStore, filesystems: impl IntoIterator<Item = &'a F
                 AzureAuth::Key(key) => ("key", key),
                 AzureAuth::Sas(sas) => ("sas", sas),
             };
+            view.storage_class.clone_from(&azure.storage_class);
             (view.auth_method, view.secret_key) = (method.to_owned(), hidden(secret));
             &azure.endpoint
         }

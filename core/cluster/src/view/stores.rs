@@ -33,14 +33,20 @@ views! {
         pub secret_key: String,
         /// Are there certificates of authorities to trust beside those of the system?
         pub ca_cert: bool,
-        /// The storage class of new objects; none: the bucket's.
+        /// The storage class of new objects, of Azure their access tier; none: the bucket's.
         pub storage_class: Option<String>,
+        /// Do new objects carry tags that say what they are?
+        #[serde(default)]
+        pub upload_tags: bool,
         /// Most bytes per second between one process and the store; none: any number.
         pub bytes_per_s: Option<u64>,
         /// The same into the store.
         pub upload_bytes_per_s: Option<u64>,
         /// The same out of it.
         pub download_bytes_per_s: Option<u64>,
+        /// Most bytes per second that one process removes there, each object taken for 64 MiB.
+        #[serde(default)]
+        pub remove_bytes_per_s: Option<u64>,
         /// Most puts that one process has under way.
         pub max_concurrent_uploads: u8,
         /// Most gets.
@@ -69,18 +75,22 @@ views! {
     /// One direction of traffic with a store.
     #[derive(Eq, Default)]
     pub struct LinkView {
-        /// `down` if all hosts have lost it that have tried, `up` if some have not, `unknown` if none has tried.
+        /// `down` if all hosts that answer have lost it, `up` if one has it, else `unknown`: one that does not answer keeps
+        /// nothing up, one that has not tried keeps it from being down, unless it has lost downloads.
         pub state: String,
         /// Since when.
         pub since_s: u64,
         /// Why the last attempt that failed did so; of several hosts with the name of one.
         pub last_error: Option<String>,
-        /// Hosts that have tried.
+        /// Hosts that have it.
         #[serde(default)]
-        pub hosts: u64,
-        /// Those of them that have lost it.
+        pub nodes_up: u64,
+        /// Hosts that have lost it.
         #[serde(default)]
-        pub hosts_down: u64,
+        pub nodes_down: u64,
+        /// Hosts that have not tried, or do not answer.
+        #[serde(default)]
+        pub nodes_unknown: u64,
     }
 
     /// What hosts do at an object store, and what they did last.
@@ -244,8 +254,10 @@ views! {
         /// A shared access signature instead of the account's key. Of Azure only.
         #[cfg_attr(feature = "schema", schema(value_type = Option<String>))]
         pub sas: Option<Secret>,
-        /// The storage class of new objects; empty: the bucket's. Of S3 only.
+        /// The storage class of new objects, of Azure their access tier; empty: the bucket's. Not of a directory.
         pub storage_class: Option<String>,
+        /// New objects carry tags that say what they are. Of S3 only.
+        pub upload_tags: Option<bool>,
         /// The account. Of Azure only.
         pub account: Option<String>,
         /// Absolute path, the same on all hosts. Of a directory only.
@@ -256,6 +268,8 @@ views! {
         pub upload_bytes_per_s: Option<u64>,
         /// The same out of it.
         pub download_bytes_per_s: Option<u64>,
+        /// Most bytes per second that one process removes there, each object taken for 64 MiB; 0: any number.
+        pub remove_bytes_per_s: Option<u64>,
         /// Most puts that one process has under way, 1 to 64 (default 64).
         pub max_concurrent_uploads: Option<u8>,
         /// Most gets, likewise.
@@ -343,6 +357,15 @@ views! {
         pub detaching: bool,
         /// Since when it is attached.
         pub attached_s: u64,
+        /// Objects that still lie there, while it is being detached.
+        #[serde(default)]
+        pub objects_left: Option<u64>,
+        /// Bytes of files that do.
+        #[serde(default)]
+        pub bytes_left: Option<u64>,
+        /// Why that stands still, if it does.
+        #[serde(default)]
+        pub waits: Option<String>,
     }
 }
 

@@ -24,6 +24,14 @@ pub(super) struct Whose {
     filesystem: Option<String>,
 }
 
+/// Whether what waits in an object store to be removed may be left there.
+#[derive(Default, Deserialize, IntoParams)]
+#[serde(default)]
+pub(super) struct Forced {
+    /// Objects that the store does not remove are left there, and forgotten.
+    force: bool,
+}
+
 /// The object stores, as the hosts see them together. Secrets are not shown.
 #[utoipa::path(get, operation_id = "listObjectStores", path = "/object-stores", tag = "object stores",
     responses((status = 200, body = Vec<ObjectStoreView>), (status = "default", body = ErrorBody)))]
@@ -100,19 +108,22 @@ pub(super) async fn update(
     Ok(Json(desk.control.store_update(name, change).await?))
 }
 
-/// Removes an object store that no file system uses. What lies in it stays.
+/// Removes an object store that no file system uses. What lies in it stays. Refused while objects of removed file systems wait
+/// there to be removed.
 #[utoipa::path(delete, operation_id = "removeObjectStore", path = "/object-stores/{name}", tag = "object stores",
-    params(("name" = String, Path, description = "Its name")),
+    params(("name" = String, Path, description = "Its name"), Forced),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove(
     State(desk): State<Arc<Desk>>,
     Segment(name): Segment<String>,
+    Asked(forced): Asked<Forced>,
 ) -> Result<StatusCode, Failure> {
-    desk.control.store_remove(name).await?;
+    desk.control.store_remove(name, forced.force).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Attaches an object store to a file system. With a second writable one the first is only read from then on.
+/// Attaches an object store to a file system, or makes one that is attached and only read the writable one. With a second
+/// writable one the first is only read from then on.
 #[utoipa::path(post, operation_id = "attachObjectStore", path = "/filesystems/{name}/stores", tag = "object stores",
     request_body = AttachSpec, params(("name" = String, Path, description = "Name of the file system")),
     responses((status = 201, body = FilesystemView), (status = "default", body = ErrorBody)))]
@@ -128,11 +139,12 @@ pub(super) async fn attach(
 #[utoipa::path(delete, operation_id = "detachObjectStore", path = "/filesystems/{name}/stores/{store}",
     tag = "object stores",
     params(("name" = String, Path, description = "Name of the file system"),
-        ("store" = String, Path, description = "Name of the object store")),
+        ("store" = String, Path, description = "Name of the object store"), Forced),
     responses((status = 202, body = FilesystemView), (status = "default", body = ErrorBody)))]
 pub(super) async fn detach(
     State(desk): State<Arc<Desk>>,
     Segment((name, store)): Segment<(String, String)>,
+    Asked(forced): Asked<Forced>,
 ) -> Result<(StatusCode, Json<FilesystemView>), Failure> {
-    Ok((StatusCode::ACCEPTED, Json(desk.control.store_detach(name, store).await?)))
+    Ok((StatusCode::ACCEPTED, Json(desk.control.store_detach(name, store, forced.force).await?)))
 }

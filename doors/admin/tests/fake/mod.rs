@@ -9,6 +9,7 @@ use braid_base::ids::{Guid, HostId, StoreId};
 use braid_base::msg::event::{Event, EventType};
 use braid_base::msg::host::{LinkReport, SeatData, StoreOp, StoreReport, Stored};
 use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::attachments::Room;
 use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::snapshot::Snapshot;
@@ -96,6 +97,11 @@ impl Fake {
             inodes: 12,
             state: if fs.removing { "removing" } else { "ready" }.to_owned(),
             created_s: fs.created_s,
+            flash_bytes: USED_BYTES,
+            flash_short: false,
+            waiting_writes: 0,
+            due_bytes: 0,
+            due_since_s: None,
         }
     }
 
@@ -380,16 +386,17 @@ impl Control for Fake {
         }))
     }
 
-    fn store_remove(&self, name: String) -> Answer<'_, ()> {
-        now(stores::remove(&self.coordinator, &name))
+    fn store_remove(&self, name: String, _force: bool) -> Answer<'_, ()> {
+        now(stores::remove(&self.coordinator, &name, None))
     }
 
     fn store_attach(&self, fs: String, spec: AttachSpec) -> Answer<'_, FilesystemView> {
         now(attachments::attach(&self.coordinator, &fs, &spec, 1_700_000_000).map(|fs| self.fs_view(fs)))
     }
 
-    fn store_detach(&self, fs: String, store: String) -> Answer<'_, FilesystemView> {
-        let detached = attachments::start_detach(&self.coordinator, &fs, &store, (USED_BYTES, DRIVE_BYTES));
+    fn store_detach(&self, fs: String, store: String, give_up: bool) -> Answer<'_, FilesystemView> {
+        let room = Room { used_bytes: USED_BYTES, free_bytes: DRIVE_BYTES, ..Room::default() };
+        let detached = attachments::start_detach(&self.coordinator, &fs, &store, room, give_up);
         now(detached.map(|fs| self.fs_view(fs)))
     }
 

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 
 use super::HostObjects;
 use crate::run::setup::Host;
+use crate::run::wire::wall_ms;
 
 /// How long a look at the stores may take: less than who asks for it waits.
 const LOOK_MAX: Duration = Duration::from_millis(1_500);
@@ -109,8 +110,9 @@ impl Host {
 }
 
 fn report(store: StoreId, link: Result<Arc<Link>>) -> StoreReport {
+    let lost = link.as_ref().ok().and_then(|link| lost_for(&link.health(Direction::Download)));
     let of = |direction| match &link {
-        Ok(link) => seen(link.health(direction)),
+        Ok(link) => seen(link.health(direction), lost),
         Err(error) => LinkReport { last_error: Some(error.message().to_owned()), ..LinkReport::default() },
     };
     StoreReport {
@@ -122,10 +124,20 @@ fn report(store: StoreId, link: Result<Arc<Link>>) -> StoreReport {
     }
 }
 
-fn seen(health: Health) -> LinkReport {
+/// For how long objects could not be read, if they cannot.
+fn lost_for(download: &Health) -> Option<Duration> {
+    let since_s = u64::try_from(download.since.sec).unwrap_or(0);
+    let now_s = wall_ms() / 1_000;
+    (download.state == State::Down).then(|| Duration::from_secs(now_s.saturating_sub(since_s)))
+}
+
+/// A direction; `lost`: for how long objects cannot be read.
+fn seen(health: Health, lost: Option<Duration>) -> LinkReport {
     let up = match health.state {
         State::Unknown => None,
         State::Down if health.idle > STALE => None,
+        // That it went well before the store was lost says nothing of now.
+        State::Up if lost.is_some_and(|lost| health.idle > lost + Duration::from_secs(1)) => None,
         State::Up => Some(true),
         State::Down => Some(false),
     };
@@ -155,15 +167,34 @@ fn told(operation: Operation) -> StoreOp {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::time::Duration;
 
     use braid_base::ErrorKind;
+    use braid_base::attr::Time;
     use braid_base::ids::{Guid, HostId, StoreId};
     use braid_base::msg::host::StoreReport;
     use braid_base::store::{Place, StoreSpec};
-    use braid_tier::Links;
+    use braid_tier::{Health, Links, State};
 
-    use super::HostObjects;
+    use super::{HostObjects, lost_for, seen};
     use crate::run::Events;
+    use crate::run::wire::wall_ms;
+
+    #[test]
+    fn what_went_well_before_a_store_was_lost_is_not_known_to_go_well() {
+        let secs = Duration::from_secs;
+        let health = |state, idle| {
+            let since = Time { sec: i64::try_from(wall_ms() / 1_000).expect("now") - 60, nsec: 0 };
+            Health { state, since, last_error: None, idle }
+        };
+        let up = |idle, lost| seen(health(State::Up, idle), lost).up;
+        assert_eq!(
+            (up(secs(90), None), up(secs(90), Some(secs(60))), up(secs(9), Some(secs(60)))),
+            (Some(true), None, Some(true))
+        );
+        assert_eq!(lost_for(&health(State::Up, secs(0))), None);
+        assert!(lost_for(&health(State::Down, secs(0))).is_some_and(|lost| lost >= secs(59) && lost < secs(65)));
+    }
 
     fn ups(report: &StoreReport) -> [Option<bool>; 3] {
         [report.upload.up, report.download.up, report.remove.up]
