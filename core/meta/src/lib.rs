@@ -38,6 +38,7 @@ pub use config::{Config, Damaged, DriveSet, TierPolicy};
 #[doc(hidden)]
 pub use data::Mutation;
 pub use data::tier::audit::Judged;
+pub use data::tier::steps::TierSteps;
 pub use data::{DataStatus, StageLimits};
 pub use event::{Effect, Entry, Event, Notice, Now, Token};
 #[doc(hidden)]

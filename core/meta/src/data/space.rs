@@ -69,12 +69,12 @@ impl Space {
         &self.used
     }
 
-    /// Bytes that `fs` may hold in all partitions together, as far as that is known.
+    /// Bytes that `fs` may hold in all partitions together, as far as that is known; `u64::MAX`: there is no bound.
     pub fn total(&self, fs: FsId) -> Option<u64> {
         let (all, limits) = self.totals.as_ref()?;
         // Where data leaves flash, what there is of it is no bound.
         let bound = if self.tiered.contains(&fs) { u64::MAX } else { *all };
-        Some(limits.get(&fs).map_or(*all, |limit| (*limit).min(bound)))
+        Some(limits.get(&fs).map_or(bound, |limit| (*limit).min(bound)))
     }
 
     /// Bytes of `capacity` that are free.

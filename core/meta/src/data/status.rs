@@ -1,9 +1,9 @@
 //! What the host and the administrator may see and set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ids::{BlobId, DriveId, FsId, Index, StoreId};
-use braid_base::msg::host::{Healing, Stored};
+use braid_base::msg::host::{Healing, Stored, Tiering};
 use braid_base::record::PackClass;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -30,6 +30,8 @@ pub struct DataStatus {
     pub stored: BTreeMap<(FsId, StoreId), Stored>,
     /// Objects that are missing or damaged, and have the only copy of parts of files.
     pub damaged_objects: u64,
+    /// What moves between flash and object stores, by file system.
+    pub tiering: BTreeMap<FsId, Tiering>,
     /// Bytes of file data on flash, with those that were overwritten or cut and not merged yet.
     pub live_bytes: u64,
     /// Packs that are being created.
@@ -73,6 +75,7 @@ impl State {
             flash_by_fs: data.space.by_fs().keys().map(|fs| (*fs, data.space.flash(*fs))).collect(),
             stored: data.tier.blobs.stored(),
             damaged_objects: data.tier.damage.count(),
+            tiering: tier::tiering(self),
             orphans: data.orphans.len(),
             moves: data.jobs.len(),
             held: data.held.len(),
@@ -143,6 +146,12 @@ impl State {
     /// From now on these of its objects are known to be missing or damaged.
     pub fn set_damaged(&mut self, damaged: BTreeMap<BlobId, Damaged>) {
         tier::damage::set(self, damaged);
+    }
+
+    /// Only of these stores it is known that they have their objects, from now on: what is in others does not leave flash.
+    /// Until that is said for the first time, all are trusted.
+    pub fn set_trusted(&mut self, stores: BTreeSet<StoreId>) {
+        tier::damage::trust(self, stores);
     }
 
     /// Objects that were said to be damaged, and that nothing names where they are, once.

@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use braid_base::ids::{Chunk, FsId, Ino};
 use braid_base::limits::{CHUNK, TIER_CHUNKS_MAX};
-use braid_base::msg::fs::{Layout, Reply, TierWant};
+use braid_base::msg::fs::{Ages, Layout, Reply, TierWant};
+use braid_base::msg::host::{Moved, Tiering};
 use braid_base::record::{Extent, ObjectAt, Place};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
@@ -37,6 +38,7 @@ pub(crate) mod damage;
 pub(crate) mod fetch;
 mod notice;
 pub(crate) mod reclaim;
+pub(crate) mod steps;
 mod sweep;
 mod upload;
 
@@ -67,6 +69,11 @@ pub(crate) struct Tier {
     moved: BTreeMap<FsId, u64>,
     /// When it was last told that data leaves flash early, milliseconds.
     told: BTreeMap<FsId, u64>,
+    /// What has moved, for who looks.
+    sums: BTreeMap<FsId, Moved>,
+    steps: steps::TierSteps,
+    /// Chunks that come to name an object with one entry, at most.
+    few: usize,
 }
 
 impl Tier {
@@ -83,6 +90,9 @@ impl Tier {
             short: BTreeSet::new(),
             moved: BTreeMap::new(),
             told: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            steps: steps::TierSteps::default(),
+            few: usize::MAX,
         })
     }
 
@@ -90,6 +100,11 @@ impl Tier {
     /// or left flash; or an object is on its way, and its store only slow.
     pub fn moves_ms(&self, fs: FsId) -> u64 {
         self.moved.get(&fs).copied().unwrap_or(0).max(self.uploads.patience_ms(fs))
+    }
+
+    /// Where it is counted what of `fs` moves.
+    pub fn sums(&mut self, fs: FsId) -> &mut Moved {
+        self.sums.entry(fs).or_default()
     }
 
     /// Something of `fs` was put into an object, or left flash.
@@ -124,6 +139,7 @@ pub(crate) fn set_policies(s: &mut State, policies: BTreeMap<FsId, TierPolicy>) 
     tier.short.retain(|fs| policies.contains_key(fs));
     tier.moved.retain(|fs, _| policies.contains_key(fs));
     tier.told.retain(|fs, _| policies.contains_key(fs));
+    tier.uploads.turns.retain(|fs, _| policies.contains_key(fs));
     s.data.space.tiered = policies.iter().filter(|(_, p)| p.writable.is_some()).map(|(fs, _)| *fs).collect();
     s.data.tier.policies = policies;
 }
@@ -145,7 +161,13 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
 }
 
 /// `Op::ReadObject`.
-pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, (len, more): (u32, u32)) -> Result<Verdict> {
+pub(crate) fn read(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    token: Token,
+    at: ObjectAt,
+    (len, more): (u32, u32),
+) -> Result<Verdict> {
     if len == 0 || u64::from(len) > CHUNK {
         return Err(Error::new(
             ErrorKind::Invalid,
@@ -158,6 +180,10 @@ pub(crate) fn read(t: &mut Txn<'_>, s: &State, token: Token, at: ObjectAt, (len,
             format!("there is no {} (any more): its bytes are elsewhere", at.blob),
         ));
     };
+    if let Some(fs) = s.data.tier.blobs.fs(at.blob) {
+        let sums = s.data.tier.sums(fs);
+        (sums.cold_reads, sums.cold_bytes) = (sums.cold_reads + 1, sums.cold_bytes + u64::from(len));
+    }
     t.at_once(Effect::ReadObject(token, key, at.off, (len, more)));
     Ok(Verdict::Later)
 }
@@ -183,6 +209,11 @@ pub(crate) fn want(
             let chunk = file.chunk(chunk);
             match want {
                 TierWant::Flash => s.data.tier.fetches.want(chunk),
+                TierWant::Object if u64::from(chunk.chunk.0) >= upload::CHUNKS_MAX => {
+                    let most = upload::CHUNKS_MAX * CHUNK;
+                    let text = format!("what lies behind byte {most} of a file stays on flash: no object can name it");
+                    return Err(Error::new(ErrorKind::FileTooBig, text));
+                }
                 TierWant::Object => {
                     if s.data.stage.has(chunk) {
                         s.data.jobs.want(chunk);
@@ -226,6 +257,50 @@ pub(crate) fn shown(
         }
         tier.accessed.insert(file, now);
     }
+}
+
+/// From when the bytes of a chunk of `file` count that consists of `extents`; `since_s`: what its base says, if it is all
+/// there is.
+pub(crate) fn ages(t: &Txn<'_>, s: &State, file: FileId, (since_s, extents): (Option<u32>, &[Extent])) -> Ages {
+    let policy = s.data.tier.policies.get(&file.fs);
+    let read_s = s.data.tier.accessed.get(&file).copied();
+    let mut ages = Ages { now_s: wall_s(t), read_s, ..Ages::default() };
+    let span = since_s.map(|since_s| (since_s, since_s));
+    for extent in extents {
+        let bytes = u64::from(extent.len);
+        match (extent.place, extent.place.object()) {
+            (Place::Object(at), _) => {
+                let lost = if s.data.tier.damage.touches(at, extent.len) { bytes } else { 0 };
+                ages.lost += lost;
+            }
+            (Place::Stage { .. }, _) => ages.unmerged += bytes,
+            (_, None) if span.is_none() => ages.unmerged += bytes,
+            (_, None) => ages.fresh_s = span,
+            (_, Some(_)) => ages.copied_s = span,
+        }
+        if policy.is_some_and(|policy| leaves(s, policy, extent)) {
+            ages.leaving += bytes;
+        }
+    }
+    ages
+}
+
+/// Bytes of `extents` that are in objects only.
+pub(crate) fn far(extents: &[Extent]) -> u64 {
+    let far = extents.iter().filter(|extent| matches!(extent.place, Place::Object(_)));
+    far.map(|extent| u64::from(extent.len)).sum()
+}
+
+/// What moves between flash and object stores, by file system.
+pub(crate) fn tiering(s: &State) -> BTreeMap<FsId, Tiering> {
+    let Tier { policies, sweeps, sums, .. } = &s.data.tier;
+    let all = s.data.space.by_fs().keys().chain(policies.keys()).copied();
+    let one = |fs: FsId| {
+        let (due, due_s) = sweeps.get(&fs).map(sweep::Sweep::due).unwrap_or_default();
+        let (flash, short, waiting) = (on_flash(s, fs), is_short(s, fs), s.data.held.lacking_of(fs));
+        (fs, Tiering { flash, short, waiting, due, due_s, moved: sums.get(&fs).copied().unwrap_or_default() })
+    };
+    all.map(one).collect()
 }
 
 /// True if `extent` is in an object, alone or beside flash, of a store that is to be left.
@@ -275,14 +350,16 @@ pub(crate) fn flash_left(s: &State, fs: FsId) -> Option<u64> {
     Some(bound.map_or(left, |most| most.saturating_sub(own).min(left)))
 }
 
-/// True if `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is 90 %; or if
-/// it has no room for the next write that waits for it.
-fn fills_flash(s: &State, fs: FsId) -> bool {
-    let Some((bound, all, own)) = taken(s, fs) else { return false };
+/// Bytes by which `fs` takes so much of flash that what is in objects ought to leave it: more than 95 %, and until it is
+/// 90 %; or that the next write lacks which waits for room.
+fn beyond_flash(s: &State, fs: FsId) -> u64 {
+    let Some((bound, all, own)) = taken(s, fs) else { return 0 };
     let percent = if is_short(s, fs) { SHORT_PERCENT.1 } else { SHORT_PERCENT.0 };
-    let beyond = |used: u64, most: u64| u128::from(used) * 100 > u128::from(most) * u128::from(percent);
-    let lacks = || s.data.held.lacks(fs).is_some_and(|cost| flash_left(s, fs).is_some_and(|left| left < cost));
-    beyond(all, s.config.capacity_bytes) || bound.is_some_and(|most| beyond(own, most)) || lacks()
+    // Never more than `most`.
+    let part = |most: u64| (u128::from(most) * u128::from(percent) / 100) as u64;
+    let lacks = s.data.held.lacks(fs).map_or(0, |cost| cost.saturating_sub(flash_left(s, fs).unwrap_or(cost)));
+    let own_beyond = bound.map_or(0, |most| own.saturating_sub(part(most)));
+    all.saturating_sub(part(s.config.capacity_bytes)).max(own_beyond).max(lacks)
 }
 
 /// True if writes wait until what is not merged yet can leave flash, too.
@@ -293,7 +370,7 @@ pub(crate) fn presses(s: &State) -> bool {
 /// Looks who is short of flash.
 fn look(s: &mut State) {
     for fs in s.data.tier.policies.keys().copied().collect::<Vec<_>>() {
-        let fills = fills_flash(s, fs);
+        let fills = beyond_flash(s, fs) > 0;
         let Tier { short, sweeps, .. } = &mut s.data.tier;
         if !fills {
             short.remove(&fs);

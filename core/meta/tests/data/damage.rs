@@ -154,6 +154,25 @@ fn what_is_on_flash_too_is_put_into_another_object() -> Outcome {
     world.check_all()
 }
 
+/// Nobody knows whether a store has its objects: what is on flash stays there, until somebody has looked.
+#[test]
+fn nothing_leaves_flash_for_a_store_in_doubt() -> Outcome {
+    let (mut world, ino) = spread(3, TierPolicy { retention_s: 400, ..policy() })?;
+    world.part.state_mut().set_trusted(BTreeSet::from([StoreId(2)]));
+    world.now_ms += 500_000;
+    want(&mut world, ino, TierWant::Object)?;
+    pass_with_store(&mut world, 10)?;
+    set(&mut world, TierPolicy { retention_s: 400, flash_bytes: Some(PART), ..policy() });
+    pass_with_store(&mut world, 10)?;
+    assert_eq!(where_is(&mut world, ino)?.read_cache, 3 * PART, "neither for its age, nor for room, nor for a wish");
+    world.part.state_mut().set_trusted(BTreeSet::from([STORE]));
+    set(&mut world, TierPolicy { retention_s: 400, ..policy() });
+    pass_with_store(&mut world, 4)?;
+    assert_eq!(where_is(&mut world, ino)?.read_cache, 0, "as soon as somebody has looked");
+    world.read(ino)?;
+    world.check_all()
+}
+
 #[test]
 fn a_store_is_left_by_all_that_is_not_lost() -> Outcome {
     for next in [None, Some(StoreId(2))] {

@@ -1,11 +1,13 @@
 //! The data side of a partition against a plain byte array per file, in a world that fails at any moment.
 
+mod ages;
 mod balance;
 mod bare;
 mod cases;
 mod check;
 mod damage;
 mod model;
+mod order;
 mod rebuild;
 mod scrub;
 mod tier;

@@ -4,7 +4,8 @@
 //!    move with it, all of it goes where there is parity (`destage::fetch`).
 //! 2. Where it cannot be relied on any more, because the object turned out to be damaged or its store is to be left, the
 //!    bytes are exposed ([`is_exposed`]): they are moved to where there is parity before they give up their copy.
-//! 3. When the drive is gone, or is found to have lost some of it, nothing is made anew: the place on flash is given up. The
+//! 3. When the drive is gone, or is found to have lost some of it, nothing is made anew: the place on flash is given up, as
+//!    soon as it is known that the store has its objects. The
 //!    bytes are in their object only then, and come back when they are read. What a drive holds that is to be emptied is
 //!    copied, as all else there.
 
@@ -21,7 +22,7 @@ use crate::data::care::hinted;
 use crate::data::chunk::ChunkId;
 use crate::data::packs::{Life, Pack};
 use crate::data::remap::{self, UsedChanges};
-use crate::data::tier::is_left;
+use crate::data::tier::{damage, is_left};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -125,8 +126,9 @@ fn give_up(t: &mut Txn<'_>, s: &mut State, id: PackId, chunk: ChunkId, used: &mu
     let history = remap::history(t, s, chunk, &cuts)?;
     let Some(base) = &history.base else { return Ok(()) };
     let in_pack = |extent: &Extent| matches!(extent.place, Place::Flash { stripe, .. } if stripe.pack == id);
+    let is_given_up = |at, len| is_sound(s, chunk.file.fs, at, len) && damage::may_leave(s, at, len);
     let given_up = |extent: &Extent| match extent.place {
-        Place::Flash { copy: Some(at), .. } if in_pack(extent) && is_sound(s, chunk.file.fs, at, extent.len) => {
+        Place::Flash { copy: Some(at), .. } if in_pack(extent) && is_given_up(at, extent.len) => {
             Extent { place: Place::Object(at), ..*extent }
         }
         _ => *extent,
@@ -143,6 +145,7 @@ fn give_up(t: &mut Txn<'_>, s: &mut State, id: PackId, chunk: ChunkId, used: &mu
     if extents != base.extents {
         let upto = base.upto;
         remap::rebase(t, s, chunk, &history, upto, extents, used)?;
+        s.data.tier.steps.gave_up += 1;
     }
     Ok(())
 }

@@ -7,14 +7,16 @@
 //!    read on flash forgets it, and is put into another one: a bucket that is away for a while, or a folder that is not
 //!    mounted, costs no copy.
 //! 3. An object is looked at again and again: what nothing names any more does not matter, and is forgotten.
+//! 4. While nobody has looked whether the objects of a store are there at all, or there is reason to doubt it, what is in
+//!    them and on flash stays there, too ([`trust`]).
 //!
 //! It is in memory only: a host that serves the partition next finds it anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use braid_base::Result;
-use braid_base::ids::BlobId;
+use braid_base::ids::{BlobId, StoreId};
 use braid_base::limits::CLEANUP_KEYS_MAX;
 use braid_base::msg::host::{Lost, LostObject};
 use braid_base::record::{BaseRec, Extent, ObjectAt, Place};
@@ -25,7 +27,7 @@ use crate::data::remap::{self, UsedChanges};
 use crate::data::scrub;
 use crate::data::tier::bare;
 use crate::data::tier::blobs::hinted;
-use crate::data::tier::wall_s;
+use crate::data::tier::{Tier, wall_s};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -53,6 +55,8 @@ pub(crate) struct Damage {
     more: Option<(Vec<u8>, bool, bool)>,
     /// Those that were forgotten because nothing names them any more.
     gone: Vec<BlobId>,
+    /// The stores whose objects were looked at; none: nobody looks, all are as they should be.
+    trusted: Option<BTreeSet<StoreId>>,
 }
 
 /// What is wrong with an object.
@@ -131,6 +135,11 @@ impl Damage {
         *tries += 1;
     }
 
+    /// True if there is no reason to doubt that `store` has its objects.
+    pub fn trusts(&self, store: StoreId) -> bool {
+        self.trusted.as_ref().is_none_or(|trusted| trusted.contains(&store))
+    }
+
     /// Those that nothing names any more, once.
     pub fn take_gone(&mut self) -> Vec<BlobId> {
         std::mem::take(&mut self.gone)
@@ -158,6 +167,23 @@ pub(crate) fn set(s: &mut State, found: BTreeMap<BlobId, Damaged>) {
     if worse {
         tier.sweeps.values_mut().for_each(|sweep| sweep.now());
     }
+}
+
+/// Only of these stores it is known that they have their objects, from now on.
+pub(crate) fn trust(s: &mut State, stores: BTreeSet<StoreId>) {
+    let tier = &mut s.data.tier;
+    let more = stores.iter().any(|store| !tier.damage.trusts(*store));
+    tier.damage.trusted = Some(stores);
+    if more {
+        // What had to stay on flash may be due to leave it.
+        tier.sweeps.values_mut().for_each(|sweep| sweep.now());
+    }
+}
+
+/// True if bytes on flash may give up their place there, because they can be had from `at`.
+pub(crate) fn may_leave(s: &State, at: ObjectAt, len: u32) -> bool {
+    let Tier { damage, blobs, .. } = &s.data.tier;
+    !damage.touches(at, len) && blobs.store(at.blob).is_some_and(|store| damage.trusts(store))
 }
 
 /// How `chunk` may be brought back.
@@ -209,6 +235,7 @@ pub(super) fn forget_copies(
     let cuts = remap::cuts(t, s, chunk.file)?;
     let history = remap::history(t, s, chunk, &cuts)?;
     remap::rebase(t, s, chunk, &history, base.upto, extents, used)?;
+    s.data.tier.steps.saved += 1;
     Ok(true)
 }
 

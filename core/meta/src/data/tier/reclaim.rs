@@ -28,39 +28,83 @@ const HOLEY_PERCENT: u64 = 5;
 const CHUNKS_AT_ONCE: usize = 20_000;
 /// Pause after a look that found nothing to do, milliseconds.
 const PAUSE_MS: u64 = 1_000;
+/// Where something new is on its way all the time, reclamation has its turn after this, milliseconds: one object after the
+/// other beside what is new.
+const TURN_MS: u64 = 10_000;
 
-/// Begins the next object with what is left of others, if there is reason, and nothing else is on its way.
+/// Begins the next object with what is left of others, if there is reason, and nothing else is on its way or it has its turn.
 pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep: &mut Sweep) -> Result<()> {
     let now_ms = t.now.mono_ms;
-    let uploads = &s.data.tier.uploads;
-    let idle = |store: &StoreId| uploads.to(*store) == 0 && uploads.may_begin(*store, now_ms);
-    let Some(to) = policy.writable.filter(idle).filter(|_| now_ms >= sweep.reclaim_ms) else { return Ok(()) };
-    sweep.reclaim_ms = now_ms + PAUSE_MS;
-    if t.is_full() {
+    let Some(to) = policy.writable else {
+        s.data.tier.uploads.turns.remove(&fs);
+        return Ok(());
+    };
+    if now_ms < sweep.reclaim_ms || s.data.tier.uploads.reclaims(fs) || t.is_full() {
         return Ok(());
     }
-    let stored = s.data.tier.blobs.stored();
-    let mine = stored.iter().filter(|((of, _), _)| *of == fs);
-    let leaving: Option<StoreId> =
-        mine.clone().map(|((_, store), _)| *store).find(|store| policy.leaving.contains(store) && *store != to);
-    let victims = match leaving {
-        Some(store) => s.data.tier.blobs.holey(fs, store, None),
-        None => {
-            let Stored { held, live, .. } = stored.get(&(fs, to)).copied().unwrap_or_default();
-            let free_percent = held.saturating_sub(live) * 100 / live.max(1);
-            let (stop, start) = RECLAIM_PERCENT;
-            sweep.reclaims = live > 0 && free_percent > if sweep.reclaims { stop } else { start };
-            if !sweep.reclaims {
-                return Ok(());
-            }
-            s.data.tier.blobs.holey(fs, to, Some(HOLEY_PERCENT))
-        }
+    sweep.reclaim_ms = now_ms + PAUSE_MS;
+    let Some((victims, at_once)) = victims(s, (fs, policy), to, sweep) else {
+        s.data.tier.uploads.turns.remove(&fs);
+        sweep.reclaim_since_ms = None;
+        return Ok(());
     };
+    let uploads = &mut s.data.tier.uploads;
+    let since_ms = *sweep.reclaim_since_ms.get_or_insert(now_ms);
+    if at_once || now_ms >= since_ms + TURN_MS {
+        uploads.turns.insert(fs, to);
+    }
+    let has_turn = uploads.turns.contains_key(&fs) || uploads.to(to) == 0;
+    if !has_turn || !uploads.may_begin(to, now_ms) {
+        return Ok(());
+    }
+    let (from, chunks) = gathered(t, s, policy, victims)?;
+    let cargo = Cargo { fs, store: to, bytes: policy.object_bytes, chunks, fresh: false, from };
+    if upload::begin(t, s, &cargo)?.1 {
+        sweep.reclaim_ms = now_ms;
+    } else {
+        // Nothing of it can be moved just now: that keeps no room from what is new.
+        s.data.tier.uploads.turns.remove(&fs);
+        sweep.reclaim_since_ms = Some(now_ms);
+    }
+    Ok(())
+}
+
+/// The objects of `fs` that are to be rewritten into `to`, with how many of their bytes are in use; and whether that has its
+/// turn at once. None: there is no reason to.
+fn victims(
+    s: &State,
+    (fs, policy): (FsId, &TierPolicy),
+    to: StoreId,
+    sweep: &mut Sweep,
+) -> Option<(Vec<(BlobId, u64)>, bool)> {
+    let (blobs, stored) = (&s.data.tier.blobs, s.data.tier.blobs.stored());
+    let mine = stored.keys().filter(|(of, _)| *of == fs).map(|(_, store)| *store);
+    if let Some(leaving) = mine.into_iter().find(|store| policy.leaving.contains(store) && *store != to) {
+        return Some((blobs.holey(fs, leaving, None), true));
+    }
+    sweep.reclaims = is_reason(&stored.get(&(fs, to)).copied().unwrap_or_default(), sweep.reclaims);
+    sweep.reclaims.then(|| (blobs.holey(fs, to, Some(HOLEY_PERCENT)), false))
+}
+
+/// True if so much of what objects hold is free that they are put together, or that it goes on if it has begun.
+fn is_reason(stored: &Stored, begun: bool) -> bool {
+    let (stop, start) = RECLAIM_PERCENT;
+    let percent = if begun { stop } else { start };
+    let free = u128::from(stored.held.saturating_sub(stored.live));
+    stored.live > 0 && free * 100 > u128::from(stored.live) * u128::from(percent)
+}
+
+/// As many of `victims` as fill an object, and the chunks that name them.
+fn gathered(
+    t: &Txn<'_>,
+    s: &State,
+    policy: &TierPolicy,
+    mut victims: Vec<(BlobId, u64)>,
+) -> Result<(BTreeSet<BlobId>, Vec<ChunkId>)> {
     let (mut from, mut chunks, mut live) = (BTreeSet::new(), BTreeSet::new(), 0);
-    // Of what is lost nothing can be put together: such an object stays until the files are gone.
+    // Of what is lost nothing can be put together: such an object stays until the files are gone. Nor may those that are
+    // damaged keep the others from their turn.
     let damage = &s.data.tier.damage;
-    let mut victims = victims;
-    // Nor may those that are damaged keep the others from their turn.
     victims.sort_by_key(|(blob, _)| damage.bytes(*blob) > 0);
     for (blob, held) in victims.into_iter().filter(|(blob, held)| *held > damage.bytes(*blob)) {
         if live >= u64::from(policy.object_bytes) || chunks.len() >= CHUNKS_AT_ONCE {
@@ -70,15 +114,7 @@ pub(super) fn step(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPol
         from.insert(blob);
         chunks.extend(named_by(t, s, blob)?);
     }
-    if chunks.is_empty() {
-        return Ok(());
-    }
-    let chunks: Vec<ChunkId> = chunks.into_iter().collect();
-    let cargo = Cargo { fs, store: to, bytes: policy.object_bytes, chunks, fresh: false, from };
-    if upload::begin(t, s, &cargo)?.1 {
-        sweep.reclaim_ms = now_ms;
-    }
-    Ok(())
+    Ok((from, chunks.into_iter().collect()))
 }
 
 /// The chunks that refer to `blob`.
@@ -120,9 +156,26 @@ pub(super) fn bring_home(
         let cuts = remap::cuts(t, s, chunk.file)?;
         let history = remap::history(t, s, chunk, &cuts)?;
         remap::rebase(t, s, chunk, &history, base.upto, extents, used)?;
+        s.data.tier.steps.left += 1;
     }
     if only && policy.writable.is_none() {
         s.data.tier.fetches.want(chunk);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::msg::host::Stored;
+
+    use super::is_reason;
+
+    #[test]
+    fn the_marks_are_exact() {
+        let stored = |free, live| Stored { held: free + live, live, ..Stored::default() };
+        assert!(!is_reason(&stored(1_300, 10_000), false) && is_reason(&stored(1_301, 10_000), false));
+        assert!(is_reason(&stored(701, 10_000), true) && !is_reason(&stored(700, 10_000), true));
+        assert!(!is_reason(&stored(5, 0), true), "nothing is in use");
+        assert!(is_reason(&stored(1 << 62, 1 << 62), false));
+    }
 }

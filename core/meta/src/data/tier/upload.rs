@@ -21,6 +21,7 @@ use crate::data::backoff::Backoff;
 use crate::data::chunk::{ChunkId, FileId};
 use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::damage::Damage;
+use crate::data::tier::sweep::Sweep;
 use crate::data::tier::wall_s;
 use crate::data::view::{Cells, Cuts};
 use crate::data::{Mutation, destage, plan};
@@ -39,7 +40,7 @@ const SLOWEST: u64 = 512 << 10;
 /// Numbers of uploads have this bit, and none of higher ones.
 const NUMBERS: u64 = 2 << 60;
 /// The 4 KiB blocks of a file that an object can name have 36 bits.
-const CHUNKS_MAX: u64 = (1 << 36) * BLOCK as u64 / CHUNK;
+pub(super) const CHUNKS_MAX: u64 = (1 << 36) * BLOCK as u64 / CHUNK;
 
 /// Objects on their way.
 pub(crate) struct Uploads {
@@ -49,6 +50,8 @@ pub(crate) struct Uploads {
     next: u64,
     /// A store that takes nothing holds up no other.
     backoffs: BTreeMap<StoreId, Backoff>,
+    /// File systems whose reclamation has its turn, and the store of the object that it makes next.
+    pub turns: BTreeMap<FsId, StoreId>,
 }
 
 struct Upload {
@@ -56,6 +59,8 @@ struct Upload {
     store: StoreId,
     bytes: u32,
     begun_ms: u64,
+    /// It is made of other objects.
+    reclaims: bool,
     blob: BlobId,
     chunks: VecDeque<Sent>,
 }
@@ -63,6 +68,8 @@ struct Upload {
 /// What of a chunk is in an object: as it was read, and at which byte of its data it is there.
 struct Sent {
     chunk: ChunkId,
+    /// When it counted from.
+    since_s: u32,
     pieces: Vec<(Extent, u32)>,
 }
 
@@ -93,13 +100,28 @@ impl Cargo {
 impl Uploads {
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
-        let (running, landed, backoffs) = Default::default();
-        Self { running, landed, next, backoffs }
+        let (running, landed, backoffs, turns) = Default::default();
+        Self { running, landed, next, backoffs, turns }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Upload> {
+        self.running.values().chain(&self.landed)
     }
 
     /// Objects on their way to `store`.
     pub fn to(&self, store: StoreId) -> usize {
-        self.running.values().chain(&self.landed).filter(|upload| upload.store == store).count()
+        self.all().filter(|upload| upload.store == store).count()
+    }
+
+    /// True if `store` may take another object of what is new: some of its room is kept free for reclamation that has its turn.
+    pub fn has_room(&self, store: StoreId) -> bool {
+        let kept = self.turns.values().any(|of| *of == store);
+        self.all().filter(|upload| upload.store == store && !upload.reclaims).count() < UPLOADS_MAX - usize::from(kept)
+    }
+
+    /// True if an object of `fs` that is made of others is on its way.
+    pub fn reclaims(&self, fs: FsId) -> bool {
+        self.all().any(|upload| upload.fs == fs && upload.reclaims)
     }
 
     /// True if another one may be begun.
@@ -111,23 +133,26 @@ impl Uploads {
         self.backoffs.entry(store).or_insert(Backoff::new(BACKOFF_MS, BACKOFF_MS_MAX))
     }
 
+    /// True if what was last sent to `store` did not arrive.
+    pub fn fails(&self, store: StoreId) -> bool {
+        self.backoffs.get(&store).is_some_and(Backoff::fails)
+    }
+
     /// True if something of `fs` is on its way.
     pub fn serves(&self, fs: FsId) -> bool {
-        self.running.values().chain(&self.landed).any(|upload| upload.fs == fs)
+        self.all().any(|upload| upload.fs == fs)
     }
 
     /// Until when something of `fs` that is on its way may be, milliseconds: its store is slow, not away. 0: nothing is, or
     /// its store fails.
     pub fn patience_ms(&self, fs: FsId) -> u64 {
-        let fails = |store| self.backoffs.get(store).is_some_and(Backoff::fails);
-        let going = self.running.values().filter(|upload| upload.fs == fs && !fails(&upload.store));
+        let going = self.running.values().filter(|upload| upload.fs == fs && !self.fails(upload.store));
         going.map(|upload| upload.begun_ms + u64::from(upload.bytes) * 1_000 / SLOWEST).max().unwrap_or(0)
     }
 
     /// The chunks whose bytes are on their way.
     pub fn chunks(&self) -> BTreeSet<ChunkId> {
-        let all = self.running.values().chain(&self.landed);
-        all.flat_map(|upload| upload.chunks.iter().map(|sent| sent.chunk)).collect()
+        self.all().flat_map(|upload| upload.chunks.iter().map(|sent| sent.chunk)).collect()
     }
 }
 
@@ -145,7 +170,9 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
             continue;
         }
         let Some(cuts) = destage::cuts_if_live(t, s, chunk.file)? else { continue };
-        let extents = remap::history(t, s, *chunk, &cuts)?.now().extents;
+        let history = remap::history(t, s, *chunk, &cuts)?;
+        let since_s = history.base.as_ref().map_or(0, |base| base.since_s);
+        let extents = history.now().extents;
         let mut pieces = Vec::new();
         for (block, blocks) in marked(&extents, cargo, &s.data.tier.damage) {
             let count = blocks.min((cargo.bytes - at) / B);
@@ -161,7 +188,7 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
             at += count * B;
         }
         if !pieces.is_empty() {
-            sent.push_back(Sent { chunk: *chunk, pieces });
+            sent.push_back(Sent { chunk: *chunk, since_s, pieces });
         }
     }
     if at == 0 {
@@ -174,9 +201,11 @@ pub(super) fn begin(t: &mut Txn<'_>, s: &mut State, cargo: &Cargo) -> Result<(us
     let uploads = &mut s.data.tier.uploads;
     uploads.next += 1;
     let Cargo { fs, store, .. } = *cargo;
-    let upload = Upload { fs, store, bytes: at, begun_ms: t.now.mono_ms, blob: key.blob, chunks: sent };
+    let (begun_ms, reclaims) = (t.now.mono_ms, !cargo.fresh);
+    let upload = Upload { fs, store, bytes: at, begun_ms, reclaims, blob: key.blob, chunks: sent };
     uploads.running.insert(uploads.next, upload);
     t.after(Effect::Job(Job::Upload(UploadJob { id: uploads.next, key, fs: cargo.fs, runs, parts })));
+    s.data.tier.steps.reclaims += u64::from(!cargo.from.is_empty());
     Ok((looked, true))
 }
 
@@ -208,7 +237,11 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     let Some(upload) = tier.uploads.running.remove(&id) else { return Ok(false) };
     if result.is_err() && s.data.mutation != Some(Mutation::TrustUpload) {
         tier.blobs.bury(t, upload.blob);
+        tier.steps.buried += 1;
         tier.uploads.backoff(upload.store).failed(t.now.mono_ms);
+        if let Some(sweep) = tier.sweeps.get_mut(&upload.fs) {
+            again(sweep, &upload);
+        }
         return Ok(true);
     }
     tier.blobs.arrived(t, upload.blob);
@@ -219,22 +252,37 @@ pub(super) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: &Result<()>)
     Ok(true)
 }
 
+/// What was on flash only goes into the next object, and does not wait until a pass finds it.
+fn again(sweep: &mut Sweep, failed: &Upload) {
+    for Sent { chunk, since_s, pieces } in &failed.chunks {
+        let fresh = pieces.iter().filter(|(piece, _)| piece.place.object().is_none());
+        let bytes: u64 = fresh.map(|(piece, _)| u64::from(piece.len)).sum();
+        if bytes > 0 {
+            sweep.add(*since_s, *chunk, bytes);
+        }
+    }
+}
+
 /// Names what is whole, as much as fits one entry.
 pub(super) fn commit(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let mut used = UsedChanges::default();
     let mut known: BTreeMap<FileId, Option<Cuts>> = BTreeMap::new();
-    while !t.is_full() {
+    let mut left = s.data.tier.few;
+    while !t.is_full() && left > 0 {
         let Some(upload) = s.data.tier.uploads.landed.front_mut() else { break };
         let blob = upload.blob;
-        let Some(Sent { chunk, pieces }) = upload.chunks.pop_front() else {
+        let Some(Sent { chunk, pieces, .. }) = upload.chunks.pop_front() else {
             s.data.tier.uploads.landed.pop_front();
             s.data.tier.blobs.settled(blob);
             continue;
         };
+        left -= 1;
         if let Some(cuts) = destage::known_cuts(t, s, &mut known, chunk.file)? {
             name(t, s, (chunk, cuts), blob, &pieces, &mut used)?;
         }
     }
+    let tier = &mut s.data.tier;
+    tier.steps.partly = tier.uploads.landed.front().is_some_and(|upload| !upload.chunks.is_empty());
     used.book(t, s)
 }
 
@@ -250,7 +298,7 @@ fn name(
     let history = remap::history(t, s, chunk, cuts)?;
     let Some(base) = &history.base else { return Ok(()) };
     let mut cells = Cells::new(&base.extents);
-    let mut named = 0;
+    let (mut named, mut fresh) = (0, 0);
     for (piece, off) in pieces {
         let at = ObjectAt { blob, off: *off };
         let end = piece.off + piece.len;
@@ -268,16 +316,20 @@ fn name(
             };
             cells.put(Extent { off: first, len: last - first, place });
             named += u64::from(last - first);
+            fresh += if now.object().is_none() { u64::from(last - first) } else { 0 };
         }
     }
     if named == 0 {
         return Ok(());
     }
-    let upto = base.upto;
+    let (upto, sums) = (base.upto, s.data.tier.sums(chunk.file.fs));
+    sums.demoted += fresh;
+    sums.rewritten += named - fresh;
     if s.data.mutation != Some(Mutation::NoBlobHint) {
         t.put(keys::blob_hint(t.partition, blob, chunk.file.fs, chunk.file.ino, chunk.chunk), Vec::new());
     }
     remap::rebase(t, s, chunk, &history, upto, cells.done(), used)?;
+    s.data.tier.steps.named += 1;
     s.data.jobs.spoil(chunk);
     let since_s = wall_s(t);
     if let Some(sweep) = s.data.tier.sweeps.get_mut(&chunk.file.fs) {
