@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use braid_base::ErrorKind;
 use braid_base::ids::{Chunk, ClientId, DomainId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
+use braid_base::msg::event::{EventFilter, EventType};
 use braid_base::msg::fs::{Cred, Op, Reply, Residency};
 use braid_base::msg::host::Stored;
 use braid_base::store::{Place, StoreSpec};
@@ -354,4 +355,43 @@ fn an_audit_finds_what_is_missing_and_what_nobody_knows() {
     let unknown = world.runtime.block_on(world.host.audit(StoreId(77), false, &|_| {})).expect_err("there is none");
     assert_eq!(unknown.kind(), ErrorKind::NotFound);
     world.host.stop();
+}
+
+/// Somebody empties the bucket; what is on flash as well stays there, whether anybody reads it or not, and also where the
+/// partition is served anew.
+#[test]
+fn a_bucket_that_somebody_empties_costs_nothing_that_is_on_flash() {
+    let world = World::new();
+    world.tiers(1, 3_600);
+    let contents: Vec<Vec<u8>> = (0..30).map(|n| noise(MIB, 70 + n)).collect();
+    let files: Vec<Ino> = (0..30).map(|n| world.file(&format!("f{n}"), &contents[n])).collect();
+    let is_copied = |ino: &Ino| world.residency(*ino).read_cache >= MIB as u64;
+    wait_for("all is on flash and in objects", || files.iter().all(is_copied));
+    let link = world.host.links().get(STORE).expect("a link");
+    let check = || world.runtime.block_on(link.check()).expect("the store is there");
+    check();
+    let objects = world.objects();
+    objects.iter().for_each(|object| std::fs::remove_file(object).expect("somebody removes it"));
+    check();
+    let events = || {
+        let filter = EventFilter { until_ms: u64::MAX, most: 100, ..EventFilter::default() };
+        world.host.event_log().list(&filter).expect("they are kept")
+    };
+    let is_told = |kind| events().iter().any(|event| event.kind == kind);
+    wait_for("it is told", || is_told(EventType::STORE_DOUBTED) && is_told(EventType::OBJECT_MISSING));
+    // All of it is due to leave flash from now on.
+    world.tiers(1, 1);
+    let restarted = world.restarted();
+    restarted.tiers(1, 1);
+    let still = |ino: &Ino| restarted.residency(*ino).read_cache >= MIB as u64;
+    let mut looks = 0;
+    wait_for("some seconds", || {
+        assert!(files.iter().all(still), "something left flash");
+        looks += 1;
+        looks > 80
+    });
+    for (ino, content) in files.iter().zip(&contents) {
+        assert!(restarted.read(*ino, MIB, true) == *content, "{ino} differs");
+    }
+    restarted.host.stop();
 }

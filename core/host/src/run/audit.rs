@@ -23,6 +23,7 @@ use super::setup::Host;
 use super::wire::{Switch, wall_ms};
 
 mod compare;
+mod look;
 
 use compare::{Compare, Doubt, Finding, There};
 
@@ -144,6 +145,9 @@ impl Audit {
         }
         // Another bucket, or a folder without what is mounted there, says nothing of the objects.
         if after.is_none() && present >= EMPTY_MAX {
+            // But who serves the partition is to look for itself, and to let nothing leave flash meanwhile.
+            let unlisted: Vec<Doubt> = compare.unlisted().collect();
+            self.settle(p, look::some_of(&unlisted), done).await?;
             let text = format!(
                 "the store lists none of the {present} objects that {p} has there: look whether it is the right bucket, or \
                  whether the directory is mounted"
@@ -413,7 +417,8 @@ impl HostObjects {
                 Verdict::Whole
             }
             Ok(found) => Verdict::WrongSize { found, expected },
-            Err(error) if error.kind() == ErrorKind::NotFound => Verdict::Missing,
+            // A bucket that is away has no object either.
+            Err(error) if error.kind() == ErrorKind::NotFound && self.is_missing(key).await => Verdict::Missing,
             Err(_) => Verdict::Unsure,
         }
     }

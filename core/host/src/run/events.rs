@@ -142,6 +142,24 @@ impl Events {
         self.tell(Event::new(kind, text).about("object_store", known).about("object", name));
     }
 
+    /// A part of object `name` in `store` could not be read, and not because of the object.
+    pub(super) fn not_read(&self, store: StoreId, name: &str, why: &Error) {
+        let known = lock(&self.stores).get(&store).cloned().unwrap_or_else(|| store.to_string());
+        let text = format!("object store {known}: a part of {name} could not be read: {why}");
+        self.tell(Event::new(EventType::DOWNLOAD_FAILED, text).about("object_store", known).about("object", name));
+    }
+
+    /// There is reason to doubt that `store` has its objects; or some are missing for `sure`.
+    pub(super) fn doubted(&self, store: StoreId, why: &str, sure: bool) {
+        let known = lock(&self.stores).get(&store).cloned().unwrap_or_else(|| store.to_string());
+        let text = format!(
+            "object store {known}: {why}. What is on flash as well stays there until it was looked for: see whether it is the \
+             right bucket, and who else removes objects there"
+        );
+        let severity = if sure { Severity::Major } else { Severity::Warning };
+        self.tell(Event::new(EventType::STORE_DOUBTED, text).about("object_store", known).of_severity(severity));
+    }
+
     /// `partition` is served here from now on.
     pub(super) fn serves(&self, partition: PartitionId, term: Term) {
         let text = format!("{partition} is served here in term {term}");
@@ -177,8 +195,14 @@ type Sameness = (EventType, BTreeMap<String, String>);
 
 /// Events that come in crowds. All others are told each time: they are deeds, or tell how something is from then on, and the
 /// last one has to be right.
-const CROWDS: [EventType; 4] =
-    [EventType::BREAKING_POLICY, EventType::OVERFILLING_SSD, EventType::OBJECT_MISSING, EventType::OBJECT_DAMAGED];
+const CROWDS: [EventType; 6] = [
+    EventType::BREAKING_POLICY,
+    EventType::OVERFILLING_SSD,
+    EventType::OBJECT_MISSING,
+    EventType::OBJECT_DAMAGED,
+    EventType::DOWNLOAD_FAILED,
+    EventType::STORE_DOUBTED,
+];
 
 struct Repeated {
     /// When the minute is over.

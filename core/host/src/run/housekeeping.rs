@@ -88,6 +88,7 @@ impl Rounds {
         let seats: Vec<SeatDoor> =
             seats.into_iter().filter(|seat| reports.iter().any(|report| report.partition == seat.id())).collect();
         self.share_capacity(&seats, &reports);
+        self.switch.look_at_stores(&reports);
         let applied: BTreeMap<PartitionId, Index> =
             reports.iter().map(|report| (report.partition, Index(report.applied))).collect();
         self.since_flush += 1;

@@ -28,9 +28,11 @@ use super::events::Events;
 use super::wire::wall_ms;
 
 mod damage;
+mod doubts;
 mod links;
 mod pieces;
 
+pub(super) use doubts::{Look, Looked};
 use pieces::{Comes, Piece, Pieces, Sender};
 
 /// Objects in memory on their way to one store, at least and at most; between them it is as many as there are processors.
@@ -58,6 +60,8 @@ pub(super) struct HostObjects {
     looking: Mutex<BTreeSet<StoreId>>,
     /// Objects that turned out to be missing or damaged.
     findings: damage::Findings,
+    /// Stores of which it is not known whether they have their objects.
+    doubts: doubts::Doubts,
     /// Where it is told that objects are missing or damaged, and where all parts of the host tell what happens.
     events: Arc<Events>,
 }
@@ -69,8 +73,8 @@ impl HostObjects {
         runtime: tokio::runtime::Handle,
         events: Arc<Events>,
     ) -> Arc<Self> {
-        let (rooms, pieces, filesystems, looking, findings) = Default::default();
-        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, findings, events })
+        let (rooms, pieces, filesystems, looking, findings, doubts) = Default::default();
+        Arc::new(Self { cluster, links, runtime, rooms, pieces, filesystems, looking, findings, doubts, events })
     }
 
     /// Where the parts of the host tell what happens.
@@ -232,13 +236,23 @@ impl HostObjects {
         let (link, name) = (self.link(key).await?, self.name(key));
         let end = wanted_end.next_multiple_of(BLOCK as u64);
         let mut range = range;
-        let got = match link.download(&name, Some(Span::new(range.clone()).object()), None).await {
+        // What comes begins with the descriptor of the first piece.
+        let whose = |got: &Bytes| {
+            let entries = Descriptor::decode(got.get(..BLOCK)?);
+            entries.entries().first().map(|entry| entry.block.ino.0)
+        };
+        let got = match link.download(&name, Some(Span::new(range.clone()).object()), whose).await {
             Err(error) if error.kind() == ErrorKind::Range && end < range.end => {
                 range.end = end;
-                link.download(&name, Some(Span::new(range.clone()).object()), None).await
+                link.download(&name, Some(Span::new(range.clone()).object()), whose).await
             }
             got => got,
         };
+        if let Err(error) = &got
+            && !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Range)
+        {
+            self.events.not_read(key.store, &name, error);
+        }
         let got = got.map_err(|error| worded(key, &error))?;
         let base = Span::new(range.clone()).object().start;
         let cut = |start: u64| {

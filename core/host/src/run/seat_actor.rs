@@ -234,6 +234,7 @@ impl SeatActor {
             };
             if told != (term, changes) {
                 partition.state_mut().set_damaged(objects.damage_of(id));
+                partition.state_mut().set_trusted(objects.trusted(id, term));
                 told = (term, changes);
             }
             let sound = partition.state_mut().take_sound();
@@ -271,6 +272,7 @@ impl SeatActor {
                     stored: data.stored,
                     held_writes: data.held as u64,
                     damaged_objects: data.damaged_objects,
+                    tiering: data.tiering,
                 },
                 failed: core.failed.clone(),
                 waits: full.cloned().or(fault),

@@ -3,7 +3,7 @@
 //! A finding ends when the same bytes are read well again, which is tried now and then, or when the partition says that
 //! nothing names them any more. It is in memory only: who serves the partition next finds it anew.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,9 +16,9 @@ use braid_base::{Error, ErrorKind};
 use braid_meta::Damaged;
 use braid_tier::Store;
 use braid_tier::blob::DATA_MAX;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use super::HostObjects;
+use super::{HostObjects, Look, Looked};
 use crate::run::wire::wall_ms;
 
 /// Objects that are remembered, at most: what is found beyond is found again when there is room.
@@ -147,6 +147,10 @@ impl HostObjects {
             return;
         }
         self.events.damaged(key.store, &self.name(key), missing, error);
+        if missing {
+            // It may not be the only one.
+            self.doubt(key.store);
+        }
         if !self.findings.watched.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
             self.runtime.spawn(async move { this.look_again().await });
@@ -185,6 +189,49 @@ impl HostObjects {
         let none = ObjectKey { store: StoreId(0), blob: BlobId(0), term: Term(0) };
         let mine = record.0.range((p, none)..).take_while(|((of, _), _)| *of == p);
         mine.map(|((_, key), damaged)| (key.blob, damaged.clone())).collect()
+    }
+
+    /// True if nothing more can be noted.
+    pub(in crate::run) fn is_damage_full(&self) -> bool {
+        self.findings.count.load(Ordering::Acquire) >= OBJECTS_MAX as u64
+    }
+
+    /// There is reason to doubt that `store` has its objects, see [`super::doubts`].
+    fn doubt(&self, store: StoreId) {
+        self.doubts.raise(store);
+        self.findings.changes.fetch_add(1, Ordering::Release);
+    }
+
+    /// Doubts the stores where the object that keepalives read was gone; true if there was any reason to doubt one since this
+    /// was last asked.
+    pub(in crate::run) fn hear_of_losses(&self) -> bool {
+        for (store, link) in self.links.all() {
+            let Some(was_there) = link.take_lost() else { continue };
+            self.doubt(store);
+            if was_there {
+                self.events.doubted(store, "the object that this host reads to see the store was not there", false);
+            }
+        }
+        self.doubts.take_news()
+    }
+
+    /// The stores that `p`, which is served here in `term`, may rely on to have its objects.
+    pub(in crate::run) fn trusted(&self, p: PartitionId, term: Term) -> BTreeSet<StoreId> {
+        self.doubts.trusted(p, term)
+    }
+
+    /// See [`super::doubts::Doubts::begin`].
+    pub(in crate::run) fn begin_look(&self, at: (PartitionId, StoreId), term: Term) -> Option<Look> {
+        self.doubts.begin(at, term, Instant::now())
+    }
+
+    /// What came of a look.
+    pub(in crate::run) fn end_look(&self, look: &Look, looked: Looked) {
+        if self.doubts.end(look, looked, Instant::now()) {
+            let (p, store) = look.at;
+            self.events.doubted(store, &format!("objects of {p} are missing there"), true);
+        }
+        self.findings.changes.fetch_add(1, Ordering::Release);
     }
 
     /// Of the objects of `p` these do not matter any more; none: it is not served here.
