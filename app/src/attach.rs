@@ -224,7 +224,11 @@ async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
             }
             fs
         }
-        CacheMode::Read | CacheMode::Direct => Fs::new(session, id, root),
+        CacheMode::Read | CacheMode::Direct => {
+            let fs = Fs::new(session, id, root);
+            fs.read_ahead_in(Arc::new(Work(Handle::current())));
+            fs
+        }
     };
     fs.set_total_bytes(total_bytes);
     let mounts = Mounts::new(fs.clone(), Handle::current());

@@ -39,7 +39,8 @@ pub struct Fetch {
     /// may fill, at most 8 GiB; 1 GiB if its cluster cannot be asked]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "plan", conflicts_with = "paths")]
     ahead: Option<u64>,
-    /// With --plan: what the job has read leaves flash again, some seconds later; ends when it has read all
+    /// With --plan: what the job has read leaves flash again, some seconds later; ends when it has read all, or nothing for
+    /// five minutes
     #[arg(long, requires = "plan", conflicts_with = "paths")]
     drop: bool,
 }

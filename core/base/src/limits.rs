@@ -159,6 +159,9 @@ pub const ASKED_AGAIN_MS: u64 = 15_000;
 pub const LEASES_PER_CLIENT_MAX: usize = 1 << 18;
 /// Requests that wait for leases of others to come back; more are sent back as busy.
 pub const RECALLED_WAITS_MAX: usize = 4_096;
+/// What is said to be free in a file system without a bound whose cold data leaves flash, bytes: its bucket takes what comes,
+/// and programs that look for room before they write are to find some.
+pub const UNBOUNDED_FREE_BYTES: u64 = 1 << 50;
 /// Bytes in an object store that nothing names, in per cent of those that are named: above the second they are reclaimed,
 /// until they are below the first (as the reference system does it).
 pub const RECLAIM_PERCENT: (u64, u64) = (7, 13);

@@ -1,7 +1,7 @@
 //! The calls of the file system, one file per family.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Index, Ino, PartitionId};
@@ -68,6 +68,7 @@ struct Inner {
     /// How long promises gather, milliseconds; 0: none are made.
     gather_ms: AtomicU64,
     background: Option<Arc<dyn Background>>,
+    reads_ahead: OnceLock<Arc<dyn Background>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
     me: Weak<Inner>,
@@ -183,6 +184,7 @@ impl Fs {
             promises: Promises::default(),
             gather_ms: AtomicU64::new(0),
             background,
+            reads_ahead: OnceLock::new(),
             watchers: Mutex::default(),
             total_bytes,
         });
@@ -235,8 +237,8 @@ impl Fs {
         &self.0.reader
     }
 
-    /// Tells how many bytes the file system can hold in all (quota, or what the drives give), for
-    /// [`Self::statfs`].
+    /// Tells how many bytes the file system can hold in all (quota, or what the drives give; `u64::MAX`: as many as come),
+    /// for [`Self::statfs`].
     pub fn set_total_bytes(&self, bytes: u64) {
         self.0.total_bytes.store(bytes, Ordering::Relaxed);
     }

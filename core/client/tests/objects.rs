@@ -237,9 +237,17 @@ fn what_lies_on_one_drive_comes_from_its_object_when_that_is_late() {
 #[test]
 fn a_reader_that_brings_nothing_back_is_read_ahead_of() {
     let world = World::new(1);
-    let fs = world.fs_behind(8 << 20);
+    read_ahead_of(&world, &world.fs_behind(8 << 20));
+    // Also where nothing else goes on in the background.
+    let world = World::new(1);
+    let fs = world.fs();
+    fs.read_ahead_in(world.clone());
+    read_ahead_of(&world, &fs);
+}
+
+fn read_ahead_of(world: &Arc<World>, fs: &Fs) {
     let content = noise(20 << 20, 4);
-    let ino = in_object(&world, &fs, &content, 0, false);
+    let ino = in_object(world, fs, &content, 0, false);
     world.server.state().recalls.clear();
     let (mut out, step) = (Vec::new(), 128 << 10);
     for off in (0..content.len()).step_by(step) {

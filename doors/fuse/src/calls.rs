@@ -20,6 +20,7 @@ use crate::errno::{of, of_inode};
 use crate::hub::{Hub, Notice};
 use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
+use crate::reads::Reads;
 use crate::remembered::Remembered;
 use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
@@ -49,6 +50,7 @@ pub(crate) struct Calls {
     pub(crate) sync_on_close: bool,
     /// What is in objects is read from there, and what is written leaves flash first.
     departures: Option<Departures>,
+    reads: Reads,
     pub(crate) writes: Arc<Writes>,
 }
 
@@ -110,6 +112,7 @@ impl Calls {
             throttle,
             sync_on_close: options.sync_on_close,
             departures: options.obs_direct.then(Departures::new),
+            reads: Reads::new(),
             writes: Arc::default(),
         }
     }
@@ -271,7 +274,7 @@ impl Calls {
 
     pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if tier::is_virtual(name) {
-            return tier::value(&self.fs, &self.getattr(ino).await?, name).await;
+            return tier::value(&self.fs, &self.reads, &self.getattr(ino).await?, name).await;
         }
         self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
     }
@@ -335,6 +338,7 @@ impl Calls {
             Some(_) => self.fs.read_direct(ino, off, len).await,
         };
         let read = read.map_err(|e| self.failed("read", ino, &e))?;
+        self.reads.note(ino, off.saturating_add(read.len() as u64), || self.fs.session().wire().now_ms());
         if !holds {
             // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
             // attributes that are on their way to it, the size of the file with them.)
@@ -381,7 +385,15 @@ impl Calls {
         }
     }
 
-    pub(crate) async fn write(&self, ino: Ino, off: u64, data: Bytes, append: bool, kill: bool) -> Answer<u32> {
+    /// How much was written, and which part of the file is to leave flash now.
+    pub(crate) async fn write(
+        &self,
+        ino: Ino,
+        off: u64,
+        data: Bytes,
+        append: bool,
+        kill: bool,
+    ) -> Answer<(u32, Option<(u64, u64)>)> {
         let _under_way = (self.writes.begin(), self.hub.write(self.me, ino));
         let len = data.len() as u64;
         if let Some(throttle) = &self.throttle {
@@ -392,9 +404,7 @@ impl Calls {
             self.remembered.changed(attr);
             self.saw(attr);
         }
-        if let Some(departures) = &self.departures {
-            departures.written(ino);
-        }
+        let leaves = self.departures.as_ref().and_then(|departures| departures.written(ino, done.off, done.len));
         let end = done.off.saturating_add(done.len);
         if append && done.off != off {
             // The kernel filled its pages at `off`, where it thought the end was: they hold the wrong bytes.
@@ -403,7 +413,7 @@ impl Calls {
         }
         self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]).await;
         debug_assert!(done.len <= len, "no write is longer than its data");
-        Ok(done.len as u32)
+        Ok((done.len as u32, leaves))
     }
 
     /// What became of earlier writes, for close to tell.

@@ -22,7 +22,7 @@ use crate::wire::errno::Errno;
 use crate::wire::reply::Reply;
 use crate::wire::request::{Header, Lock, Op, Setattr, Write};
 use crate::wire::session::Serve;
-use crate::{locks, task};
+use crate::{locks, task, tier};
 
 /// What the kernel should do for us; what it does not know is left out.
 ///
@@ -89,8 +89,13 @@ impl Serve for Door {
         let append = write.open_flags & libc::O_APPEND != 0 && write.write_flags & abi::WRITE_CACHE == 0;
         let kill = write.write_flags & abi::WRITE_KILL_SUIDGID != 0;
         let is_synchronous = write.open_flags & libc::O_DSYNC != 0;
+        let runtime = self.runtime.clone();
         let work = |calls: Arc<Calls>| async move {
-            let len = calls.write(ino, write.off, data, append, kill).await?;
+            let (len, leaves) = calls.write(ino, write.off, data, append, kill).await?;
+            if let Some(part) = leaves {
+                let calls = Arc::clone(&calls);
+                runtime.spawn(async move { tier::send_piece(&calls.fs, ino, part).await });
+            }
             if is_synchronous {
                 calls.fsync(ino).await?;
             }

@@ -82,6 +82,16 @@ fn a_mount_that_leaves_flash_alone() {
     assert!(!state.recalls.contains(&true), "nothing comes back");
     assert!(state.tier.asked.iter().all(|(.., want)| *want == TierWant::Object));
     drop(state);
+    // What is long open leaves before it is closed.
+    let long = fs::File::create(at.join("long")).expect("create");
+    let asked = || stand.world.server.state().tier.asked.len();
+    let (before, mib) = (asked(), vec![7; 1 << 20]);
+    for n in 0..66 {
+        std::os::unix::fs::FileExt::write_all_at(&long, &mib, n << 20).expect("write");
+    }
+    assert!(at_last(|| asked() > before), "while it is open");
+    drop(long);
+    assert!(at_last(|| get(&at.join("long"), "braid.location") == location("file", 66 << 20, 0, 66 << 20)), "all of it");
     // Reading alone sends nothing away.
     assert!(at_last(|| get(&copy, "braid.location") == location("file", 200_000, 0, 200_000)));
     let before = stand.world.server.state().tier.asked.len();

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use braid_base::Result;
 use braid_base::ids::PartitionId;
+use braid_base::limits::UNBOUNDED_FREE_BYTES;
 use braid_base::msg::fs::{Cred, Op, Reply};
 
 use super::Fs;
@@ -30,6 +31,13 @@ pub struct Space {
 }
 
 impl Space {
+    /// The same in a file system that may hold so many bytes; `u64::MAX`: there is no bound, and all the time as much is free.
+    #[must_use]
+    pub fn of(self, total_bytes: u64) -> Self {
+        let unbounded = self.used_bytes.saturating_add(UNBOUNDED_FREE_BYTES);
+        Self { total_bytes: if total_bytes == u64::MAX { unbounded } else { total_bytes }, ..self }
+    }
+
     /// Bytes left.
     pub fn free_bytes(&self) -> u64 {
         self.total_bytes.saturating_sub(self.used_bytes)
@@ -65,7 +73,21 @@ impl Fs {
         if let Some(total) = total {
             self.set_total_bytes(total);
         }
-        space.total_bytes = self.0.total_bytes.load(Ordering::Relaxed);
-        Ok(space)
+        Ok(space.of(self.0.total_bytes.load(Ordering::Relaxed)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Space, UNBOUNDED_FREE_BYTES};
+
+    #[test]
+    fn without_a_bound_as_much_is_free_all_the_time() {
+        let space = |used_bytes| Space { used_bytes, ..Space::default() };
+        assert_eq!((space(7).of(10).free_bytes(), space(12).of(10).free_bytes()), (3, 0));
+        for used in [0, 1 << 40, 1 << 60] {
+            let shown = space(used).of(u64::MAX);
+            assert_eq!((shown.free_bytes(), shown.total_bytes), (UNBOUNDED_FREE_BYTES, used + UNBOUNDED_FREE_BYTES));
+        }
     }
 }
