@@ -328,8 +328,14 @@ emptied() {
   for name in "${kept[@]}"; do
     ! is_listed "$name" || die "emptied: $name is on flash, and listed: $("$BRAID" status lost)"
   done
+  # What comes after it goes into the store, and leaves flash when its time is over. What came before it would have had to
+  # leave before, and stays: there is no other copy.
   write after $((2 * MiB))
-  right "after the bucket was emptied, new" after
+  told ObjectStoreInDoubt || die "emptied: no event says that the store is in doubt: $("$BRAID" events)"
+  "$BRAID" fs group update default --target-ssd-retention 30s --start-demote 10s >/dev/null
+  until_true 110 "emptied: what is new stays on flash" is_cold after
+  [[ $(location "${kept[@]}") == "0 $((4 * MiB)) $((4 * MiB))" ]] || die "emptied: the last copy on flash has left it: $(location "${kept[@]}")"
+  right "after the bucket was emptied, at the end" after "${kept[@]}"
   rm "${cold[@]/#/$(folder)/}"
   (cd "$(copies)" && rm "${cold[@]}")
   until_true 30 "emptied: removed files are listed: $("$BRAID" status lost)" lists_nothing
