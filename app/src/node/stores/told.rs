@@ -72,7 +72,9 @@ impl Told {
                 let before = self.fails.get(&at).copied();
                 let lost = match (together.map(|link| link.state.as_str()), health.state) {
                     (Some("down"), _) => Some(Lost::Everywhere),
-                    (_, State::Down) => Some(Lost::Here),
+                    (Some("up"), State::Down) => Some(Lost::Here),
+                    // Who has not tried for long does not know any more: that is no news.
+                    (_, State::Down) => before.max(Some(Lost::Here)),
                     (Some("up"), _) | (None, State::Up) => None,
                     // A link that was made anew has tried nothing yet: what failed is not known to go well.
                     _ => before,
@@ -203,6 +205,8 @@ mod tests {
             ("near", "downloads")
         );
         assert!(told.stores(&facts(true), &links, Some(&seen(Some(false)))).is_empty(), "once");
+        let idle = Seen::new(&now, vec![(HostId(1), vec![report(None)]), (HostId(2), vec![report(None)])]);
+        assert!(told.stores(&facts(true), &links, Some(&idle)).is_empty(), "that nobody tries is no news");
         let events = told.stores(&facts(true), &links, Some(&seen(Some(true))));
         assert_eq!(kinds(&events), [(EventType::STORE_UP, Severity::Info)]);
         assert!(events[0].text.ends_with("but not on this host"), "{}", events[0].text);
