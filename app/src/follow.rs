@@ -30,6 +30,9 @@ const GIVEN_MAX: usize = 65_536;
 const BEYOND: usize = 256;
 /// What is behind the job leaves flash so much later, milliseconds: it may read in several places.
 const DROP_MS: u64 = 5_000;
+/// When all has come, and a job whose reads are waited for reads nothing for so long, milliseconds, it is taken to be done: it
+/// may have found the end in the page cache, or have died.
+const SILENT_MS: u64 = 300_000;
 /// Two reads count as one within this, milliseconds: when one was is known that exactly.
 const SAME_MS: u64 = 2;
 
@@ -116,16 +119,24 @@ impl<G: Ground> Follow<G> {
         Self { ground, ahead, drops, plan: Mutex::new(plan) }
     }
 
-    /// Looks where the job is until all was handed out and is `over`; if what it has read is to leave, until it has read all.
+    /// Looks where the job is until all was handed out and is `over`; if what it has read is to leave, until it has read all,
+    /// or reads nothing for long.
     pub fn tend(&self, over: &AtomicBool) {
+        let mut since_ms = None;
         loop {
             self.look();
             self.drop_due(mono_ms());
-            if over.load(Ordering::Acquire) && (!self.drops || self.plan().is_through()) {
+            if over.load(Ordering::Acquire) && self.is_done(*since_ms.get_or_insert_with(mono_ms), mono_ms()) {
                 return;
             }
             thread::park_timeout(LOOK);
         }
+    }
+
+    /// True if nothing is to be done any more for what has come, all of it since `since_ms`.
+    fn is_done(&self, since_ms: u64, now_ms: u64) -> bool {
+        let plan = self.plan();
+        !self.drops || plan.is_through() || now_ms >= plan.seen_ms.max(since_ms) + SILENT_MS
     }
 
     /// Goes on to where the job is now.
@@ -291,7 +302,7 @@ mod tests {
 
     use braid_base::limits::CHUNK;
 
-    use super::{Follow, Ground, LOOKS, Read};
+    use super::{Follow, Ground, LOOKS, Read, SILENT_MS};
     use crate::errands::{Next, Piece, Source};
     use crate::tree::Trouble;
 
@@ -422,11 +433,12 @@ mod tests {
         let left = std::mem::take(&mut *job.left.lock().expect("alone"));
         // The first chunk of a is read once more, the second is shared by two pieces that both are behind.
         assert_eq!(left, [("a".into(), Some((CHUNK, 2 * CHUNK))), ("b".into(), None)]);
-        assert!(!follow.plan().is_through());
+        assert!(!follow.is_done(5, SILENT_MS + 9), "it has just read something");
+        assert!(follow.is_done(5, SILENT_MS + 10) && !follow.is_done(11, SILENT_MS + 10), "the rest leaves by its age");
         job.reads("c", 20, Some(5));
         follow.look();
         follow.drop_due(u64::MAX);
         assert_eq!(job.left.lock().expect("alone").len(), 2);
-        assert!(follow.plan().is_through());
+        assert!(follow.is_done(0, 0));
     }
 }

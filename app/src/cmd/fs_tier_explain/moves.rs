@@ -47,6 +47,14 @@ pub(super) fn words(found: &Location, ages: Option<&Ages>, rules: &Rules) -> Vec
              flash runs short."
         ));
     }
+    if found.far_bytes() > 0 {
+        lines.push(format!(
+            "What is in objects only left flash when {} had passed since its last use (group {}), or before, because flash \
+             was short or somebody released it.",
+            duration(rules.target_ssd_retention_s),
+            rules.group
+        ));
+    }
     if ages.is_some_and(|ages| ages.leaving_bytes > 0) {
         let goal = match &rules.store {
             Some(store) => format!("moves to object store {store}"),
@@ -195,6 +203,8 @@ mod tests {
         let short = Rules { flash_short: true, ..rules() };
         assert!(said(&short, &ages(None)).contains("flash is short: the oldest of the file system leaves now"));
         let detached = Rules { store: None, detaching: vec!["old".to_owned()], ..rules() };
+        let far = Location { object_storage_bytes: 9, ..found(0, 0) };
+        assert!(words(&far, None, &rules())[0].contains("left flash when 1d had passed since its last use (group g)"));
         let leaving = Ages { leaving_bytes: 9, ..ages(None) };
         assert!(said(&detached, &leaving).contains("object store old, which is being detached, comes back to flash"));
     }
