@@ -9,15 +9,18 @@ use std::task::{Context, Poll, Waker};
 
 use braid_base::Result;
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, DriveId, PartitionId};
+use braid_base::ids::{BlobId, ClientId, DriveId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease;
+use braid_base::record::ObjectAt;
 use braid_client::fs::Background;
 use braid_client::{BoxFuture, PushSink};
 
 use crate::deeds::Deed;
+use crate::points::Point;
 use crate::trace::Trace;
+use crate::world::ObjectRead;
 
 /// Who sends, receives, or owns a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +31,8 @@ pub enum Node {
     Host(u32),
     /// A drive.
     Drive(u32),
+    /// The object stores, which never die.
+    Store,
     /// The observer that checks the end of a run; nothing it sends is lost.
     Auditor,
 }
@@ -151,6 +156,10 @@ pub enum Sent {
     Spawn(Node, Work),
     /// A bulk move of a partition ended; the number is the life of the host that started it.
     JobDone(At, u64, u64, Result<()>),
+    /// A task of a partition, in that life of its host, passed a point.
+    Passed(At, u64, Point),
+    /// A host has the bytes of an object, or has them not.
+    ObjectRead(Box<ObjectRead>),
 }
 
 /// Shared by everything in one run.
@@ -167,6 +176,8 @@ struct Inner {
     power_losses: u64,
     /// Deeds of tasks.
     deeds: Vec<Deed>,
+    /// What of objects is lost for good, bytes: from, and up to.
+    lost: BTreeMap<BlobId, Vec<(u64, u64)>>,
     /// Who takes what is pushed to a client, and where that is.
     sinks: BTreeMap<ClientId, (Node, Weak<dyn PushSink>)>,
 }
@@ -209,6 +220,42 @@ impl Board {
     /// What tasks did since the last call.
     pub fn take_deeds(&self) -> Vec<Deed> {
         std::mem::take(&mut self.lock().deeds)
+    }
+
+    /// Bytes `range` of the data of an object are lost for good.
+    pub fn lose(&self, blob: BlobId, range: (u64, u64)) {
+        let mut inner = self.lock();
+        inner.deeds.push(Deed::ObjectLost);
+        inner.lost.entry(blob).or_default().push(range);
+    }
+
+    /// True if anything is.
+    pub fn has_lost(&self) -> bool {
+        !self.lock().lost.is_empty()
+    }
+
+    /// All of it.
+    pub fn all_lost(&self) -> Vec<(BlobId, (u64, u64))> {
+        let inner = self.lock();
+        inner.lost.iter().flat_map(|(blob, ranges)| ranges.iter().map(|range| (*blob, *range))).collect()
+    }
+
+    /// What of the `len` bytes from `at` on is lost: from which of them, and up to which; in order, apart.
+    pub fn lost_of(&self, at: ObjectAt, len: u32) -> Vec<(u64, u64)> {
+        let (first, end) = (u64::from(at.off), u64::from(at.off) + u64::from(len));
+        let inner = self.lock();
+        let ranges = inner.lost.get(&at.blob).map(Vec::as_slice).unwrap_or_default();
+        let parts = ranges.iter().map(|(from, to)| ((*from).max(first), (*to).min(end))).filter(|(from, to)| from < to);
+        let mut parts: Vec<(u64, u64)> = parts.map(|(from, to)| (from - first, to - first)).collect();
+        parts.sort_unstable();
+        let mut apart: Vec<(u64, u64)> = Vec::new();
+        for (from, end) in parts {
+            match apart.last_mut() {
+                Some(last) if from <= last.1 => last.1 = last.1.max(end),
+                _ => apart.push((from, end)),
+            }
+        }
+        apart
     }
 
     /// From now on what is pushed to `client` goes to `to`, at `node`.

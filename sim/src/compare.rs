@@ -2,10 +2,13 @@
 
 use braid_base::attr::FileType;
 use braid_base::ids::Ino;
+use braid_base::limits::LAYOUT_BYTES_MAX;
+use braid_base::record::Place;
 use braid_base::{Error, ErrorKind};
 use braid_client::Fs;
 use braid_io::chance::Rng;
 
+use crate::board::Board;
 use crate::model::{Look, Model, Node};
 use crate::perform::{difference, list};
 
@@ -22,6 +25,8 @@ pub struct Inspector<'a> {
     pub rng: &'a mut Rng,
     /// The tree might also look like this: its data is looked for too.
     pub rival: Option<&'a Model>,
+    /// Where it stands what object stores lost.
+    pub board: &'a Board,
 }
 
 /// What differs, in words.
@@ -101,16 +106,52 @@ impl Inspector<'_> {
                     let mut at = from;
                     while at < to {
                         let len = (to - at).min(1 + self.rng.below(2 << 20));
-                        let found = self.try_hard("read", ino, async |fs: &Fs| fs.read(ino, at, len).await).await?;
-                        let expected = node.content.read(at, len);
-                        if expected != found {
-                            return Err(format!("{ino} at {at}: {}", difference(&expected, &found)));
-                        }
+                        self.bytes(ino, node, (at, at + len)).await?;
                         at += len;
                     }
                 }
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// The bytes `[from, to)` of a file: all are there but those that an object store lost and that were nowhere else.
+    async fn bytes(&mut self, ino: Ino, node: &Node, (from, to): (u64, u64)) -> Difference {
+        let mut at = from;
+        for (first, end) in lost_bytes(self.fs, self.board, ino, (from, to)).await? {
+            self.there(ino, node, (at, first)).await?;
+            let (found, expected) =
+                (self.fs.read(ino, first, end - first).await, node.content.read(first, end - first));
+            match found {
+                Ok(found) if found != expected => {
+                    let what = difference(&expected, &found);
+                    return Err(format!("{ino} at {first}: is lost, and read all the same: {what}"));
+                }
+                Err(error) if !is_unreadable(&error) => {
+                    return Err(format!("read {ino} failed: {:?}: {error}", error.kind()));
+                }
+                _ => {}
+            }
+            at = end;
+        }
+        self.there(ino, node, (at, to)).await
+    }
+
+    async fn there(&mut self, ino: Ino, node: &Node, (from, to): (u64, u64)) -> Difference {
+        if from >= to {
+            return Ok(());
+        }
+        let found = self.try_hard("read", ino, async |fs: &Fs| fs.read(ino, from, to - from).await).await;
+        let found = match found {
+            Ok(found) => found,
+            // It left flash since it was asked for, before anybody knew that its copy is lost.
+            Err(_) if !lost_bytes(self.fs, self.board, ino, (from, to)).await?.is_empty() => return Ok(()),
+            Err(what) => return Err(what),
+        };
+        let expected = node.content.read(from, to - from);
+        if expected != found {
+            return Err(format!("{ino} at {from}: {}", difference(&expected, &found)));
         }
         Ok(())
     }
@@ -127,13 +168,57 @@ impl Inspector<'_> {
             tries += 1;
             match look(self.fs).await {
                 Ok(found) => return Ok(found),
-                Err(error) if error.kind() == ErrorKind::Io && tries < TRIES => {
+                Err(error) if is_unreadable(&error) && tries < TRIES => {
                     self.fs.session().wire().sleep_ms(PAUSE_MS).await;
                 }
                 Err(error) => return Err(format!("{what} {ino} failed: {:?}: {error}", error.kind())),
             }
         }
     }
+}
+
+/// Bytes could not be had: from drives, or from an object.
+pub fn is_unreadable(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io || (error.kind() == ErrorKind::Corrupt && error.message().contains("object"))
+}
+
+/// What of the bytes `[from, to)` of a file is lost: an object store lost it, and it is nowhere else but on a drive alone.
+/// In order, apart.
+pub async fn lost_bytes(fs: &Fs, board: &Board, ino: Ino, (from, to): (u64, u64)) -> Result<Vec<(u64, u64)>, String> {
+    if !board.has_lost() {
+        return Ok(Vec::new());
+    }
+    let mut lost: Vec<(u64, u64)> = Vec::new();
+    let mut at = from;
+    while at < to {
+        let len = LAYOUT_BYTES_MAX.min(to - at);
+        let mut tries = 0;
+        let layout = loop {
+            tries += 1;
+            match fs.layout(ino, at, len).await {
+                Ok(layout) => break layout,
+                Err(error) if error.kind() == ErrorKind::Io && tries < TRIES => {
+                    fs.session().wire().sleep_ms(PAUSE_MS).await;
+                }
+                Err(error) => return Err(format!("layout of {ino}: {:?}: {error}", error.kind())),
+            }
+        };
+        let is_bare = |pack| layout.packs.iter().any(|(id, place)| *id == pack && place.parity == 0);
+        for (start, extent) in &layout.extents {
+            let copy = match extent.place {
+                Place::Object(at) => Some(at),
+                Place::Flash { stripe, copy, .. } => copy.filter(|_| is_bare(stripe.pack)),
+                Place::Stage { .. } => None,
+            };
+            let Some(copy) = copy else { continue };
+            let parts = board.lost_of(copy, extent.len).into_iter();
+            let parts = parts.map(|(a, b)| ((start + a).max(at), (start + b).min(at + len)));
+            lost.extend(parts.filter(|(a, b)| a < b));
+        }
+        at += len;
+    }
+    lost.sort_unstable();
+    Ok(lost)
 }
 
 fn show(names: &[(Vec<u8>, Ino)]) -> String {

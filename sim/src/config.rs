@@ -1,5 +1,7 @@
 //! What one run is like, all of it drawn from the seed.
 
+mod store;
+
 use braid_base::ids::PartitionId;
 use braid_cluster::capacity::net_bytes;
 use braid_cluster::facts::Protection;
@@ -9,6 +11,8 @@ use braid_io::chance::Rng;
 use crate::broken::Broken;
 use crate::points::Point;
 use crate::wire::Clock;
+
+pub use store::StorePlan;
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +57,8 @@ pub struct SimConfig {
     pub desk: bool,
     /// The file system has an object store.
     pub tiered: bool,
+    /// What that is like.
+    pub store: StorePlan,
     /// Bytes that a client with leases holds back.
     pub behind_bytes: usize,
     /// Clients make and remove files without a word where they may, and tell the cluster after so long; 0: they do not.
@@ -179,6 +185,7 @@ impl SimConfig {
             leases: false,
             desk: false,
             tiered: false,
+            store: StorePlan::default(),
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: 64 << 20,
@@ -260,6 +267,7 @@ impl SimConfig {
             leases: false,
             desk: false,
             tiered: false,
+            store: StorePlan::default(),
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
@@ -314,7 +322,20 @@ impl SimConfig {
     /// The same as [`Self::from_seed`] and [`Self::replicated`] in turn, with an object store.
     pub fn tiered(seed: u64) -> Self {
         let config = if seed.is_multiple_of(2) { Self::from_seed(seed) } else { Self::replicated(seed) };
-        Self { tiered: true, ..config }
+        let mut config = Self { tiered: true, store: StorePlan::from_seed(seed), ..config };
+        let rng = &mut Rng::new(seed ^ 0x7013);
+        // Each step of the tier has its turn; half of the runs have several.
+        let own = Point::OF_TIER[(seed % Point::OF_TIER.len() as u64) as usize];
+        config.faults.at_points.push((own, some(rng, 2)));
+        config.store.leads_to(own);
+        if config.store.names_few {
+            // Few objects have bytes of several chunks.
+            config.faults.at_points.push((Point::PartlyNamed, 1));
+        }
+        for _ in 0..rng.below(2) * 3 {
+            config.faults.at_points.push((*pick(rng, Point::OF_TIER), some(rng, 5)));
+        }
+        config
     }
 
     /// The hosts on which partition `p` has a replica.
@@ -327,7 +348,7 @@ impl SimConfig {
     pub fn is_scarce(&self) -> bool {
         let net = self.slots * self.shard_bytes * u64::from(self.drives) * u64::from(self.data);
         let net = net / u64::from(self.data + self.parity);
-        net < 60 << 20 || self.capacity_bytes < 60 << 20
+        net < 60 << 20 || self.capacity_bytes < 60 << 20 || (self.tiered && self.store.may_refuse())
     }
 
     /// The clock of a node: as wrong as the plan allows.

@@ -78,6 +78,44 @@ deeds! {
     CallsOverlapped,
     /// Whether a change of something shared took effect was never told.
     OutcomeOpen,
+    /// Bytes came to be in an object beside flash.
+    Demoted,
+    /// Bytes gave up their place on flash.
+    Released,
+    /// A program asked that a file leave flash, and it did.
+    ReleasedByCommand,
+    /// What a reader met in an object came back to flash.
+    RecalledByRead,
+    /// A program asked that a file come back, and it did without being read.
+    FetchedByCommand,
+    /// An object was made of what was left of others.
+    Reclaimed,
+    /// An object was removed from its store.
+    ObjectRemoved,
+    /// A store was left: its data came back to flash.
+    Detached,
+    /// A store was left: its data went into another one.
+    Migrated,
+    /// Bytes on flash forgot an object that is in a store to be left.
+    CopyForgotten,
+    /// A partition heard that an object is missing or damaged.
+    DamageFound,
+    /// What was found damaged can be read again.
+    DamageOver,
+    /// An object was lost or damaged for good.
+    ObjectLost,
+    /// Bytes on flash forgot a damaged object, to go into another one.
+    CopySaved,
+    /// Bytes gave up their place on a lost drive without parity.
+    GaveUpDrive,
+    /// An object arrived after its sender had died.
+    ArrivedLate,
+    /// A write waited because flash was full.
+    StoreHeldUp,
+    /// A store sent other bytes than it has, or fewer.
+    StoreGarbled,
+    /// A read waited for a store for so long that it had to be asked again.
+    StoreStalled,
 }
 
 impl Deed {
@@ -96,4 +134,27 @@ impl Deed {
 
     /// Those of members that leave in order.
     pub const OF_LEAVING: &'static [Deed] = &[Deed::Left, Deed::HandedOver];
+
+    /// Those of file systems with an object store.
+    pub const OF_TIER: &'static [Deed] = &[
+        Deed::Demoted,
+        Deed::Released,
+        Deed::ReleasedByCommand,
+        Deed::RecalledByRead,
+        Deed::FetchedByCommand,
+        Deed::Reclaimed,
+        Deed::ObjectRemoved,
+        Deed::Detached,
+        Deed::Migrated,
+        Deed::CopyForgotten,
+        Deed::DamageFound,
+        Deed::DamageOver,
+        Deed::ObjectLost,
+        Deed::CopySaved,
+        Deed::GaveUpDrive,
+        Deed::ArrivedLate,
+        Deed::StoreHeldUp,
+        Deed::StoreGarbled,
+        Deed::StoreStalled,
+    ];
 }

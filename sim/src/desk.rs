@@ -23,6 +23,7 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
+use crate::compare::is_unreadable;
 use crate::deeds::Deed;
 use crate::linear::content::{self, Content};
 use crate::linear::locks::{self, Lock};
@@ -485,7 +486,7 @@ impl Worker {
         };
         match result {
             Ok(told) => Ok(Some(told)),
-            Err(error) if error.kind() == ErrorKind::Io => Ok(None),
+            Err(error) if is_unreadable(&error) => Ok(None),
             Err(error) if self.is_no_room(&error) => Ok(Some((content::Answer::NoRoom, false))),
             Err(error) => Err(format!("{call:?} of {ino}: {:?}: {error}", error.kind())),
         }
@@ -519,6 +520,7 @@ impl Worker {
             (file.ino, number)
         };
         let (wait, begin_ms) = (self.rng.chance(1, 2), self.fs.session().wire().now_ms());
+        let primaries = self.board.power_losses();
         let taken = match wait {
             true => self.fs.lock_wait(ino, spec(LockKind::Write), pending()).await.map(drop),
             false => self.fs.lock(ino, spec(LockKind::Write)).await,
@@ -533,7 +535,10 @@ impl Worker {
         self.board.note(|| format!("desk, {}: lock of {ino} -> {answer:?}", self.fs.session().client()));
         {
             let file = &mut lock(&self.desk).files[generation];
-            file.lock.end(number, answer, self.board.now_us());
+            match busy && self.board.power_losses() != primaries {
+                true => locks::refused_elsewhere(&mut file.lock, number, me, self.board.now_us()),
+                false => file.lock.end(number, answer, self.board.now_us()),
+            }
             if wait && self.fs.session().wire().now_ms() >= begin_ms + AGAIN_MS {
                 // The answer to an earlier question was lost, and the lock that it had got was given back.
                 file.lock.perhaps_since(number, me, locks::Call::Take(me));

@@ -1,8 +1,9 @@
 //! Walks the key-value views of all partitions and checks what must always hold between their records
-//! (invariants I9 to I11, I17, I18, I21 of the design). Needs nothing of the simulator but a [`Kv`].
+//! (invariants I9 to I11, I17, I18, I21, I24 of the design). Needs nothing of the simulator but a [`Kv`].
 
 mod bytes;
 mod names;
+mod objects;
 mod tables;
 
 use std::fmt;
@@ -41,7 +42,7 @@ pub struct Part<'a> {
 
 /// Checks the file system `fs` over all `parts`, at rest: no operation runs, all notes are delivered.
 ///
-/// `media` answers whether a stripe can be read. Errors: a record that cannot be decoded.
+/// `media` answers whether a stripe can be read, and an object is there. Errors: a record that cannot be decoded.
 pub fn check(fs: FsId, parts: &[Part<'_>], media: &mut dyn Media) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     let count = u16::try_from(parts.len()).expect("a cluster has at most 4096 partitions");
@@ -49,6 +50,7 @@ pub fn check(fs: FsId, parts: &[Part<'_>], media: &mut dyn Media) -> Result<Vec<
     names::check(&tables, count, &mut findings);
     for (part, tables) in parts.iter().zip(&tables) {
         bytes::check(part, tables, media, &mut findings);
+        objects::check(part, tables, media, &mut findings);
     }
     Ok(findings)
 }

@@ -28,6 +28,17 @@ pub fn greedy(model: &Model, rng: &mut Rng, full: bool) -> Action {
     if rng.chance(2, 5) { next(model, rng) } else { scene.fill(rng) }
 }
 
+/// Where a file is to be from now on, or a part of it.
+pub fn tiered(model: &Model, rng: &mut Rng) -> Action {
+    let scene = Scene { model, dirs: of_kind(model, true), others: of_kind(model, false) };
+    let ino = scene.file(rng);
+    let part = rng.chance(1, 3);
+    let (off, len) = if part { (offset(rng, scene.size(ino)), some(rng, 20)) } else { (0, u64::MAX) };
+    // Some wait until it is so: of the whole file that can be seen.
+    let wait_ms = if part || rng.chance(1, 2) { 0 } else { 8_000 };
+    if rng.chance(1, 2) { Action::Fetch { ino, off, len, wait_ms } } else { Action::Release { ino, off, len, wait_ms } }
+}
+
 /// Chooses an action on `model`.
 pub fn next(model: &Model, rng: &mut Rng) -> Action {
     let scene = Scene { model, dirs: of_kind(model, true), others: of_kind(model, false) };

@@ -42,6 +42,8 @@ pub struct Hand {
     pub fills: bool,
     /// Its client holds bytes back.
     behind: bool,
+    /// It says now and then where files are to be.
+    tiered: bool,
     /// So many calls it takes something away before it goes on.
     full: u32,
     /// Files of which bytes may be held back.
@@ -53,19 +55,27 @@ pub struct Hand {
     power_losses: u64,
 }
 
+/// What it is like.
+#[derive(Clone, Copy, Debug)]
+pub struct Ways {
+    /// The cluster may run full.
+    pub scarce: bool,
+    /// It fills the cluster.
+    pub fills: bool,
+    /// Its client holds bytes back.
+    pub behind: bool,
+    /// It says now and then where files are to be.
+    pub tiered: bool,
+}
+
 /// Shared between the world and the running process.
 pub type HandRef = Arc<Mutex<Hand>>;
 
 impl Hand {
     /// A program that will make `calls` calls below `top`.
-    pub fn new(
-        number: u32,
-        model: Model,
-        calls: u32,
-        (scarce, fills, behind): (bool, bool, bool),
-        rng: Rng,
-    ) -> HandRef {
+    pub fn new(number: u32, model: Model, calls: u32, ways: Ways, rng: Rng) -> HandRef {
         let (in_flight, left, full, power_losses) = (None, calls, 0, 0);
+        let Ways { scarce, fills, behind, tiered } = ways;
         Arc::new(Mutex::new(Self {
             number,
             model,
@@ -74,6 +84,7 @@ impl Hand {
             scarce,
             fills,
             behind,
+            tiered,
             full,
             unsynced: Unsynced::default(),
             doubts: Doubts::default(),
@@ -98,6 +109,7 @@ impl Hand {
         let full = self.full > 0;
         self.full = self.full.saturating_sub(1);
         let action = match self.fills {
+            _ if self.tiered && self.rng.chance(1, 10) => generate::tiered(&self.model, &mut self.rng),
             true => generate::greedy(&self.model, &mut self.rng, full),
             false => generate::next(&self.model, &mut self.rng),
         };
@@ -135,6 +147,12 @@ impl Hand {
             (Verdict::Right(new), Ok(answer)) => {
                 if self.full > 0 && action.changes() && !action.needs_space() {
                     board.did(Deed::RemovedWhenFull);
+                }
+                if let (Action::Fetch { .. }, Answer::Moved(true)) = (action, answer) {
+                    board.did(Deed::FetchedByCommand);
+                }
+                if let (Action::Release { .. }, Answer::Moved(true)) = (action, answer) {
+                    board.did(Deed::ReleasedByCommand);
                 }
                 let held_back = matches!(answer, Answer::Wrote { held_back: true, .. });
                 let node = action.ino().filter(|_| held_back).and_then(|ino| self.model.node(ino));
@@ -286,20 +304,22 @@ async fn resolve(hand: &HandRef, fs: &Fs, board: &Board, wait_ms: u64) -> std::r
         after.apply(action, Ino(0));
         unsynced.reached(ino, &after);
     }
-    if unsynced.adopt(fs, &mut before).await? {
+    if unsynced.adopt(fs, board, &mut before).await? {
         board.did(Deed::HeldBackLost);
     }
     lock(hand).model = before.clone();
-    let Some(action) = action else { return Inspector { fs, rng: &mut rng, rival: None }.compare(&before).await };
+    let Some(action) = action else {
+        return Inspector { fs, rng: &mut rng, rival: None, board }.compare(&before).await;
+    };
     let mut after = before.clone();
     after.apply(&action, made_by(fs, &action).await?);
     after.forget_nameless();
-    let undone = Inspector { fs, rng: &mut rng, rival: Some(&after) }.compare(&before).await;
+    let undone = Inspector { fs, rng: &mut rng, rival: Some(&after), board }.compare(&before).await;
     let Err(undone) = undone else {
         board.note(|| format!("hand {number}: {} had no effect", action.line()));
         return Ok(());
     };
-    if let Err(done) = (Inspector { fs, rng: &mut rng, rival: Some(&before) }).compare(&after).await {
+    if let Err(done) = (Inspector { fs, rng: &mut rng, rival: Some(&before), board }).compare(&after).await {
         let line = action.line();
         return Err(format!("{line} was in flight; the tree is neither without it ({undone}) nor with it ({done})"));
     }

@@ -7,14 +7,15 @@
 //!    calls under way that took effect in it. At the end of a call the states stay in which it took effect. None is
 //!    left: no order explains the answers (Wing and Gong's search, with Lowe's memory of what was tried).
 //! 3. A call without an end, of a killed client or with an answer that leaves its outcome open, takes effect at any
-//!    later moment or never.
+//!    later moment or never. One with an end and without an answer takes effect between its begin and its end, or never.
 //!
 //! What is checked is what `docs/semantics.md` says under Visibility. Left out, since it is weaker there: bytes that
 //! were held back by a client that died or lost its session (the history of the file ends where the first of them was
 //! written, [`History::cut`]), listings of directories, link counts, times. A client without a session takes itself
 //! for the only one: it works on shared names, which it does not remember, but not on shared files and their locks.
 //! Who dies or loses its session may lose its locks at any moment since ([`locks::Call::Lose`]); who waits for a lock
-//! may have it, and give it back, before it is told that it has it.
+//! may have it, and give it back, before it is told that it has it; who is told that another one has it may have had it
+//! in a term that ended meanwhile ([`locks::refused_elsewhere`]).
 
 pub mod content;
 pub mod locks;
@@ -92,6 +93,13 @@ impl<S: State> History<S> {
         self.entries.push(Entry { who, call, answer: None, order: (order, None), us: (us, None) });
     }
 
+    /// `call` of `who` may take effect at any moment from the begin of call `number` until now, or never.
+    pub fn meanwhile(&mut self, number: usize, who: u64, call: S::Call, now_us: u64) {
+        let (first, us) = (self.entries[number].order.0, self.entries[number].us.0);
+        let order = (first, Some(self.tick()));
+        self.entries.push(Entry { who, call, answer: None, order, us: (us, Some(now_us)) });
+    }
+
     /// Nothing is said of what happened after call `number` began. What was under way then has an open outcome.
     pub fn cut(&mut self, number: usize) {
         let last = self.entries[number].order.0;
@@ -110,7 +118,8 @@ impl<S: State> History<S> {
 
     /// Changes of which it is not known whether they took effect.
     pub fn open(&self) -> usize {
-        self.entries.iter().filter(|entry| entry.answer.is_none() && !S::looks(&entry.call, None)).count()
+        let is_open = |entry: &&Entry<S>| entry.answer.is_none() && entry.order.1.is_none();
+        self.entries.iter().filter(is_open).filter(|entry| !S::looks(&entry.call, None)).count()
     }
 
     /// True if some call overlaps a change by another client.
@@ -255,6 +264,10 @@ fn close<S: State>(
 ) -> Option<BTreeSet<Guess<S>>> {
     let (mut after, mut seen, mut pending) = (BTreeSet::new(), BTreeSet::new(), Vec::new());
     pending.extend(guesses.iter().cloned());
+    if entries[ending].answer.is_none() {
+        let undone = guesses.iter().filter(|guess| !guess.done.contains(&ending));
+        after.extend(undone.cloned());
+    }
     while let Some(mut guess) = pending.pop() {
         // A look that is right now can be now: it changes nothing.
         for at in under_way.difference(&guess.done.clone()) {

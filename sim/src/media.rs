@@ -6,6 +6,7 @@ use braid_base::crc::crc32c;
 use braid_base::ids::DriveId;
 use braid_base::limits::BLOCK;
 use braid_base::msg::drive::{DriveOp, DriveReply, ShardId};
+use braid_base::msg::job::ObjectKey;
 use braid_base::record::{Placement, StripeAt};
 use braid_drive::{Effect, Event, OpToken, Target};
 use braid_io::clock::Now;
@@ -13,22 +14,24 @@ use braid_io::file::ReadAt;
 use braid_io::reactor::IoDone;
 
 use crate::fsck::Media;
-use crate::world::DriveNode;
+use crate::world::{DriveNode, World};
 
-/// The drives.
+/// The drives, and the object stores.
 pub struct Drives<'a> {
+    world: &'a World,
     targets: BTreeMap<DriveId, (Target, &'a DriveNode)>,
     next: u64,
 }
 
 impl<'a> Drives<'a> {
     /// Opens all drives that can be opened.
-    pub fn new(nodes: &'a [DriveNode]) -> Self {
+    pub fn new(world: &'a World) -> Self {
+        let nodes = world.drives();
         let open = |(id, node): (usize, &'a DriveNode)| {
             let opened = braid_drive::open(&node.disk.view(node.file), None, false, Now::default()).ok()?;
             Some((DriveId(id as u32), (opened.target, node)))
         };
-        Self { targets: nodes.iter().enumerate().filter_map(open).collect(), next: 0 }
+        Self { world, targets: nodes.iter().enumerate().filter_map(open).collect(), next: 0 }
     }
 
     fn read(&mut self, drive: DriveId, op: DriveOp) -> Option<DriveReply> {
@@ -67,5 +70,9 @@ impl Media for Drives<'_> {
             }
         }
         readable
+    }
+
+    fn object(&mut self, key: ObjectKey) -> Option<u64> {
+        self.world.object_size(key)
     }
 }

@@ -173,6 +173,7 @@ impl Model {
                 _ => Err(vec![ErrorKind::Invalid]),
             },
             Action::Close { ino } | Action::Fsync { ino } => self.get(*ino).map(|_| Expect::Done),
+            Action::Fetch { ino, .. } | Action::Release { ino, .. } => self.file(*ino).map(|_| Expect::Done),
             Action::SetXattr { .. }
             | Action::GetXattr { .. }
             | Action::ListXattr { .. }

@@ -2,12 +2,18 @@
 
 use braid_base::attr::{Attr, FileType, SetAttr};
 use braid_base::ids::Ino;
-use braid_base::msg::fs::Cred;
+use braid_base::msg::fs::{Cred, TierWant};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Fs;
 use braid_client::fs::Create;
 
+use crate::compare::is_unreadable;
 use crate::model::{Action, Answer, Expect, Look, Model};
+
+/// It is looked so often whether bytes are where they are to be, milliseconds.
+const WATCH_MS: u64 = 400;
+/// How it is refused to move bytes of a file system without an object store.
+const NO_STORE: &str = "has no object store";
 
 /// Does it.
 pub async fn perform(fs: &Fs, action: &Action) -> Result<Answer> {
@@ -50,6 +56,12 @@ pub async fn perform(fs: &Fs, action: &Action) -> Result<Answer> {
             fs.fsync(ino).await?;
             Answer::Done
         }
+        Action::Fetch { ino, off, len, wait_ms } => {
+            Answer::Moved(moves(fs, ino, (off, len), TierWant::Flash, wait_ms).await?)
+        }
+        Action::Release { ino, off, len, wait_ms } => {
+            Answer::Moved(moves(fs, ino, (off, len), TierWant::Object, wait_ms).await?)
+        }
         Action::Open { ino, truncate } => Answer::Entry(ino, fs.open(ino, truncate).await?),
         Action::Close { ino } => {
             fs.close(ino).await?;
@@ -70,6 +82,28 @@ pub async fn perform(fs: &Fs, action: &Action) -> Result<Answer> {
 
 async fn set(fs: &Fs, ino: Ino, set: SetAttr) -> Result<Answer> {
     Ok(Answer::Entry(ino, fs.setattr(ino, set).await?))
+}
+
+/// Says where bytes of a file are to be, and waits until they are. True if some were elsewhere and none is now.
+async fn moves(fs: &Fs, ino: Ino, (off, len): (u64, u64), want: TierWant, wait_ms: u64) -> Result<bool> {
+    let elsewhere = async || {
+        let sums = fs.residency(ino).await?;
+        Ok::<_, Error>(match want {
+            TierWant::Flash => sums.object,
+            TierWant::Object => sums.write_cache + sums.read_cache,
+        })
+    };
+    let before = elsewhere().await?;
+    fs.tier(ino, off, len, want).await?;
+    let wire = fs.session().wire();
+    let end_ms = wire.now_ms() + wait_ms;
+    while before > 0 && wire.now_ms() < end_ms {
+        wire.sleep_ms(WATCH_MS).await;
+        if elsewhere().await? == 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A name, its inode, its attributes if they were asked for.
@@ -119,7 +153,8 @@ pub fn judge(model: &Model, action: &Action, answer: &Result<Answer>, scarce: bo
         (Ok(_), Err(e)) if e.kind() == ErrorKind::NoSpace && scarce && action.needs_space() => Verdict::Hindered,
         // Drives that fail every move for a minute, with the stage full: nothing was written.
         (Ok(_), Err(e)) if e.message().starts_with(STAGE_FULL) && scarce && action.needs_space() => Verdict::Hindered,
-        (_, Err(e)) if e.kind() == ErrorKind::Io && !action.changes() => Verdict::Hindered,
+        (_, Err(e)) if is_unreadable(e) && !action.changes() => Verdict::Hindered,
+        (Ok(_), Err(e)) if e.message().contains(NO_STORE) => Verdict::Refused,
         (Err(kinds), Err(error)) if kinds.contains(&error.kind()) => Verdict::Refused,
         (Ok(expect), Ok(answer)) => match fits(expect, answer) {
             Ok(new) => Verdict::Right(new),
@@ -133,7 +168,7 @@ fn fits(expect: &Expect, answer: &Answer) -> std::result::Result<Ino, String> {
     let same =
         |yes: bool| if yes { Ok(Ino(0)) } else { Err(format!("expected {}, found {}", brief(expect), brief(answer))) };
     match (expect, answer) {
-        (Expect::Done, Answer::Done) => Ok(Ino(0)),
+        (Expect::Done, Answer::Done | Answer::Moved(_)) => Ok(Ino(0)),
         (Expect::Ino(a), Answer::Ino(b)) => same(a == b),
         (Expect::New(look), Answer::Entry(ino, attr)) => same(*look == Look::of(attr)).map(|_| *ino),
         (Expect::Look(look), Answer::Entry(_, attr)) => same(alike(look, &Look::of(attr))),

@@ -5,16 +5,19 @@ use std::fmt::Write;
 use crate::deeds::Deed;
 
 macro_rules! points {
-    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident),* $(,)? ; tier: $($(#[$tier_doc:meta])* $tier:ident),* $(,)?) => {
         /// A gap between two steps of a protocol.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Point {
             $($(#[$doc])* $name,)*
+            $($(#[$tier_doc])* $tier,)*
         }
 
         impl Point {
-            /// All of them.
+            /// Those of every run.
             pub const ALL: &'static [Point] = &[$(Point::$name,)*];
+            /// Those of runs with an object store.
+            pub const OF_TIER: &'static [Point] = &[$(Point::$tier,)*];
         }
     };
 }
@@ -71,7 +74,57 @@ points! {
     /// A drive has data of a shard on its way to the medium.
     DriveWriteSubmitted,
     /// A drive's write is durable and not acknowledged.
-    DriveWriteNotAcked,
+    DriveWriteNotAcked;
+
+    tier:
+    /// The record of an object is logged; nothing of it was read or sent.
+    ObjectLogged,
+    /// An object is on its way to its store.
+    ObjectSent,
+    /// It is whole there; the partition has not heard of it.
+    ObjectNotCommitted,
+    /// The entry that names it is not durable.
+    NamesProposed,
+    /// That entry is durable and not applied.
+    NamesLogged,
+    /// Some chunks name an object that is in others, too.
+    PartlyNamed,
+    /// The entry is not durable by which bytes leave flash.
+    ReleaseProposed,
+    /// That entry is durable and not applied.
+    ReleaseLogged,
+    /// A move that brings bytes back was planned and not started.
+    FetchPlanned,
+    /// Its stripes are durable; the partition has not heard of it.
+    FetchWrittenNotCommitted,
+    /// The entry is not durable that points to what came back.
+    FetchProposed,
+    /// That entry is durable and not applied.
+    FetchLogged,
+    /// An object made of others was begun; its record is not durable.
+    ReclaimBegun,
+    /// The entry is not durable that says that an object is dead.
+    DeathProposed,
+    /// An object is dead in the log; its removal was not asked for.
+    DeathLogged,
+    /// Its removal is on its way to the store.
+    RemovalSent,
+    /// It is gone from the store; the partition has not heard of it.
+    RemovalNotCommitted,
+    /// The entry is not durable that forgets its record.
+    RemovalProposed,
+    /// That entry is durable and not applied.
+    RemovalLogged,
+    /// The entry is not durable by which bytes on flash forget an object whose store is to be left.
+    LeaveProposed,
+    /// That entry is durable and not applied.
+    LeaveLogged,
+    /// A store that was to be left is empty; the partitions have not heard that it is left.
+    StoreEmptied,
+    /// The entry is not durable by which bytes on flash forget a damaged object.
+    SaveProposed,
+    /// A partition was told of damage, which it knows in memory only.
+    DamageTold,
 }
 
 /// How often each point was passed, how often a host lost power there, and how often each deed was done.
@@ -85,7 +138,7 @@ pub struct Coverage {
 
 impl Default for Coverage {
     fn default() -> Self {
-        Self { counts: vec![(0, 0); Point::ALL.len()], deeds: vec![0; Deed::ALL.len()] }
+        Self { counts: vec![(0, 0); Point::ALL.len() + Point::OF_TIER.len()], deeds: vec![0; Deed::ALL.len()] }
     }
 }
 
@@ -123,14 +176,15 @@ impl Coverage {
         }
     }
 
-    /// The points at which no host ever lost power.
-    pub fn missed(&self) -> Vec<Point> {
-        Point::ALL.iter().copied().filter(|point| self.counts[*point as usize].1 == 0).collect()
+    /// Those of `points` at which no host ever lost power.
+    pub fn missed(&self, points: &[Point]) -> Vec<Point> {
+        points.iter().copied().filter(|point| self.counts[*point as usize].1 == 0).collect()
     }
 
-    /// The deeds that were never done, but for those of partitions with several replicas.
+    /// The deeds that were never done, but for those of partitions with several replicas, or with an object store.
     pub fn undone(&self) -> Vec<Deed> {
-        let others = |deed: &Deed| !Deed::OF_MEMBERS.contains(deed) && !Deed::OF_LEAVING.contains(deed);
+        let of_some = [Deed::OF_MEMBERS, Deed::OF_LEAVING, Deed::OF_TIER];
+        let others = |deed: &Deed| of_some.iter().all(|some| !some.contains(deed));
         self.missing(&Deed::ALL.iter().copied().filter(others).collect::<Vec<_>>())
     }
 
@@ -147,7 +201,7 @@ impl Coverage {
     /// A table for people.
     pub fn table(&self) -> String {
         let mut out = format!("{:<28} {:>12} {:>8}\n", "crash point", "passed", "crashed");
-        for point in Point::ALL {
+        for point in Point::ALL.iter().chain(Point::OF_TIER).filter(|point| self.counts[**point as usize].0 > 0) {
             let (passed, crashed) = self.counts[*point as usize];
             // Writing to a string cannot fail.
             let _ = writeln!(out, "{:<28} {passed:>12} {crashed:>8}", format!("{point:?}"));

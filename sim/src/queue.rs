@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{DriveId, Index, PartitionId, Term};
+use braid_base::ids::{DriveId, Index, PartitionId, StoreId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::{Answer, Push};
@@ -69,6 +69,10 @@ pub enum Event {
     Registered { at: At, life: u64, cas: bool, found: Members },
     /// The controller looks after the members of all partitions.
     Control,
+    /// A replica hears what its file system does with its object stores.
+    Plans { at: At, life: u64 },
+    /// An object store works again.
+    StoreUp { store: StoreId },
     /// Hosts reach each other again.
     Mended { cut: Vec<(u32, u32)> },
 }
@@ -105,6 +109,12 @@ pub enum Trouble {
     Wipe,
     /// A host stops in order, or a replica should be elsewhere.
     Leave,
+    /// An object store is down for a while.
+    StoreDown,
+    /// An object store loses what it has.
+    StoreLoses,
+    /// The file system is to do something else with its object stores.
+    Plans,
 }
 
 /// Where a drive's answer goes.

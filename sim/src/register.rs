@@ -20,6 +20,7 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
+use crate::compare::is_unreadable;
 use crate::deeds::Deed;
 
 /// Longest record: long enough to be held back or to go straight to the drives.
@@ -164,7 +165,7 @@ async fn read(shared: &Shared, fs: &Fs, board: &Board) -> Result<Option<u64>, St
     }
     let found = match fs.read(ino, 0, SHORT as u64).await {
         Ok(bytes) => version_of(&bytes).map_err(|what| format!("a read of the shared file is torn: {what}"))?,
-        Err(error) if error.kind() == ErrorKind::Io => return Ok(None),
+        Err(error) if is_unreadable(&error) => return Ok(None),
         Err(error) => return Err(format!("read of the shared file: {error}")),
     };
     let register = &lock(shared);

@@ -17,7 +17,7 @@ use crate::broken::Broken;
 use crate::config::SimConfig;
 use crate::contest::{self, Arena, ArenaRef};
 use crate::desk::{self, Desk, DeskRef, Worker};
-use crate::hand::{self, Hand, HandRef};
+use crate::hand::{self, Hand, HandRef, Ways};
 use crate::model::Model;
 use crate::points::Coverage;
 use crate::register::Losses;
@@ -197,12 +197,13 @@ impl Run {
         let (tops, arena, desk) = made.map_err(|error| format!("set-up: {error}"))?;
         (self.arena, self.desk) = (Some(arena), desk);
         let config = self.world.config.clone();
-        let what = (config.is_scarce(), config.fills, config.behind_bytes > 0);
+        let (scarce, fills, tiered) = (config.is_scarce(), config.fills, config.tiered);
+        let ways = Ways { scarce, fills, behind: config.behind_bytes > 0, tiered };
         let mut rng = Rng::new(config.seed ^ 0xBA5E);
         for (number, top) in tops.into_iter().enumerate() {
             let model = Model::new(top, ROOT, 0o755);
             let rng = Rng::new(rng.next_u64());
-            self.hands.push(Hand::new(number as u32, model, config.ops, what, rng));
+            self.hands.push(Hand::new(number as u32, model, config.ops, ways, rng));
         }
         self.clients = self.hands.chunks(hands as usize).map(<[_]>::to_vec).collect();
         Ok(())

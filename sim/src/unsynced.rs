@@ -6,6 +6,8 @@ use braid_base::ids::Ino;
 use braid_base::{Error, ErrorKind};
 use braid_client::Fs;
 
+use crate::board::Board;
+use crate::compare::{is_unreadable, lost_bytes};
 use crate::model::{Action, Answer, Content, Model};
 
 /// States of one file that are kept; then it is time for an `fsync`.
@@ -74,12 +76,12 @@ impl Unsynced {
 
     /// Reads all these files: each byte must be that of one of the states. `model` then says what was found. True if
     /// something was lost.
-    pub async fn adopt(&mut self, fs: &Fs, model: &mut Model) -> Result<bool, String> {
+    pub async fn adopt(&mut self, fs: &Fs, board: &Board, model: &mut Model) -> Result<bool, String> {
         let mut lost = false;
         for (ino, states) in std::mem::take(&mut self.0) {
             let Some(content) = model.content_mut(ino) else { continue };
             // A file that is gone holds nothing: the tree says whether it may be.
-            let Some(found) = found(fs, ino, &states).await? else { continue };
+            let Some(found) = found((fs, board), ino, &states).await? else { continue };
             lost |= states.last() != Some(&found);
             *content = found;
         }
@@ -87,7 +89,7 @@ impl Unsynced {
     }
 }
 
-async fn found(fs: &Fs, ino: Ino, states: &[Content]) -> Result<Option<Content>, String> {
+async fn found((fs, board): (&Fs, &Board), ino: Ino, states: &[Content]) -> Result<Option<Content>, String> {
     let gone = |kind| matches!(kind, ErrorKind::Stale | ErrorKind::NotFound);
     let size = match again(fs, ino, async || fs.getattr(ino).await.map(|attr| attr.size)).await {
         Ok(size) => size,
@@ -107,7 +109,10 @@ async fn found(fs: &Fs, ino: Ino, states: &[Content]) -> Result<Option<Content>,
         at = from.max(at);
         while at < to.min(size) {
             let len = STEP.min(to.min(size) - at);
-            let bytes = again(fs, ino, async || fs.read(ino, at, len).await).await;
+            let bytes = match states.last() {
+                Some(last) if board.has_lost() => there((fs, board), ino, (at, len), last).await?,
+                _ => again(fs, ino, async || fs.read(ino, at, len).await).await.map(|bytes| bytes.to_vec()),
+            };
             let bytes = bytes.map_err(|error| format!("read of {ino}: {error}"))?;
             let may: Vec<Vec<u8>> = states
                 .iter()
@@ -129,11 +134,36 @@ async fn found(fs: &Fs, ino: Ino, states: &[Content]) -> Result<Option<Content>,
     Ok(Some(found))
 }
 
+/// Bytes of a file; what an object store lost of them is as it was last.
+async fn there(
+    (fs, board): (&Fs, &Board),
+    ino: Ino,
+    (at, len): (u64, u64),
+    last: &Content,
+) -> Result<braid_base::Result<Vec<u8>>, String> {
+    let mut out = last.read(at, len);
+    out.resize(len as usize, 0);
+    let mut from = at;
+    for (first, end) in lost_bytes(fs, board, ino, (at, at + len)).await?.into_iter().chain([(at + len, at + len)]) {
+        if from < first {
+            match again(fs, ino, async || fs.read(ino, from, first - from).await).await {
+                Ok(bytes) => {
+                    let start = (from - at) as usize;
+                    out[start..start + bytes.len()].copy_from_slice(&bytes);
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        from = end.max(from);
+    }
+    Ok(Ok(out))
+}
+
 /// Repeats while the world is in the way.
 pub async fn again<T>(fs: &Fs, ino: Ino, look: impl AsyncFn() -> braid_base::Result<T>) -> braid_base::Result<T> {
     for _ in 0..TRIES {
         match look().await {
-            Err(error) if error.kind() == ErrorKind::Io => fs.session().wire().sleep_ms(PAUSE_MS).await,
+            Err(error) if is_unreadable(&error) => fs.session().wire().sleep_ms(PAUSE_MS).await,
             result => return result,
         }
     }

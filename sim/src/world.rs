@@ -4,6 +4,7 @@
 //! 2. What they put up on the board becomes events at later times: delayed, lost, doubled, late.
 //! 3. The earliest event happens: a message arrives, a disk ends some work, power fails.
 
+mod damage;
 mod drive;
 mod faults;
 mod host;
@@ -15,12 +16,13 @@ mod replicas;
 mod rest;
 mod setup;
 mod store;
+mod tier;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ErrorKind;
-use braid_base::ids::{ClientId, DriveId, HostId, OpId, PartitionId, Term};
+use braid_base::ids::{BlobId, ClientId, DriveId, HostId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
 
 use crate::board::{At, Board, Node, Sent};
@@ -30,6 +32,7 @@ use crate::points::{Coverage, Point};
 use crate::queue::{Event, Queue};
 use crate::wire::{Clock, SimWire};
 
+pub use damage::ObjectRead;
 pub use drive::DriveNode;
 pub use host::{Host, SeatNode};
 
@@ -91,8 +94,12 @@ pub struct World {
     pub(crate) seats: BTreeMap<PartitionId, Vec<HostId>>,
     /// Hosts that do not reach others.
     pub(crate) cuts: Vec<(u32, u32)>,
-    /// The object store.
+    /// The object stores.
     pub(crate) bucket: objects::Bucket,
+    /// What the file system does with them.
+    plans: tier::Plans,
+    /// Objects that somebody met who read.
+    shown: BTreeSet<BlobId>,
     /// The drives that partitions are told to use.
     pub(crate) usable: Vec<DriveId>,
     pub(crate) clocks: BTreeMap<Node, Clock>,
@@ -122,6 +129,11 @@ impl World {
         let rng = &mut self.rng;
         let clock = *self.clocks.entry(node).or_insert_with(|| config.clock(rng));
         SimWire { board: self.board.clone(), node, clock, partitions: self.config.partitions }
+    }
+
+    /// The meeting point of everything here.
+    pub fn board(&self) -> Board {
+        self.board.clone()
     }
 
     /// A client id never used before.
@@ -181,6 +193,12 @@ impl World {
             Sent::Spawn(node, work) => self.exec.spawn(node, work.0),
             Sent::Sleep(until, slot) => self.queue.put(until, Event::Wake(slot)),
             Sent::JobDone(at, life, id, result) => self.job_done(at, life, id, result),
+            Sent::Passed(at, life, point) => {
+                if self.is_alive(at, life) {
+                    self.pass(point, at.host);
+                }
+            }
+            Sent::ObjectRead(read) => self.object_read(*read),
         }
     }
 
@@ -232,6 +250,8 @@ impl World {
             Event::Registered { at, life, cas, found } => self.registered(at, life, cas, found),
             Event::Control => self.control(),
             Event::Mended { cut } => self.mended(&cut),
+            Event::Plans { at, life } => self.hear_plans(at, life),
+            Event::StoreUp { store } => self.bucket.calm(store),
         }
     }
 

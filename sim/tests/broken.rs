@@ -14,6 +14,7 @@
 //! | packs.py | earlyack | `Broken::EarlyAck` | here |
 //! | slices.py | uptonow | `Mutation::StampAtCommit` | here, data |
 //! | slices.py | nogc | `Mutation::NoScan`, `Mutation::NoHint` | here; `NoHint` data, too |
+//! | - | - | `Mutation::TrustUpload`, `NameBlindly`, `NoBlobHint`, `ReleaseAll`, `BareAll` | here, data |
 //! | leases.py | nomarker | `LeaseMutation::NoMarker` | here, leases |
 //! | leases.py | nowait | `LeaseMutation::NoWait` | here, leases |
 //! | leases.py | expirefast | `LeaseMutation::ExpireFast` | here, leases |
@@ -186,6 +187,36 @@ fn leases_outlive_their_sessions() {
 #[test]
 fn data_pointers_have_no_hints() {
     caught(Broken::Data(Mutation::NoHint), 0);
+}
+
+/// The same in worlds with object stores.
+fn caught_with_stores(mutation: Mutation, near: u64, tune: impl Fn(&mut SimConfig)) {
+    caught_among(SimConfig::tiered, Broken::Data(mutation), near, tune);
+}
+
+#[test]
+fn tier_objects_that_did_not_arrive_are_named() {
+    caught_with_stores(Mutation::TrustUpload, 0, |_| {});
+}
+
+#[test]
+fn tier_objects_are_named_for_bytes_that_changed() {
+    caught_with_stores(Mutation::NameBlindly, 0, |_| {});
+}
+
+#[test]
+fn tier_pointers_into_objects_have_no_hints() {
+    caught_with_stores(Mutation::NoBlobHint, 0, |_| {});
+}
+
+#[test]
+fn tier_bytes_leave_flash_that_are_in_no_object() {
+    caught_with_stores(Mutation::ReleaseAll, 0, |_| {});
+}
+
+#[test]
+fn tier_bytes_lie_without_parity_that_are_in_no_object() {
+    caught_with_stores(Mutation::BareAll, 0, |_| {});
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use braid_sim::board::Board;
 use braid_sim::config::SimConfig;
 use braid_sim::deeds::Deed;
-use braid_sim::points::Coverage;
+use braid_sim::points::{Coverage, Point};
 use braid_sim::run::{run, run_on};
 
 /// Seeds of `make test`; `make test-long` asks for more.
@@ -147,7 +147,7 @@ fn a_lock_whose_answer_is_older_than_what_was_asserted() {
 #[test]
 fn many_seeds_and_every_crash_point() {
     let total = many(SimConfig::from_seed, SEEDS);
-    let missed = total.missed();
+    let missed = total.missed(Point::ALL);
     let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS) && number("BRAID_LIKE").is_none();
     assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
     let mut undone = total.undone();
@@ -182,9 +182,11 @@ fn many_seeds_with_members_that_leave() {
 
 #[test]
 fn many_seeds_with_an_object_store() {
-    many(SimConfig::tiered, SEEDS / 2);
-    let objects: usize = (0..4).map(|seed| must_hold(SimConfig::tiered(seed)).counts.objects).sum();
-    assert!(objects > 0, "nothing ever went into the store");
+    let total = many(SimConfig::tiered, SEEDS);
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS) && number("BRAID_LIKE").is_none();
+    let (missed, undone) = (total.missed(Point::OF_TIER), total.missing(Deed::OF_TIER));
+    assert!(!broad || missed.is_empty(), "no host ever lost power at {missed:?}");
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }
 
 /// Runs `count` seeds of a world (BRAID_SEEDS: so many), from BRAID_FIRST on.
@@ -209,13 +211,13 @@ fn many(world: World, count: u64) -> Coverage {
         }
     });
     let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{count} seeds\n{}", total.table());
     for failure in &failures {
         println!("seed {}: {}", failure.config.seed, failure.what);
     }
     if let Some(failure) = failures.first() {
         panic!("{failure}\n{} of {count} seeds failed", failures.len());
     }
-    let total = total.into_inner().unwrap_or_else(PoisonError::into_inner);
-    println!("{count} seeds\n{}", total.table());
     total
 }

@@ -4,14 +4,18 @@ use std::collections::BTreeMap;
 
 use braid_base::ids::{Index, PackId};
 use braid_base::limits::{BLOCK, CHUNK};
+use braid_base::msg::job::ObjectKey;
 use braid_base::record::{Extent, PackState, Place, Placement, StripeAt};
 
 use super::{Finding, Part, Tables};
 
-/// What the drives hold.
+/// What the drives hold, and the object stores.
 pub trait Media {
     /// How many of the D+P shards of `stripe` have all its blocks, readable and matching their checksums.
     fn readable_shards(&mut self, stripe: StripeAt, place: &Placement) -> usize;
+
+    /// Data bytes of an object that is in its store, or was until that lost it for good.
+    fn object(&mut self, key: ObjectKey) -> Option<u64>;
 }
 
 pub(super) fn check(part: &Part<'_>, tables: &Tables, media: &mut dyn Media, findings: &mut Vec<Finding>) {

@@ -1,11 +1,11 @@
 //! The records of one partition, decoded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{Chunk, FsId, Index, Ino, PackId, PartitionId};
+use braid_base::ids::{BlobId, Chunk, FsId, Index, Ino, PackId, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::record::{
-    BaseRec, DentryRec, Extent, InodeRec, PackRec, PunchRec, Record, SliceRec, StripeRec, UsageRec,
+    BaseRec, BlobRec, DentryRec, Extent, InodeRec, PackRec, PunchRec, Record, SliceRec, StripeRec, UsageRec,
 };
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
@@ -35,6 +35,10 @@ pub struct Tables {
     pub stripes: BTreeMap<(PackId, u16), StripeRec>,
     /// Table 22.
     pub hints: BTreeMap<(PackId, u16, Ino, Chunk), ()>,
+    /// Table 23.
+    pub blobs: BTreeMap<BlobId, BlobRec>,
+    /// Table 24.
+    pub blob_hints: BTreeSet<(BlobId, Ino, Chunk)>,
     /// Table 34.
     pub orphans: BTreeMap<Ino, ()>,
     /// Tables 30 to 32: operations and notes that are not finished.
@@ -82,6 +86,8 @@ impl Tables {
             packs: BTreeMap::new(),
             stripes: BTreeMap::new(),
             hints: BTreeMap::new(),
+            blobs: BTreeMap::new(),
+            blob_hints: BTreeSet::new(),
             orphans: BTreeMap::new(),
             unfinished: 0,
             usage: UsageRec::default(),
@@ -89,6 +95,7 @@ impl Tables {
         tables.load_names(kv, p, fs)?;
         tables.load_data(kv, p, fs)?;
         tables.load_packs(kv, p)?;
+        tables.load_blobs(kv, p, fs)?;
         Ok(tables)
     }
 
@@ -173,6 +180,22 @@ impl Tables {
             let pack = pack_of(p, key).ok_or_else(|| corrupt("hint", key))?;
             let (sb, _, ino, chunk) = keys::parse_hint(key).ok_or_else(|| corrupt("hint", key))?;
             self.hints.insert((pack, sb, ino, chunk), ());
+            Ok(())
+        })
+    }
+
+    fn load_blobs(&mut self, kv: &dyn Kv, p: PartitionId, fs: FsId) -> Result<()> {
+        each(kv, &keys::table(p, Table::Blob), |key, value| {
+            let blob = keys::blob_of(p, key).ok_or_else(|| corrupt("object", key))?;
+            self.blobs.insert(blob, BlobRec::decode(value)?);
+            Ok(())
+        })?;
+        each(kv, &keys::table(p, Table::BlobHint), |key, _| {
+            let blob = keys::blob_of(p, key).ok_or_else(|| corrupt("hint of an object", key))?;
+            let (of, ino, chunk) = keys::parse_blob_hint(key).ok_or_else(|| corrupt("hint of an object", key))?;
+            if of == fs {
+                self.blob_hints.insert((blob, ino, chunk));
+            }
             Ok(())
         })
     }

@@ -1,6 +1,6 @@
 //! One lock.
 
-use super::State;
+use super::{History, State};
 
 /// Which client holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,8 +13,21 @@ pub enum Call {
     Take(u64),
     /// Give it back.
     Give(u64),
-    /// Its session ends, and the lock with it if it has it.
+    /// Its session ends, and the lock with it if it has it; or the primary, which alone knew of it.
     Lose(u64),
+    /// It does not have it.
+    Not(u64),
+}
+
+/// Call `number` of client `me`, which would not wait, is answered: another one has the lock. A lock that nobody was told
+/// of ends with its primary: `me` may have had it there, until that was replaced, and others were told so.
+pub fn refused_elsewhere(history: &mut History<Lock>, number: usize, me: u64, now_us: u64) {
+    history.meanwhile(number, me, Call::Take(me), now_us);
+    history.meanwhile(number, me, Call::Lose(me), now_us);
+    history.end(number, Answer::Busy, now_us);
+    // But from now on it has it not.
+    let not = history.begin(me, Call::Not(me), now_us);
+    history.end(not, Answer::Done, now_us);
 }
 
 /// An answer.
@@ -40,11 +53,12 @@ impl State for Lock {
                 Call::Give(me) | Call::Lose(me) if self.0 == Some(*me) => Some(Self(None)),
                 _ => Some(self.clone()),
             },
+            (Call::Not(me), _) => (self.0 != Some(*me)).then(|| self.clone()),
             (Call::Give(_) | Call::Lose(_), Some(Answer::Busy)) => None,
         }
     }
 
-    fn looks(_: &Call, answer: Option<&Answer>) -> bool {
-        answer == Some(&Answer::Busy)
+    fn looks(call: &Call, answer: Option<&Answer>) -> bool {
+        answer == Some(&Answer::Busy) || matches!(call, Call::Not(_))
     }
 }

@@ -196,6 +196,37 @@ fn a_lock_has_one_holder_until_it_is_given_back_or_lost() {
     assert_eq!(check(&Lock::default(), &lost), Ok(()));
 }
 
+/// Seed 2067 of the tiered world: client 1 had the lock in a term that ended before it was told so, client 2 was refused
+/// because of that, client 3 got it from the next primary, which then refused client 1.
+#[test]
+fn a_lock_that_nobody_was_told_of_ends_with_its_primary() {
+    let (done, busy) = (Some(locks::Answer::Done), Some(locks::Answer::Busy));
+    let take = |me| locks::Call::Take(me);
+    // Client 2 asks at `at`; client 3 gives the lock back before that, or never.
+    let of = |at: u64, failed_over: bool, gives: bool| {
+        let mut lines = vec![(1, 1, 0, take(1), None), (2, at, at + 1, take(2), busy.clone())];
+        lines.push((3, 6, 7, take(3), done.clone()));
+        lines.extend(gives.then(|| (3, 12, 13, locks::Call::Give(3), done.clone())));
+        lines.sort_by_key(|line| line.1);
+        let before = |line: &Line<Lock>| line.1 < 10;
+        let (early, late): (Vec<_>, Vec<_>) = lines.into_iter().partition(before);
+        let mut all = history::<Lock>(early);
+        match failed_over {
+            true => locks::refused_elsewhere(&mut all, 0, 1, 10),
+            false => all.end(0, locks::Answer::Busy, 10),
+        }
+        for (who, begin, end, call, answer) in late {
+            let number = all.begin(who, call, begin);
+            all.end(number, answer.expect("it was answered"), end);
+        }
+        check(&Lock::default(), &all).is_ok()
+    };
+    assert!(of(3, true, false), "client 1 had it then");
+    assert!(!of(3, false, false), "without a change of primary nobody had it");
+    assert!(of(8, false, false) && of(8, true, false), "client 3 has it");
+    assert!(!of(20, true, true), "client 1 has it not any more, and client 3 gave it back");
+}
+
 #[test]
 fn what_is_cut_off_is_not_judged_and_what_was_under_way_is_open() {
     let done = Some(content::Answer::Done);

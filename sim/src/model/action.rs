@@ -33,6 +33,10 @@ pub enum Action {
     Read { ino: Ino, off: u64, len: u64 },
     /// What was written lasts from now on.
     Fsync { ino: Ino },
+    /// To flash, whatever it costs; waits so long until it is there, milliseconds.
+    Fetch { ino: Ino, off: u64, len: u64, wait_ms: u64 },
+    /// Off flash, likewise.
+    Release { ino: Ino, off: u64, len: u64, wait_ms: u64 },
     /// New length.
     Truncate { ino: Ino, size: u64 },
     /// Reserve, punch, zero.
@@ -116,6 +120,8 @@ pub enum Answer {
     Xattrs(Vec<Vec<u8>>),
     /// Moved and replaced inode.
     Renamed(Ino, Option<Ino>),
+    /// Whether all of a file was elsewhere before, and is where it is to be now.
+    Moved(bool),
 }
 
 /// The refusals that fit a call: one of them must come.
@@ -134,6 +140,8 @@ impl Action {
                 | Self::GetXattr { .. }
                 | Self::ListXattr { .. }
                 | Self::Fsync { .. }
+                | Self::Fetch { .. }
+                | Self::Release { .. }
         )
     }
 
@@ -158,6 +166,8 @@ impl Action {
             | Self::Write { ino, .. }
             | Self::Read { ino, .. }
             | Self::Fsync { ino }
+            | Self::Fetch { ino, .. }
+            | Self::Release { ino, .. }
             | Self::Truncate { ino, .. }
             | Self::Falloc { ino, .. }
             | Self::Chmod { ino, .. }

@@ -8,7 +8,7 @@ use braid_io::chance::Rng;
 use braid_replica::kv::Kv;
 
 use super::{PEACE_MAX_US, Run};
-use crate::board::Node;
+use crate::board::{Board, Node};
 use crate::compare::Inspector;
 use crate::desk;
 use crate::fsck::{self, Part};
@@ -45,6 +45,8 @@ impl Run {
             return Err(format!("not everything was moved to the drives: {}", self.world.status()));
         }
         self.compare("after all was moved to the drives")?;
+        self.save()?;
+        self.leave_stores()?;
         self.fsck()?;
         for drive in self.world.lose_drives() {
             self.world.note(|| format!("d{drive} is taken away"));
@@ -52,6 +54,40 @@ impl Run {
         self.compare("without as many drives as may be missing")?;
         self.empty()?;
         Ok(destaged)
+    }
+
+    /// What is lost is known everywhere now: what is on flash, too, is put elsewhere.
+    fn save(&mut self) -> Answer<()> {
+        if !self.world.board().has_lost() {
+            return Ok(());
+        }
+        self.world.find_all_lost(true);
+        let saved = self.world.run(DESTAGE_MAX_US, |world| world.is_saved());
+        self.broken()?;
+        if !saved && !self.world.config.is_scarce() {
+            return Err(format!("what is on flash counts on damaged objects still: {}", self.world.status()));
+        }
+        Ok(())
+    }
+
+    /// A store that is to be left comes to be empty, and nothing lies in one that nobody knows of.
+    fn leave_stores(&mut self) -> Answer<()> {
+        if !self.world.config.tiered {
+            return Ok(());
+        }
+        let left = self.world.run(DESTAGE_MAX_US, |world| world.is_left(true));
+        self.broken()?;
+        // Of what is lost nothing can be put elsewhere.
+        if !left && !self.world.config.is_scarce() && !self.world.board().has_lost() {
+            return Err(format!("a store that is to be left does not become empty: {}", self.world.status()));
+        }
+        // A view may be behind what is committed.
+        if !self.world.run(EVEN_MAX_US, |world| world.unknown_objects().is_empty()) {
+            self.broken()?;
+            let unknown = self.world.unknown_objects();
+            return Err(format!("I24: nobody knows of the objects {}", unknown.join(", ")));
+        }
+        Ok(())
     }
 
     /// What clients were answered at the desk is what one cluster answers, one call after the other.
@@ -95,7 +131,7 @@ impl Run {
             })
             .collect();
         let rng = Rng::new(self.world.config.seed ^ 0xA0D1);
-        let task = compare_all(fs, models, rng);
+        let task = compare_all(fs, self.world.board(), models, rng);
         let result = self.wait("the comparison", Node::Auditor, PEACE_MAX_US, task)?;
         result.map_err(|what| format!("{when}: {what}"))
     }
@@ -136,7 +172,7 @@ impl Run {
             .map(|(id, first)| Part { id: *id, kv: world.kv_of(*id) as &dyn Kv, log_first: Some(*first) })
             .collect();
         assert!(parts.iter().enumerate().all(|(at, part)| part.id == PartitionId(at as u16)));
-        let mut media = Drives::new(world.drives());
+        let mut media = Drives::new(world);
         let findings = fsck::check(crate::FS, &parts, &mut media).map_err(|error| format!("fsck: {error}"))?;
         if findings.is_empty() {
             return Ok(());
@@ -170,8 +206,8 @@ async fn remove_all(fs: Fs) -> Result<()> {
     Ok(())
 }
 
-async fn compare_all(fs: Fs, models: Vec<Model>, mut rng: Rng) -> Answer<()> {
-    let mut inspector = Inspector { fs: &fs, rng: &mut rng, rival: None };
+async fn compare_all(fs: Fs, board: Board, models: Vec<Model>, mut rng: Rng) -> Answer<()> {
+    let mut inspector = Inspector { fs: &fs, rng: &mut rng, rival: None, board: &board };
     for (number, model) in models.iter().enumerate() {
         inspector.compare(model).await.map_err(|what| format!("hand {number}: {what}"))?;
     }

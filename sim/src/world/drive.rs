@@ -10,6 +10,7 @@ use braid_io::clock::Now;
 use braid_io::file::OpenMode;
 use braid_io::reactor::{FileId, IoOp};
 use braid_io::sim::{Faults, SimDisk};
+use braid_meta::DriveSet;
 
 use super::{CLUSTER, World};
 use crate::board::Node;
@@ -265,7 +266,7 @@ impl World {
 
     /// In a while the administrator tells all partitions which drives are there now; not always.
     pub(super) fn tell_usable(&mut self) {
-        if self.rng.chance(1, 2) {
+        if self.config.tiered || self.rng.chance(1, 2) {
             let at = self.soon(3_000_000);
             let there = |id: &u32| !self.drives[*id as usize].dead;
             let usable = (0..self.config.drives).filter(there).map(DriveId).collect();
@@ -275,8 +276,15 @@ impl World {
 
     pub(super) fn drives_change(&mut self, usable: Vec<DriveId>) {
         self.note(|| format!("the drives to use are {usable:?}"));
+        let mut set = DriveSet::from(usable.clone());
+        if self.config.tiered {
+            // What lies there without parity is given up.
+            let gone = (0..self.config.drives).map(DriveId).filter(|drive| !usable.contains(drive));
+            set.absent = gone.collect();
+            set.leaving.clone_from(&set.absent);
+        }
         for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
-            node.seat.set_drives(usable.clone());
+            node.seat.set_drives(set.clone());
         }
         self.usable = usable;
     }

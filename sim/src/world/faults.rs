@@ -4,6 +4,7 @@ use braid_base::ids::DriveId;
 use braid_base::{Error, ErrorKind};
 
 use super::World;
+use super::damage::Findings;
 use crate::board::Node;
 use crate::config::Net;
 use crate::points::Point;
@@ -26,6 +27,9 @@ impl World {
             (Trouble::Cut, f.cut_every_us),
             (Trouble::Wipe, f.wipe_every_us),
             (Trouble::Leave, f.leave_every_us),
+            (Trouble::StoreDown, self.config.store.down_every_us),
+            (Trouble::StoreLoses, self.config.store.lose_every_us),
+            (Trouble::Plans, self.config.store.change_every_us),
         ];
         for (trouble, mean_us) in means {
             self.schedule_trouble(trouble, mean_us);
@@ -37,6 +41,7 @@ impl World {
         self.note(|| "trouble ends".to_owned());
         self.calm = true;
         self.bucket.heal();
+        self.last_plans();
         self.net = Net::CALM;
         self.cuts.clear();
         self.seats.clear();
@@ -139,8 +144,36 @@ impl World {
                 }
                 f.leave_every_us
             }
+            Trouble::StoreDown | Trouble::StoreLoses | Trouble::Plans => self.store_trouble(trouble),
         };
         self.schedule_trouble(trouble, mean_us);
+    }
+
+    /// The same of object stores; how often it comes.
+    fn store_trouble(&mut self, trouble: Trouble) -> u64 {
+        let plan = self.config.store.clone();
+        match trouble {
+            Trouble::StoreDown => {
+                let (store, mood) = self.bucket.upset();
+                self.note(|| format!("object store {store}: {mood:?}"));
+                let up_us = self.soon(plan.down_max_us);
+                self.queue.put(up_us, Event::StoreUp { store });
+                plan.down_every_us
+            }
+            Trouble::StoreLoses => {
+                if let Some(what) = self.bucket.lose() {
+                    self.note(|| what);
+                    if self.rng.chance(1, 2) {
+                        self.find_all_lost(plan.is_old);
+                    }
+                }
+                plan.lose_every_us
+            }
+            _ => {
+                self.change_plans();
+                plan.change_every_us
+            }
+        }
     }
 
     /// A host loses power, or only its process dies: then caches keep what they hold, for a while.
@@ -153,6 +186,7 @@ impl World {
         h.life = self.life;
         h.set_up(false);
         h.leaves = false;
+        h.findings = Findings::default();
         if power {
             h.disk.crash(&mut self.rng);
         } else {

@@ -17,7 +17,7 @@ use braid_client::{Session, mover};
 use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
 use braid_io::reactor::{FileId, Token as IoToken};
 use braid_io::sim::SimDisk;
-use braid_meta::{Config, Now, Partition, StageLimits, Token};
+use braid_meta::{Config, Now, Partition, StageLimits, TierSteps, Token};
 use braid_replica::ReplicaMeta;
 use braid_replica::config::Config as Members;
 use braid_replica::kv::Kv;
@@ -25,8 +25,11 @@ use braid_replica::kv::map::MapKv;
 use braid_replica::log::Segment;
 use bytes::Bytes;
 
+use super::damage::Findings;
+use super::objects::way::Way;
 use super::store::{SimLog, SimStore, member, parse_segment, read_meta};
-use super::{CLUSTER, World, objects};
+use super::tier::Kind;
+use super::{CLUSTER, World};
 use crate::board::{At, Node, Sent, Slot};
 use crate::broken::Broken;
 use crate::deeds::Deed;
@@ -60,6 +63,8 @@ pub struct Host {
     up: bool,
     /// It has said that it is about to stop.
     pub(super) leaves: bool,
+    /// What it found damaged in object stores.
+    pub(super) findings: Findings,
 }
 
 /// A partition on its host.
@@ -72,14 +77,22 @@ pub struct SeatNode {
     pub(super) batch_due: bool,
     /// What each disk I/O was for.
     pub(super) flights: BTreeMap<IoToken, Flight>,
-    /// A finished move was taken, its entry is in no write yet.
-    pub(super) remap: bool,
+    /// Points that are passed once what was proposed up to now is durable.
+    pub(super) marks: Vec<Point>,
+    /// What bulk work under way is about.
+    pub(super) jobs: BTreeMap<u64, Kind>,
+    /// What its tier had done when it was looked at last.
+    pub(super) steps: TierSteps,
+    /// What it was told of damaged objects: in which term, as of which change.
+    pub(super) told: (Term, u64),
+    /// The life of its host.
+    pub(super) life: u64,
     reader: Reader,
     session: Arc<Session>,
 }
 
 pub(super) enum Flight {
-    Write { id: u64, remap: bool },
+    Write { id: u64, marks: Vec<Point> },
     Read { id: u64 },
 }
 
@@ -97,6 +110,7 @@ impl Host {
             stale: BTreeMap::new(),
             up: false,
             leaves: false,
+            findings: Findings::default(),
         }
     }
 
@@ -164,7 +178,11 @@ impl World {
             next: 0,
             batch_due: false,
             flights: BTreeMap::new(),
-            remap: false,
+            marks: Vec::new(),
+            jobs: BTreeMap::new(),
+            steps: TierSteps::default(),
+            told: (Term(0), 0),
+            life: self.hosts[host as usize].life,
             reader: Reader::new(wire),
             session,
         };
@@ -225,12 +243,18 @@ impl World {
     pub(super) fn adjust(&mut self, at: At) {
         let (cap_bytes, age_ms) = (self.config.stage_cap_bytes, self.config.stage_age_ms);
         let (broken, drives) = (self.config.broken, self.usable.clone());
-        let policy = self.config.tiered.then(|| objects::policy(self.config.seed));
+        let (policies, names_few) = (self.policies(), self.config.store.names_few);
         let Some(seat) = self.seat(at).map(|node| &mut node.seat) else { return };
         seat.set_drives(drives);
-        seat.set_tiers(policy.map(|policy| (crate::FS, policy)).into_iter().collect());
+        seat.set_tiers(policies);
         let Some(state) = seat.partition().map(Partition::state_mut) else { return };
         state.set_stage_limits(StageLimits { cap_bytes, start_bytes: cap_bytes / 2, age_ms });
+        #[cfg(feature = "broken")]
+        if names_few {
+            state.name_few(1);
+        }
+        #[cfg(not(feature = "broken"))]
+        let _ = names_few;
         match broken {
             #[cfg(feature = "broken")]
             Some(Broken::Names(variant)) => state.leave_out(Some(variant)),
@@ -280,7 +304,11 @@ impl World {
             let end_us = self.soon(BATCH_US);
             self.queue.put(end_us, Event::BatchEnd { at, life });
         }
+        let points = if self.config.tiered { self.watch_tier(at) } else { Vec::new() };
         self.carry_out(at, out);
+        for point in points {
+            self.pass(point, at.host);
+        }
     }
 
     pub(super) fn carry_out(&mut self, at: At, effects: Vec<SeatEffect>) {
@@ -308,8 +336,8 @@ impl World {
                 }
                 SeatEffect::Job(job) => self.start_job(at, job),
                 SeatEffect::ReadObject(token, key, off, (len, _)) => {
-                    let answer = self.bucket.read(key, off, len);
-                    self.reply(at, token, answer)
+                    self.read_object(at, token, key, off, len);
+                    false
                 }
                 // Never said: here drives are given no share of their time for it.
                 SeatEffect::Scrub(_) => false,
@@ -362,13 +390,15 @@ impl World {
 
     fn start_job(&mut self, at: At, job: Job) -> bool {
         let At { host, p } = at;
-        if self.pass(Point::MovePlanned, host) {
+        let kind = self.kind(&job);
+        if self.pass(kind.planned(), host) {
             return true;
         }
         self.counts.moves += 1;
         match &job {
             Job::Move(job) => {
                 self.watch_move(at, job);
+                self.watch_bare(at, job);
                 self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
             }
             Job::Rebuild(job) => {
@@ -382,10 +412,11 @@ impl World {
         let life = self.hosts[host as usize].life;
         let (board, bucket) = (self.board.clone(), self.bucket.clone());
         let Some(node) = self.seat(at) else { return true };
+        node.jobs.insert(id, kind);
         let reader = node.reader.clone();
         let stage = WireStage { session: node.session.clone(), fs: crate::FS, partition: p };
         let early = self.config.broken == Some(Broken::EarlyAck);
-        let objects = objects::Way { bucket, wire: Arc::clone(reader.wire()) };
+        let objects = Way { bucket, wire: Arc::clone(reader.wire()), board: board.clone(), at, life };
         let task = async move {
             if early {
                 board.send(Sent::JobDone(at, life, id, Ok(())));
@@ -440,14 +471,19 @@ impl World {
             return;
         }
         self.note(|| format!("{at} move {id} ended: {:?}", result.as_ref().map_err(ToString::to_string)));
-        if result.is_ok() && self.pass(Point::StripeWrittenNotCommitted, host) {
+        let kind = self.seat(at).and_then(|node| node.jobs.remove(&id)).unwrap_or(Kind::Flash);
+        let [before, proposed, logged] = kind.ended();
+        if result.is_ok() && self.pass(before, host) {
             return;
         }
         let done = result.is_ok();
+        if done {
+            self.watch_end(&kind);
+        }
         self.step(at, SeatEvent::JobDone(id, result));
         if let Some(node) = self.seat(at) {
-            node.remap |= done;
-            self.pass(Point::RemapProposed, host);
+            node.marks.extend(done.then_some(logged));
+            self.pass(proposed, host);
         }
     }
 
@@ -472,6 +508,9 @@ impl World {
             return;
         }
         self.step(at, SeatEvent::Tick);
+        if self.config.tiered {
+            self.hear_of_damage(at);
+        }
         let tick_us = self.now_us() + TICK_US / 2 + self.rng.below(TICK_US);
         self.queue.put(tick_us, Event::Tick { at, life });
     }

@@ -34,8 +34,8 @@ impl World {
             }
         };
         let token = self.host_io(at, |node| {
-            let remap = std::mem::take(&mut node.remap);
-            Flight::Write { id, remap }
+            let marks = std::mem::take(&mut node.marks);
+            Flight::Write { id, marks }
         });
         let op = IoOp::Write { file, off, data: vec![data], durable: true };
         self.hosts[host as usize].disk.submit(token, op);
@@ -133,10 +133,14 @@ impl World {
         let seats = &mut self.hosts[host as usize].seats;
         let found = seats.iter_mut().find_map(|(p, node)| Some((At { host, p: *p }, node.flights.remove(&token)?)));
         match found {
-            Some((at, Flight::Write { id, remap })) => {
+            Some((at, Flight::Write { id, mut marks })) => {
                 self.note(|| format!("{at} log write {id} done {}", result.is_ok()));
-                if result.is_ok() && remap && self.pass(Point::RemapLogged, host) {
-                    return;
+                marks.sort_unstable();
+                marks.dedup();
+                for point in marks.into_iter().filter(|_| result.is_ok()) {
+                    if self.pass(point, host) {
+                        return;
+                    }
                 }
                 if result.is_ok() && self.pass(Point::LogDurableNotApplied, host) {
                     return;

@@ -36,7 +36,7 @@ impl World {
         match from {
             Node::Auditor => true,
             Node::Host(host) => to.host == host,
-            Node::Client(_) | Node::Drive(_) => false,
+            Node::Client(_) | Node::Drive(_) | Node::Store => false,
         }
     }
 

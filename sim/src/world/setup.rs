@@ -6,6 +6,7 @@ use braid_base::Result;
 use braid_base::ids::{DriveId, PartitionId};
 use braid_io::chance::Rng;
 
+use super::tier::Plans;
 use super::{Counts, Host, World};
 use crate::board::Board;
 use crate::config::{Net, SimConfig};
@@ -22,7 +23,7 @@ impl World {
         let drives =
             (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
         let usable = (0..config.drives).map(DriveId).collect();
-        let bucket = super::objects::Bucket::new(config.seed);
+        let bucket = super::objects::Bucket::new(config.seed, config.store.clone(), board.clone());
         let homes: BTreeMap<_, _> = (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
         let mut world = Self {
             rng: Rng::new(config.seed),
@@ -36,6 +37,8 @@ impl World {
             hosts: (0..hosts).map(Host::new).collect(),
             drives,
             bucket,
+            plans: Plans::default(),
+            shown: BTreeSet::new(),
             usable,
             homes,
             terms: BTreeMap::new(),

@@ -6,7 +6,7 @@ use braid_base::msg::drive::DriveOp;
 use braid_base::msg::fs::Reply;
 use braid_base::msg::job::MoveJob;
 use braid_base::msg::lease::Answer;
-use braid_base::record::{PackClass, PackRec, Record};
+use braid_base::record::{PackClass, PackRec, Place, Record};
 use braid_meta::DataStatus;
 use braid_replica::kv::Kv;
 
@@ -51,6 +51,12 @@ impl World {
         let deed = match &answer.result {
             Ok(Reply::Space(lent)) if !lent.is_empty() => Deed::Lent,
             Ok(_) if commits => Deed::Committed,
+            Ok(Reply::Layout(layout)) => {
+                let met = layout.extents.iter().filter(|(_, extent)| matches!(extent.place, Place::Object(_)));
+                self.shown.extend(met.filter_map(|(_, extent)| extent.place.object()).map(|at| at.blob));
+                return;
+            }
+            Err(error) if error.kind() == ErrorKind::Held && self.config.tiered => Deed::StoreHeldUp,
             Err(error) if commits && error.kind() == ErrorKind::Stale => Deed::CommitRefused,
             Err(error) if error.kind() == ErrorKind::NoSpace => Deed::NoSpace,
             _ => return,
