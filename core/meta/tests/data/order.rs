@@ -102,6 +102,18 @@ fn what_was_in_an_object_that_failed_goes_into_the_next() -> Outcome {
 }
 
 #[test]
+fn what_finds_no_room_in_an_object_goes_into_the_next() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    set(&mut world, TierPolicy { cue_s: 2_000, ..policy() });
+    write(&mut world, ino, 0, &[1; 16 * BLOCK])?;
+    pass(&mut world, 20)?;
+    world.now_ms += 2_100_000;
+    pass_with_store(&mut world, 20)?;
+    assert_eq!(where_is(&mut world, ino)?.object, 16 * B, "and does not wait for another cue");
+    world.check_all()
+}
+
+#[test]
 fn what_somebody_wants_out_of_flash_goes_before_what_is_read() -> Outcome {
     let (mut world, hot, bulk) = two_files()?;
     let bounded = TierPolicy { cue_s: 20, flash_bytes: Some(44 * B), ..policy() };

@@ -438,13 +438,16 @@ fn send(t: &mut Txn<'_>, s: &mut State, (fs, policy): (FsId, &TierPolicy), sweep
             if bytes >= u64::from(policy.object_bytes) {
                 break;
             }
-            taken.push(*key);
+            // The rest of one that is on its way follows when it is there: it may not have found room in its object.
             if !under_way.contains(&key.1) {
+                taken.push(*key);
                 bytes += held;
             }
         }
+        if bytes < u64::from(policy.object_bytes) && !waited {
+            return Ok(());
+        }
         let mut chunks: Vec<ChunkId> = taken.iter().map(|(_, chunk)| *chunk).collect();
-        chunks.retain(|chunk| !under_way.contains(chunk));
         chunks.sort_unstable();
         chunks.dedup();
         let cargo = Cargo { fs, store, bytes: policy.object_bytes, chunks, fresh: true, from: BTreeSet::new() };
