@@ -158,9 +158,8 @@ impl Handler for Fake {
         }
     }
 
-    fn host(&self, from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
+    fn host(&self, _from: &Caller, op: HostOp, answer: ReplyTo<HostResult>) {
         match op {
-            HostOp::Recall => answer.send(&Ok(HostReply::Recalled(from.to_string()))),
             HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
             HostOp::Seats => drop(answer),
             other => answer.send(&Err(Error::new(ErrorKind::Unsupported, format!("{other:?}")))),
@@ -587,11 +586,6 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
 
         let visit = Visit::begin(find(address.clone(), "secret")).await.expect("connects");
         assert_eq!(visit.ask(HostOp::Map).await, Ok(HostReply::Map(fake.map())));
-        // One in the name of a host, beside the connections of that host.
-        assert_eq!(visit.ask(HostOp::Recall).await, Ok(HostReply::Recalled("a visitor".to_owned())));
-        let visit = Visit::of_host(find(address.clone(), "secret"), HostId(2)).await.expect("connects");
-        assert_eq!(visit.ask(HostOp::Recall).await, Ok(HostReply::Recalled("host h2".to_owned())));
-        assert!(!routes.reached().is_empty());
         // With one server a question to a drive waits for it; with several it fails, there are other shards.
         let two = |version| Map { version, hosts: vec![(HostId(1), vec![]), (HostId(2), vec![])], ..fake.map() };
         routes.follow(two(5));
