@@ -1,6 +1,6 @@
 //! From when bytes count for the tier's rules, and what is told of what moves.
 
-use braid_base::limits::BLOCK;
+use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::fs::TierWant;
 use braid_base::msg::host::Tiering;
 use braid_meta::TierPolicy;
@@ -51,17 +51,19 @@ fn bytes_count_from_when_they_are_merged_copied_and_brought_back() -> Outcome {
 fn what_waits_for_the_store_is_told() -> Outcome {
     let (mut world, ino) = calm_world(TIERED)?;
     set(&mut world, policy());
-    write(&mut world, ino, 0, &[1; 20 * BLOCK])?;
+    // As much in each of ten chunks as fills an object.
+    for chunk in 0..10 {
+        write(&mut world, ino, chunk * CHUNK, &[1; 8 * BLOCK])?;
+    }
     assert_eq!((told(&world).due, told(&world).due_s), (0, None), "nothing is due");
     // The store does nothing: as much as may be is on its way, four objects, and the rest is due.
-    write(&mut world, ino, 0, &[1; 64 * BLOCK])?;
     pass(&mut world, 30)?;
     let waits = told(&world);
     assert!(waits.due > 0 && waits.due_s.is_some() && !waits.short && waits.waiting == 0, "{waits:?}");
     pass_with_store(&mut world, 60)?;
     assert_eq!((told(&world).due, told(&world).due_s), (0, None));
-    for block in (0..64).step_by(2) {
-        write(&mut world, ino, block * BLOCK as u64, &[2; BLOCK])?;
+    for chunk in 0..10 {
+        write(&mut world, ino, chunk * CHUNK, &[2; 4 * BLOCK])?;
     }
     pass_with_store(&mut world, 100)?;
     let moved = told(&world).moved;
