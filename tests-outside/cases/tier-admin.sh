@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: an attach is undone, by detaching the new store and by attaching the old one once more; a store that is gone for good is detached by force, and its objects stay where they are; objects from then on have another size.
+# What: an attach is undone, by detaching the new store and by attaching the old one once more; a store that is gone for good is given up, and its objects stay where they are; objects from then on have another size.
 # Needs: cluster
 # Seconds: 200 200
 set -euo pipefail
@@ -38,7 +38,7 @@ until_true 60 "b is not detached: $("$BRAID" fs)" has_one a
 [[ -z $(objects b) ]] || die "something went into b: $(objects b)"
 
 mv "$SCRATCH/a" "$SCRATCH/gone"
-tier detach default a --force >/dev/null 2>&1
+tier detach default a --force --abandon >/dev/null 2>&1
 # Removals are repeated for a minute before they count as failed.
 until_true 150 "a store that is gone is not detached: $("$BRAID" fs 2>&1)" has_none
 [[ $(md5sum <"$MOUNT/data") == "$sum" ]] || die "the bytes are others"

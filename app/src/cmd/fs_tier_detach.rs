@@ -19,10 +19,13 @@ pub struct Detach {
     /// The object store, of whatever kind
     #[arg(value_name = "STORE")]
     store: String,
-    /// Do not ask; objects that the store does not remove are left there. Also while it is being detached already: one that
-    /// is gone for good is given up so, once nothing that is needed lies there
+    /// Do not ask
     #[arg(long, short)]
     force: bool,
+    /// Leave there what the store does not remove, also while it is being detached already: one that is gone for good is
+    /// given up so, once nothing that is needed lies there
+    #[arg(long)]
+    abandon: bool,
 }
 
 pub fn run(whole: &Whole, detach: &Detach) -> Outcome {
@@ -31,9 +34,9 @@ pub fn run(whole: &Whole, detach: &Detach) -> Outcome {
     if !detach.force && !confirmed(fs, store)? {
         return Err(Failure { code: REFUSED, message: format!("object store {store} stays attached to {fs}") });
     }
-    let path = format!("/filesystems/{}/stores/{}?force={}", escape(fs), escape(store), detach.force);
+    let path = format!("/filesystems/{}/stores/{}?force={}", escape(fs), escape(store), detach.abandon);
     let left: FilesystemView = client.send("DELETE", &path, &())?;
-    if detach.force && !whole.json {
+    if detach.abandon && !whole.json {
         out::warn(&format!("objects that {store} does not remove will be left there, and nobody will remove them"));
     }
     if whole.json { out::json(&left) } else { fs_list::table(vec![left]) }

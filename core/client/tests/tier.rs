@@ -50,7 +50,8 @@ fn all_pages_of_the_residency_are_added_up_and_what_is_held_back_counts() {
         }
     }
     let found = world.run(fs.residency(ino)).expect("residency");
-    let expected = Residency { write_cache: 6 * CHUNK + 100, read_cache: CHUNK, object: 2 * CHUNK, ..Residency::default() };
+    let expected =
+        Residency { write_cache: 6 * CHUNK + 100, read_cache: CHUNK, object: 2 * CHUNK, ..Residency::default() };
     assert_eq!(found, expected);
     for (off, len, far) in [(0, u64::MAX, CHUNK), (0, CHUNK, 0), (CHUNK - 1, 2, 1), (2 * CHUNK, 9, 0), (1 << 40, 1, 0)]
     {

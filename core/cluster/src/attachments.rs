@@ -165,7 +165,7 @@ pub fn show_progress(view: &mut AttachmentView, progress: &Progress) {
         (_, _, _, Some(why)) if left.objects > 0 && left.live == 0 => Some(if *give_up {
             format!("objects are left there, because they are not removed: {why}")
         } else {
-            format!("objects that nobody needs are not removed: {why}; detach it with --force to leave them there")
+            format!("objects that nobody needs are not removed: {why}; detach it with --abandon to leave them there")
         }),
         _ => None,
     };

@@ -392,7 +392,7 @@ fn progress_of_a_detach_says_why_it_stands_still() {
     assert_eq!(why(3, 9, &|p| p.unread = gone()), "what lies there cannot be read: no route");
     assert!(why(3, 9, &|p| p.untaken = gone()).contains("the store that is to take it does not: no route"));
     assert_eq!(why(3, 9, &|p| p.unremoved = gone()), "", "bytes come first");
-    assert!(why(3, 0, &|p| p.unremoved = gone()).ends_with("no route; detach it with --force to leave them there"));
+    assert!(why(3, 0, &|p| p.unremoved = gone()).ends_with("no route; detach it with --abandon to leave them there"));
     let forced = |p: &mut Progress| (p.unremoved, p.give_up) = (gone(), true);
     assert!(why(3, 0, &forced).starts_with("objects are left there"));
     assert_eq!(why(0, 0, &|p| p.unread = gone()), "", "nothing is left");

@@ -91,7 +91,10 @@ fn a_mount_that_leaves_flash_alone() {
     }
     assert!(at_last(|| asked() > before), "while it is open");
     drop(long);
-    assert!(at_last(|| get(&at.join("long"), "braid.location") == location("file", 66 << 20, 0, 66 << 20)), "all of it");
+    assert!(
+        at_last(|| get(&at.join("long"), "braid.location") == location("file", 66 << 20, 0, 66 << 20)),
+        "all of it"
+    );
     // Reading alone sends nothing away.
     assert!(at_last(|| get(&copy, "braid.location") == location("file", 200_000, 0, 200_000)));
     let before = stand.world.server.state().tier.asked.len();

@@ -1,8 +1,10 @@
 //! A directory as a store: keys are paths below it.
 //!
 //! An object is written in four steps: 1. its bytes under a temporary name in the directory where it will be, 2. fsync,
-//! 3. rename to its key, 4. fsync of the directory. A crash leaves a temporary file at most, which no listing shows.
+//! 3. rename to its key, 4. fsync of the directory. A crash leaves a temporary file at most, which no listing shows,
+//! and which goes when the object of its key is removed, there or not.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::ops::Range;
@@ -16,8 +18,10 @@ use bytes::Bytes;
 use super::failure::Failure;
 use super::{BoxFuture, LIST_MAX, Listed, Store, probe};
 
-/// What temporary names begin with; no part of a key may.
+/// What temporary names begin with; no part of a key may. A number follows, and the name that the file will have.
 const TEMPORARY: &str = ".braid-writing-";
+/// Longest name of a file in a directory, bytes: where it would be longer it ends with the number.
+const NAME_MAX: usize = 255;
 /// How often a put makes its directory anew when a delete beside it has just taken it away.
 const MAKE_TRIES_MAX: u32 = 16;
 
@@ -64,7 +68,10 @@ impl Dir {
     fn write(&self, key: &str, parts: &[Bytes]) -> Result<()> {
         let place = self.place(key)?;
         let parent = place.parent().unwrap_or(&self.root).to_owned();
-        let temporary = parent.join(format!("{TEMPORARY}{:016x}", braid_io::chance::seed()?));
+        let name = place.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let number = format!("{TEMPORARY}{:016x}", braid_io::chance::seed()?);
+        let named = format!("{number}-{name}");
+        let temporary = parent.join(if named.len() <= NAME_MAX { named } else { number });
         let mut file = self.begin(&parent, &temporary)?;
         let written = parts
             .iter()
@@ -140,19 +147,19 @@ impl Dir {
 
     fn remove(&self, key: &str) -> Result<()> {
         let place = self.place(key)?;
-        match fs::remove_file(&place) {
-            Ok(()) => self.tidy(&place),
+        let was_there = match fs::remove_file(&place) {
+            Ok(()) => true,
             // A directory of this name, or a file where one of its directories would be: no object of this key.
-            Err(error) if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory) => Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::NotADirectory) => false,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                if self.root.is_dir() {
-                    Ok(())
-                } else {
-                    Err(self.no_root())
+                if !self.root.is_dir() {
+                    return Err(self.no_root());
                 }
+                false
             }
-            Err(error) => Err(self.failed("remove", &place, &error)),
-        }
+            Err(error) => return Err(self.failed("remove", &place, &error)),
+        };
+        if forget_unfinished(&place) || was_there { self.tidy(&place) } else { Ok(()) }
     }
 
     /// Makes a removal durable, and takes away the directories that it left empty.
@@ -246,6 +253,19 @@ impl Dir {
         let root = self.root.display();
         Error::new(ErrorKind::Io, format!("there is no directory {root}: create it, or mount what belongs there"))
     }
+}
+
+/// Takes away what somebody wrote of an object that is removed, and was killed before it was whole; true if there was any.
+/// Nobody else ever would: no listing shows it. Who writes it still, though he was given up, fails.
+fn forget_unfinished(place: &Path) -> bool {
+    let (Some(parent), Some(name)) = (place.parent(), place.file_name().and_then(OsStr::to_str)) else { return false };
+    let Ok(entries) = fs::read_dir(parent) else { return false };
+    let is_of_it = |found: &str| {
+        let rest = found.strip_prefix(TEMPORARY).and_then(|rest| rest.split_once('-'));
+        rest.is_some_and(|(_, of)| of == name)
+    };
+    let mine = entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_of_it));
+    mine.filter(|entry| fs::remove_file(entry.path()).is_ok()).count() > 0
 }
 
 fn below(place: &Path) -> Error {

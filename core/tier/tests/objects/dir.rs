@@ -85,6 +85,29 @@ async fn it_behaves_as_a_map() {
 }
 
 #[tokio::test]
+async fn what_a_killed_writer_left_goes_with_its_object() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, below) = (at(&folder), folder.path().join("d/I_5"));
+    store.put("d/I_5/7", vec![Bytes::from_static(b"x")]).await.unwrap();
+    let left = |name: &str| below.join(format!(".braid-writing-0123456789abcdef-{name}"));
+    for name in ["7", "8", "17"] {
+        std::fs::write(left(name), b"half").unwrap();
+    }
+    assert_eq!(store.list("", None).await.unwrap().len(), 1);
+    store.delete("d/I_5/7").await.unwrap();
+    assert!(!left("7").exists() && left("8").exists() && left("17").exists(), "only what was to be this object");
+    // Those were never whole.
+    store.delete("d/I_5/8").await.unwrap();
+    store.delete("d/I_5/17").await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    // A name that has no room beside the number.
+    let long = "n".repeat(255);
+    store.put(&long, vec![]).await.unwrap();
+    store.delete(&long).await.unwrap();
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
 async fn keys_do_not_lead_out() {
     let folder = tempfile::tempdir().unwrap();
     let store = at(&folder);
