@@ -91,7 +91,8 @@ fn late_object(broken: Option<Mutation>) -> Outcome {
     }
     let sent = world.objects.uploads.len();
     write(&mut world, ino, 0, &[2; 3 * BLOCK])?;
-    pass(&mut world, 10)?;
+    // Long enough to be merged, and not to be due itself.
+    pass(&mut world, 4)?;
     assert_eq!(world.objects.uploads.len(), sent, "what was just written is not sent");
     while !world.objects.is_idle() {
         world.work_store()?;
