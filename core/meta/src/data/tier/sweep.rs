@@ -130,7 +130,8 @@ impl Sweep {
         (self.ripe_bytes, oldest.map(|(since_s, _)| *since_s))
     }
 
-    fn take(&mut self, key: (u32, ChunkId)) {
+    /// What counts from then of that chunk is not to go into an object any more.
+    pub fn take(&mut self, key: (u32, ChunkId)) {
         self.ripe_bytes -= self.ripe.remove(&key).unwrap_or(0);
     }
 

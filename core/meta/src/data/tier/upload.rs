@@ -271,14 +271,14 @@ pub(super) fn commit(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     while !t.is_full() && left > 0 {
         let Some(upload) = s.data.tier.uploads.landed.front_mut() else { break };
         let blob = upload.blob;
-        let Some(Sent { chunk, pieces, .. }) = upload.chunks.pop_front() else {
+        let Some(Sent { chunk, since_s, pieces }) = upload.chunks.pop_front() else {
             s.data.tier.uploads.landed.pop_front();
             s.data.tier.blobs.settled(blob);
             continue;
         };
         left -= 1;
         if let Some(cuts) = destage::known_cuts(t, s, &mut known, chunk.file)? {
-            name(t, s, (chunk, cuts), blob, &pieces, &mut used)?;
+            name(t, s, (chunk, cuts), blob, (since_s, &pieces), &mut used)?;
         }
     }
     let tier = &mut s.data.tier;
@@ -292,11 +292,17 @@ fn name(
     s: &mut State,
     (chunk, cuts): (ChunkId, &Cuts),
     blob: BlobId,
-    pieces: &[(Extent, u32)],
+    (sent_s, pieces): (u32, &[(Extent, u32)]),
     used: &mut UsedChanges,
 ) -> Result<()> {
     let history = remap::history(t, s, chunk, cuts)?;
     let Some(base) = &history.base else { return Ok(()) };
+    if base.since_s != sent_s
+        && let Some(sweep) = s.data.tier.sweeps.get_mut(&chunk.file.fs)
+    {
+        // It was written meanwhile: what of it is not in an object is not due yet.
+        sweep.take((sent_s, chunk));
+    }
     let mut cells = Cells::new(&base.extents);
     let (mut named, mut fresh) = (0, 0);
     for (piece, off) in pieces {
