@@ -7,6 +7,7 @@
 //!    behind the job when a later one is read.
 //! 4. What is behind it need not come any more, and leaves flash after some seconds, if that is wanted.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,7 +151,7 @@ impl<G: Ground> Follow<G> {
                 }
             }
             // The newest first.
-            reads.sort_by(|(a, _), (b, _)| b.at_ms.cmp(&a.at_ms));
+            reads.sort_by_key(|(read, _)| Reverse(read.at_ms));
             if !self.plan().advance(&reads, self.drops.then(mono_ms)) {
                 return;
             }
@@ -310,8 +311,11 @@ mod tests {
     #[derive(Default)]
     struct Job {
         reads: Mutex<BTreeMap<PathBuf, Read>>,
-        left: Mutex<Vec<(PathBuf, Option<(u64, u64)>)>>,
+        left: Mutex<Vec<Left>>,
     }
+
+    /// A file, and what of it if not all.
+    type Left = (PathBuf, Option<(u64, u64)>);
 
     impl Ground for &Job {
         fn last_read(&self, path: &Path) -> Option<Read> {

@@ -9,18 +9,19 @@ use std::task::{Context, Poll, Waker};
 
 use braid_base::Result;
 use braid_base::attr::Time;
-use braid_base::ids::{BlobId, ClientId, DriveId, PartitionId};
+use braid_base::ids::{BlobId, ClientId, DriveId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
+use braid_base::msg::job::ObjectKey;
 use braid_base::msg::lease;
 use braid_base::record::ObjectAt;
 use braid_client::fs::Background;
 use braid_client::{BoxFuture, PushSink};
+use bytes::Bytes;
 
 use crate::deeds::Deed;
 use crate::points::Point;
 use crate::trace::Trace;
-use crate::world::ObjectRead;
 
 /// Who sends, receives, or owns a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,6 +161,27 @@ pub enum Sent {
     Passed(At, u64, Point),
     /// A host has the bytes of an object, or has them not.
     ObjectRead(Box<ObjectRead>),
+}
+
+/// Bytes of an object that a host asked for.
+#[derive(Debug)]
+pub struct ObjectRead {
+    /// The replica that asked.
+    pub at: At,
+    /// In that life of its host,
+    pub life: u64,
+    /// and in that term of its partition.
+    pub term: Term,
+    /// The object.
+    pub key: ObjectKey,
+    /// The bytes of its data, from and to.
+    pub range: (u64, u64),
+    /// What came.
+    pub result: Result<Bytes>,
+    /// Who waits for them, and for what.
+    pub to: Node,
+    /// Where the answer goes.
+    pub slot: Slot<lease::Answer>,
 }
 
 /// Shared by everything in one run.

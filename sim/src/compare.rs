@@ -10,7 +10,7 @@ use braid_io::chance::Rng;
 
 use crate::board::Board;
 use crate::model::{Look, Model, Node};
-use crate::perform::{difference, list};
+use crate::perform::{difference, is_unreadable, list};
 
 /// A look that failed for reasons of the world is repeated so often.
 const TRIES: u32 = 40;
@@ -175,11 +175,6 @@ impl Inspector<'_> {
             }
         }
     }
-}
-
-/// Bytes could not be had: from drives, or from an object.
-pub fn is_unreadable(error: &Error) -> bool {
-    error.kind() == ErrorKind::Io || (error.kind() == ErrorKind::Corrupt && error.message().contains("object"))
 }
 
 /// What of the bytes `[from, to)` of a file is lost: an object store lost it, and it is nowhere else but on a drive alone.

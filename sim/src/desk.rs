@@ -23,12 +23,12 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
-use crate::compare::is_unreadable;
 use crate::deeds::Deed;
 use crate::linear::content::{self, Content};
 use crate::linear::locks::{self, Lock};
 use crate::linear::names::{self, Names, Place};
 use crate::linear::{History, check};
+use crate::perform::is_unreadable;
 use crate::register::Losses;
 use units::{units_of, whole};
 

@@ -7,7 +7,6 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_client::Fs;
 use braid_client::fs::Create;
 
-use crate::compare::is_unreadable;
 use crate::model::{Action, Answer, Expect, Look, Model};
 
 /// It is looked so often whether bytes are where they are to be, milliseconds.
@@ -215,4 +214,9 @@ pub fn difference(expected: &[u8], found: &[u8]) -> String {
 
 fn brief(what: &impl std::fmt::Debug) -> String {
     format!("{what:?}").chars().take(300).collect()
+}
+
+/// Bytes could not be had: from drives, or from an object.
+pub fn is_unreadable(error: &Error) -> bool {
+    error.kind() == ErrorKind::Io || (error.kind() == ErrorKind::Corrupt && error.message().contains("object"))
 }

@@ -20,8 +20,8 @@ use braid_io::chance::Rng;
 use bytes::Bytes;
 
 use crate::board::Board;
-use crate::compare::is_unreadable;
 use crate::deeds::Deed;
+use crate::perform::is_unreadable;
 
 /// Longest record: long enough to be held back or to go straight to the drives.
 const LONG: usize = 640 << 10;

@@ -7,8 +7,9 @@ use braid_base::{Error, ErrorKind};
 use braid_client::Fs;
 
 use crate::board::Board;
-use crate::compare::{is_unreadable, lost_bytes};
+use crate::compare::lost_bytes;
 use crate::model::{Action, Answer, Content, Model};
+use crate::perform::is_unreadable;
 
 /// States of one file that are kept; then it is time for an `fsync`.
 const STATES_MAX: usize = 5;

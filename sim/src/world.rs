@@ -32,7 +32,6 @@ use crate::points::{Coverage, Point};
 use crate::queue::{Event, Queue};
 use crate::wire::{Clock, SimWire};
 
-pub use damage::ObjectRead;
 pub use drive::DriveNode;
 pub use host::{Host, SeatNode};
 

@@ -262,14 +262,14 @@ mod tests {
                 off: off as u32,
             };
             for off in (0..256 * CHUNK).step_by(CHUNK as usize) {
-                for reader in 0..readers {
+                for (reader, fetched) in fetched.iter_mut().enumerate() {
                     if let Some((from, to)) = streams.read(Ino(reader as u64 + 1), off, CHUNK) {
                         for off in (from..to).step_by(CHUNK as usize) {
                             drop(streams.begin(at(reader, off), CHUNK as u32));
                         }
-                        fetched[reader] = to;
+                        *fetched = to;
                     }
-                    again += u32::from(off < fetched[reader] && streams.take(at(reader, off), CHUNK as u32).is_none());
+                    again += u32::from(off < *fetched && streams.take(at(reader, off), CHUNK as u32).is_none());
                 }
             }
             // The first two reads are not ahead of anything; who begins does not know of the others yet.

@@ -3,20 +3,20 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::ids::{BlobId, PartitionId, Term};
+use braid_base::ids::{BlobId, PartitionId};
 use braid_base::keys;
 use braid_base::limits::BLOCK;
 use braid_base::msg::fs::Reply;
 use braid_base::msg::job::ObjectKey;
 use braid_base::msg::lease::Answer;
 use braid_base::record::{BlobRec, Record};
-use braid_base::{Error, ErrorKind, Result};
+use braid_base::{Error, ErrorKind};
 use braid_meta::{Damaged, Token};
 use braid_replica::kv::Kv;
 use bytes::Bytes;
 
 use super::World;
-use crate::board::{At, Node, Sent, Slot};
+use crate::board::{At, Node, ObjectRead, Sent};
 use crate::deeds::Deed;
 use crate::points::Point;
 
@@ -35,19 +35,6 @@ pub(super) struct Findings {
     known: BTreeMap<(PartitionId, ObjectKey), Damaged>,
     changes: u64,
     looked_us: u64,
-}
-
-/// Bytes of an object that a host asked for.
-#[derive(Debug)]
-pub struct ObjectRead {
-    at: At,
-    life: u64,
-    term: Term,
-    key: ObjectKey,
-    range: (u64, u64),
-    result: Result<Bytes>,
-    to: Node,
-    slot: Slot<Answer>,
 }
 
 impl Findings {
