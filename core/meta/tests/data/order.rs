@@ -184,3 +184,22 @@ fn what_there_is_of_flash_bounds_only_what_stays_there() -> Outcome {
     assert_eq!(total(true, None)?, Some(u64::MAX), "its bucket takes what comes");
     Ok(())
 }
+
+#[test]
+fn a_clock_that_is_set_back_holds_nothing_up() -> Outcome {
+    let (mut world, ino) = calm_world(TIERED)?;
+    world.wall_ahead_s = 86_400;
+    set(&mut world, policy());
+    write(&mut world, ino, 0, &[1; 20 * BLOCK])?;
+    want(&mut world, ino, TierWant::Object)?;
+    pass_with_store(&mut world, 30)?;
+    assert_eq!(where_is(&mut world, ino)?.object, 20 * B);
+    // What comes back is looked for again and again, until all of it has.
+    set(&mut world, TierPolicy { writable: None, leaving: [StoreId(1)].into(), ..policy() });
+    pass(&mut world, 1)?;
+    world.wall_ahead_s = 0;
+    pass_with_store(&mut world, 60)?;
+    assert_eq!(where_is(&mut world, ino)?.object, 0);
+    world.read(ino)?;
+    world.check_all()
+}

@@ -75,6 +75,8 @@ pub struct World {
     pub wish: Wish,
     pub chance: Chance,
     pub now_ms: u64,
+    /// How far the clock on the wall is ahead of that, seconds.
+    pub wall_ahead_s: i64,
     term: u64,
     pub pending: VecDeque<Entry>,
     pub committed: Index,
@@ -145,6 +147,7 @@ impl World {
             wish,
             chance: Chance(seed),
             now_ms: 1_000_000,
+            wall_ahead_s: 0,
             term: 1,
             pending: VecDeque::new(),
             committed: Index(0),
@@ -264,7 +267,7 @@ impl World {
     /// Gives an event to the partition and takes its effects.
     pub fn feed(&mut self, event: Event) -> Result<(), String> {
         let mut effects = Vec::new();
-        let wall = Time { sec: self.now_ms as i64 / 1_000, nsec: 0 };
+        let wall = Time { sec: self.now_ms as i64 / 1_000 + self.wall_ahead_s, nsec: 0 };
         self.part.step(Now { mono_ms: self.now_ms, wall }, event, &mut effects);
         for effect in effects {
             match effect {

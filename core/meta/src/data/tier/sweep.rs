@@ -36,8 +36,8 @@ const LEAVES_MS: u64 = 5_000;
 const DAMAGE_S: u32 = 600;
 /// What is exposed because its object is damaged is wanted elsewhere again after this, seconds.
 const EXPOSED_S: u32 = 60;
-/// A pass that found nothing due is followed by another one after this, milliseconds, whatever else is known.
-const LOOK_MS: u64 = 3_600_000;
+/// A pass that found nothing due is followed by another one after this, seconds, whatever else is known.
+const LOOK_S: u32 = 3_600;
 
 /// How far a pass is, and what it found.
 #[derive(Default)]
@@ -149,7 +149,8 @@ impl Sweep {
 
     /// True if a pass is to begin: something may be ripe, or there was more of it than is remembered, and that is nearly gone.
     fn is_due(&self, now_ms: u64, now_s: u32) -> bool {
-        let ripe = self.next_s.is_none_or(|next| next <= now_s);
+        // Further away than any pass is set: the clock was set back.
+        let ripe = self.next_s.is_none_or(|next| next <= now_s || next > now_s.saturating_add(LOOK_S));
         self.at.is_none() && now_ms >= self.due_ms && (ripe || (self.left_out && self.ripe.len() <= RIPE_FEW))
     }
 
@@ -163,7 +164,7 @@ impl Sweep {
     fn ended(&mut self, now_ms: u64, now_s: u32) {
         let took_ms = if self.left_out { 0 } else { now_ms - self.begun_ms };
         self.due_ms = now_ms + PAUSE_MS.max(took_ms);
-        let later = now_s.saturating_add((LOOK_MS / 1_000) as u32);
+        let later = now_s.saturating_add(LOOK_S);
         self.next_s = Some(self.seen_s.map_or(later, |seen| seen.min(later)));
     }
 }
