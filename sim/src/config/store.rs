@@ -79,8 +79,12 @@ impl StorePlan {
         }
     }
 
-    /// True if writes may be refused because nothing went into an object for a minute.
+    /// True if writes may be refused because nothing went into an object for a minute: a store is away for that long, or
+    /// most of the time (seed 2723); or what lies beside a lost object stays on flash, which then has no room for a write that
+    /// is larger than the rest (2783).
     pub fn may_refuse(&self) -> bool {
-        self.down_every_us > 0 && self.down_max_us > 40_000_000
+        let (every, most) = (self.down_every_us, self.down_max_us);
+        let is_away = every > 0 && (most > 40_000_000 || most > 4 * every);
+        is_away || (self.lose_every_us > 0 && self.flash_bytes.is_some())
     }
 }
