@@ -20,7 +20,11 @@ for store in a b; do
   mkdir "$SCRATCH/$store"
   tier add "$store" --path "$SCRATCH/$store" --errors-timeout 60s >/dev/null
 done
+echo first >"$MOUNT/first"
 tier attach default a >/dev/null
+# What is attached can be used at once.
+"$BRAID" fs tier release "$MOUNT/first" >/dev/null
+rm "$MOUNT/first"
 "$BRAID" fs update default --object-mib 4 >/dev/null
 head -c $((12 << 20)) /dev/urandom >"$MOUNT/data"
 sync -f "$MOUNT"

@@ -13,7 +13,7 @@ use braid_base::msg::event::{Event, EventType};
 use braid_base::store::StoreSpec;
 use braid_cluster::attachments;
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::{Attachment, ObjectStore};
+use braid_cluster::facts::Attachment;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::Seen;
 use braid_cluster::view::stores::StepView;
@@ -77,15 +77,6 @@ impl Stores {
         Self { cluster, host, links, trying, keeper, audits }
     }
 
-    /// From now on these are the stores.
-    pub fn set(&self, stores: &[ObjectStore]) {
-        let specs = stores.iter().map(|store| (store.id, store.spec.clone())).collect();
-        for (id, error) in self.links.set(specs) {
-            let name = stores.iter().find(|store| store.id == id).map_or("?", |store| store.name.as_str());
-            tracing::warn!("object store {name} cannot be used: {error}");
-        }
-    }
-
     /// Looks after the links, and what the partitions of `host` do with them, until [`Self::stop`]. Called in the runtime,
     /// once.
     pub fn keep(
@@ -140,9 +131,7 @@ impl Stores {
             }
             // While the coordinator is silent things are as they were.
             let Ok(facts) = tokio::task::block_in_place(&facts) else { continue };
-            self.set(&facts.now.object_stores);
             if let Some(host) = host.upgrade() {
-                host.follow_tiers(&facts.now);
                 if facts.keeps {
                     left.forget(&host, coordinator.as_ref(), &facts.now).await;
                     unreclaimed.look(&host, &facts.now).await;
@@ -304,11 +293,12 @@ mod tests {
     }
 
     #[test]
-    fn the_keeper_follows_the_records_and_asks() {
+    fn the_keeper_asks_the_stores() {
         let home = tempfile::tempdir().expect("dir");
         let (stores, near) = (Arc::new(alone()), store(home.path()));
         let coordinator = Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("in memory"));
         run(async {
+            assert!(stores.links.set(vec![(near.id, near.spec.clone())]).is_empty());
             let now = Arc::new(Snapshot { object_stores: vec![near.clone()], ..Snapshot::default() });
             stores.keep(Weak::new(), coordinator, move || Ok(Facts { now: Arc::clone(&now), keeps: true }));
             let is_up = || {

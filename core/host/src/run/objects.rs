@@ -17,6 +17,7 @@ use braid_base::msg::job::{BlockRun, ObjectKey};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::objects::Objects;
 use braid_client::wire::BoxFuture;
+use braid_cluster::facts::ObjectStore;
 use braid_io::background;
 use braid_tier::blob::{self, Block, DATA_MAX, Descriptor, Header, PIECE, Span, keys};
 use braid_tier::{Link, Links, Store};
@@ -85,6 +86,15 @@ impl HostObjects {
     /// The links to the stores.
     pub(super) fn links(&self) -> &Arc<Links> {
         &self.links
+    }
+
+    /// From now on these are the stores. One that cannot be used as it is set up is told, once.
+    pub(super) fn set_stores(&self, stores: &[ObjectStore]) {
+        let specs = stores.iter().map(|store| (store.id, store.spec.clone())).collect();
+        for (id, error) in self.links.set(specs) {
+            let name = stores.iter().find(|store| store.id == id).map_or("?", |store| store.name.as_str());
+            tracing::warn!("object store {name} cannot be used: {error}");
+        }
     }
 
     /// The cluster whose objects they are.

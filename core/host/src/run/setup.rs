@@ -324,6 +324,7 @@ impl Host {
 
     /// Goes by what the records say of object stores and the file systems that have them.
     pub fn follow_tiers(&self, now: &Snapshot) {
+        self.switch.objects.set_stores(&now.object_stores);
         self.switch.objects.events().know(now);
         self.set_filesystems(now.filesystems.iter().map(|fs| (fs.id, fs.uuid)).collect());
         self.set_tiers(super::tiers::policies(now));
@@ -378,13 +379,14 @@ impl Host {
         Ok(())
     }
 
-    /// Goes by what was recorded of drives and settings. `raw_of`: data bytes of a drive of so many bytes.
+    /// Goes by what was recorded of drives, settings and object stores. `raw_of`: data bytes of a drive of so many bytes.
     pub fn follow(&self, now: &Snapshot, raw_of: impl Fn(u64) -> u64) {
         self.set_capacity(now.net_bytes(raw_of));
         self.set_rates(now.settings.scrub_rate(), now.settings.rebuild_bytes_per_s);
         let leaves = |drive: &&DriveRecord| matches!(drive.state, DriveState::Failed | DriveState::Draining);
         let leaving = now.drives.iter().filter(leaves).map(|drive| drive.id).collect();
         self.set_drive_facts(now.drives.iter().map(|drive| (drive.id, drive.domain)).collect(), leaving);
+        self.follow_tiers(now);
     }
 
     /// Bytes of file data that all partitions together may hold from now on.
