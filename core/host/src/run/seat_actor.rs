@@ -1,13 +1,13 @@
 //! The thread of one [`Seat`], with the ring for its log: it takes what comes by mailbox, what the log brings and what
 //! time brings. Requests may be taken elsewhere, see [`super::shared_seat`].
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use braid_base::ids::{FsId, HostId, Index, PartitionId, Term};
+use braid_base::ids::{BlobId, FsId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
 use braid_base::msg::host::{Lost, SeatData, SeatReport};
@@ -232,8 +232,11 @@ impl SeatActor {
                 }
                 return;
             };
-            if told != (term, changes) {
-                partition.state_mut().set_damaged(objects.damage_of(id));
+            let news = told != (term, changes);
+            let heard = if news { objects.damage_of(id) } else { BTreeMap::new() };
+            let names: BTreeSet<BlobId> = heard.keys().copied().collect();
+            if news {
+                partition.state_mut().set_damaged(heard);
                 partition.state_mut().set_trusted(objects.trusted(id, term));
                 told = (term, changes);
             }
@@ -241,6 +244,8 @@ impl SeatActor {
             if !sound.is_empty() {
                 objects.forget_damage(id, Some(&sound));
             }
+            // What it does not name went with that.
+            objects.tell_damage(id, &names);
         });
         self.told = told;
     }

@@ -2,6 +2,9 @@
 //!
 //! A finding ends when the same bytes are read well again, which is tried now and then, or when the partition says that
 //! nothing names them any more. It is in memory only: who serves the partition next finds it anew.
+//!
+//! It becomes an event when the partition has heard of it, and did not say so: an object may be asked for by somebody who
+//! does not know yet that it was removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -43,38 +46,51 @@ pub(super) struct Findings {
 }
 
 #[derive(Default)]
-struct Record(BTreeMap<(PartitionId, ObjectKey), Damaged>);
+struct Record {
+    known: BTreeMap<(PartitionId, ObjectKey), Damaged>,
+    /// Why, of those that are not told to people yet.
+    untold: BTreeMap<(PartitionId, ObjectKey), Error>,
+}
 
 impl Record {
-    /// Bytes `range` cannot be had; is that new? And is it the first of that object?
-    fn found(&mut self, key: ObjectKey, range: &Range<u64>, missing: bool, now_s: u64) -> Option<bool> {
+    /// Bytes `range` cannot be had; is that new?
+    fn found(&mut self, key: ObjectKey, range: &Range<u64>, error: &Error, now_s: u64) -> bool {
         let at = (key.blob.partition(), key);
-        let first = !self.0.contains_key(&at);
-        if self.0.len() >= OBJECTS_MAX && first {
-            return None;
+        let first = !self.known.contains_key(&at);
+        if self.known.len() >= OBJECTS_MAX && first {
+            return false;
         }
-        let known = self.0.entry(at).or_insert_with(|| Damaged {
+        if first {
+            self.untold.insert(at, error.clone());
+        }
+        let known = self.known.entry(at).or_insert_with(|| Damaged {
             term: key.term,
             missing: false,
             ranges: Vec::new(),
             since_s: now_s,
         });
         let before = known.clone();
-        known.missing |= missing;
+        known.missing |= is_missing(error);
         add(&mut known.ranges, (range.start, range.end));
-        (*known != before).then_some(first)
+        *known != before
+    }
+
+    /// What is known of an object, or was, is over.
+    fn forget(&mut self, at: (PartitionId, ObjectKey)) -> bool {
+        self.untold.remove(&at);
+        self.known.remove(&at).is_some()
     }
 
     /// The store has it; true if it was thought to be missing. What of it is damaged is not known then.
     fn is_there(&mut self, key: ObjectKey) -> bool {
         let at = (key.blob.partition(), key);
-        self.0.get(&at).is_some_and(|known| known.missing) && self.0.remove(&at).is_some()
+        self.known.get(&at).is_some_and(|known| known.missing) && self.forget(at)
     }
 
     /// Bytes `range` were read well; true if it was thought that they could not be.
     fn read_well(&mut self, key: ObjectKey, range: &Range<u64>) -> bool {
         let at = (key.blob.partition(), key);
-        let Some(known) = self.0.get_mut(&at) else { return false };
+        let Some(known) = self.known.get_mut(&at) else { return false };
         if known.missing {
             return self.is_there(key);
         }
@@ -84,10 +100,15 @@ impl Record {
         }
         known.ranges = left;
         if known.ranges.is_empty() {
-            self.0.remove(&at);
+            self.forget(at);
         }
         true
     }
+}
+
+/// The store has no such object; else it is not what was put there.
+fn is_missing(error: &Error) -> bool {
+    error.kind() == ErrorKind::Stale
 }
 
 /// Adds a range to others, which are in order and apart.
@@ -125,7 +146,7 @@ impl Findings {
     }
 
     fn changed(&self, record: &Record) {
-        self.count.store(record.0.len() as u64, Ordering::Release);
+        self.count.store(record.known.len() as u64, Ordering::Release);
         self.changes.fetch_add(1, Ordering::Release);
     }
 }
@@ -134,26 +155,33 @@ impl HostObjects {
     /// Bytes `range` of the data of an object cannot be had, and that is for sure: `Stale`: the store has no such object;
     /// `Corrupt`: they are not what was put there. The partition decides what of it matters.
     pub(in crate::run) fn found_damage(self: &Arc<Self>, key: ObjectKey, range: Range<u64>, error: &Error) {
-        let missing = error.kind() == ErrorKind::Stale;
-        let range = if missing { 0..DATA_MAX } else { range };
+        let range = if is_missing(error) { 0..DATA_MAX } else { range };
         let mut record = self.findings.record();
-        let Some(first) = record.found(key, &range, missing, wall_ms() / 1_000) else { return };
+        if !record.found(key, &range, error, wall_ms() / 1_000) {
+            return;
+        }
         self.findings.changed(&record);
         drop(record);
         // What is here of it says nothing of the store any more.
         self.pieces().forget_all(key);
         tracing::debug!("{}: bytes {range:?} of {} cannot be had: {error}", key.blob.partition(), self.name(key));
-        if !first {
-            return;
-        }
-        self.events.damaged(key.store, &self.name(key), missing, error);
-        if missing {
-            // It may not be the only one.
-            self.doubt(key.store);
-        }
         if !self.findings.watched.swap(true, Ordering::AcqRel) {
             let this = Arc::clone(self);
             self.runtime.spawn(async move { this.look_again().await });
+        }
+    }
+
+    /// Of these objects of `p` it has heard, and it names them: what was found of them becomes events.
+    pub(in crate::run) fn tell_damage(&self, p: PartitionId, heard: &BTreeSet<BlobId>) {
+        let mut record = self.findings.record();
+        let news: Vec<_> = record.untold.extract_if(.., |(of, key), _| *of == p && heard.contains(&key.blob)).collect();
+        drop(record);
+        for ((_, key), error) in news {
+            self.events.damaged(key.store, &self.name(key), is_missing(&error), &error);
+            if is_missing(&error) {
+                // It may not be the only one.
+                self.doubt(key.store);
+            }
         }
     }
 
@@ -187,7 +215,7 @@ impl HostObjects {
     pub(in crate::run) fn damage_of(&self, p: PartitionId) -> BTreeMap<BlobId, Damaged> {
         let record = self.findings.record();
         let none = ObjectKey { store: StoreId(0), blob: BlobId(0), term: Term(0) };
-        let mine = record.0.range((p, none)..).take_while(|((of, _), _)| *of == p);
+        let mine = record.known.range((p, none)..).take_while(|((of, _), _)| *of == p);
         mine.map(|((_, key), damaged)| (key.blob, damaged.clone())).collect()
     }
 
@@ -237,9 +265,12 @@ impl HostObjects {
     /// Of the objects of `p` these do not matter any more; none: it is not served here.
     pub(in crate::run) fn forget_damage(&self, p: PartitionId, blobs: Option<&[BlobId]>) {
         let mut record = self.findings.record();
-        let before = record.0.len();
-        record.0.retain(|(of, key), _| *of != p || blobs.is_some_and(|blobs| !blobs.contains(&key.blob)));
-        if record.0.len() != before {
+        let before = record.known.len();
+        let stays =
+            |(of, key): &(PartitionId, ObjectKey)| *of != p || blobs.is_some_and(|blobs| !blobs.contains(&key.blob));
+        record.known.retain(|at, _| stays(at));
+        record.untold.retain(|at, _| stays(at));
+        if record.known.len() != before {
             self.findings.changed(&record);
         }
     }
@@ -247,7 +278,7 @@ impl HostObjects {
     /// True if the store lists its objects, and none of this key: a request for one may be answered wrongly, for example
     /// when the whole bucket is away.
     pub(in crate::run) async fn is_missing(&self, key: ObjectKey) -> bool {
-        if self.findings.record().0.get(&(key.blob.partition(), key)).is_some_and(|known| known.missing) {
+        if self.findings.record().known.get(&(key.blob.partition(), key)).is_some_and(|known| known.missing) {
             return true;
         }
         let (Ok(link), name) = (self.link(key).await, self.name(key)) else { return false };
@@ -267,11 +298,11 @@ impl HostObjects {
             seen = changes;
             let some: Vec<((PartitionId, ObjectKey), Damaged)> = {
                 let record = self.findings.record();
-                if record.0.is_empty() {
+                if record.known.is_empty() {
                     self.findings.watched.store(false, Ordering::Release);
                     return;
                 }
-                let behind = record.0.iter().filter(|(at, _)| last.is_none_or(|last| **at > last));
+                let behind = record.known.iter().filter(|(at, _)| last.is_none_or(|last| **at > last));
                 behind.take(AGAIN_MAX).map(|(at, damaged)| (*at, damaged.clone())).collect()
             };
             last = some.last().map(|(at, _)| *at);
@@ -319,6 +350,7 @@ pub(super) fn refused(wanted: &Range<u64>, check: impl Fn(Range<u64>) -> bool) -
 mod tests {
     use braid_base::ids::{BlobId, PartitionId, StoreId, Term};
     use braid_base::msg::job::ObjectKey;
+    use braid_base::{Error, ErrorKind};
 
     use super::{OBJECTS_MAX, RANGES_MAX, Record, add, refused};
 
@@ -327,32 +359,42 @@ mod tests {
     }
 
     fn ranges(record: &Record, serial: u64) -> Vec<(u64, u64)> {
-        record.0.get(&(PartitionId(3), key(serial))).map(|known| known.ranges.clone()).unwrap_or_default()
+        record.known.get(&(PartitionId(3), key(serial))).map(|known| known.ranges.clone()).unwrap_or_default()
+    }
+
+    fn damaged() -> Error {
+        Error::new(ErrorKind::Corrupt, "other bytes")
+    }
+
+    fn missing() -> Error {
+        Error::new(ErrorKind::Stale, "no such object")
     }
 
     #[test]
     fn what_is_read_well_is_damaged_no_more() {
         let mut record = Record::default();
-        assert_eq!(record.found(key(1), &(0..100), false, 7), Some(true));
-        assert_eq!(record.found(key(1), &(20..30), false, 8), None);
-        assert_eq!(record.found(key(1), &(200..300), false, 9), Some(false));
+        assert!(record.found(key(1), &(0..100), &damaged(), 7) && record.untold.len() == 1);
+        assert!(!record.found(key(1), &(20..30), &damaged(), 8), "that is known");
+        record.untold.clear();
+        assert!(record.found(key(1), &(200..300), &damaged(), 9));
+        assert!(record.untold.is_empty(), "an object is told once");
         assert!(!record.read_well(key(1), &(100..200)));
         assert!(record.read_well(key(1), &(50..250)));
         assert_eq!(ranges(&record, 1), [(0, 50), (250, 300)]);
         assert!(record.read_well(key(1), &(0..250)) && record.read_well(key(1), &(250..300)));
-        assert!(record.0.is_empty() && !record.read_well(key(1), &(0..1)));
-        assert!(record.found(key(2), &(0..1_000), true, 7).is_some() && record.read_well(key(2), &(5..6)));
-        assert!(record.0.is_empty(), "one byte of it shows that it is there");
+        assert!(record.known.is_empty() && !record.read_well(key(1), &(0..1)));
+        assert!(record.found(key(2), &(0..1_000), &missing(), 7) && record.read_well(key(2), &(5..6)));
+        assert!(record.known.is_empty() && record.untold.is_empty(), "one byte of it shows that it is there");
     }
 
     #[test]
     fn it_is_bounded() {
         let mut record = Record::default();
         for serial in 1..=OBJECTS_MAX as u64 {
-            assert_eq!(record.found(key(serial), &(0..1), false, 7), Some(true));
+            assert!(record.found(key(serial), &(0..1), &damaged(), 7));
         }
-        assert_eq!(record.found(key(1 << 40), &(0..1), false, 7), None);
-        assert_eq!(record.found(key(1), &(1..2), false, 7), Some(false));
+        assert!(!record.found(key(1 << 40), &(0..1), &damaged(), 7));
+        assert!(record.found(key(1), &(1..2), &damaged(), 7));
         let mut many = Vec::new();
         for n in 0..2 * RANGES_MAX as u64 {
             add(&mut many, (10 * n, 10 * n + 1));
