@@ -1,7 +1,8 @@
 //! The object stores of the cluster, as this host is linked to them.
 //!
-//! Each second the links and the partitions here are made to follow the records; one host (the lowest that lives) asks
-//! each store whether it is there, and forgets those that are left and empty; what has changed since becomes an event.
+//! Which there are, and what is to be put there, the steward of the host follows (`host/run/steward`). Each second one host
+//! (the lowest that lives) asks each store whether it is there, and forgets those that are left and empty; what has changed
+//! since becomes an event.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -77,8 +78,7 @@ impl Stores {
         Self { cluster, host, links, trying, keeper, audits }
     }
 
-    /// Looks after the links, and what the partitions of `host` do with them, until [`Self::stop`]. Called in the runtime,
-    /// once.
+    /// Looks after the stores until [`Self::stop`]. Called in the runtime, once.
     pub fn keep(
         self: &Arc<Self>,
         host: Weak<Host>,
