@@ -90,7 +90,7 @@ pub async fn compete(
     while left > 0 {
         let begin_ms = fs.session().wire().now_ms();
         let result = match rng.below(if leases { 10 } else { 4 }) {
-            8 | 9 => kept::round(&files, dir, &fs, &board, &mut rng).await,
+            8 | 9 => kept::round(&files, dir, (&fs, &losses), &board, &mut rng).await,
             4 | 5 => register::write(&shared, (&fs, &losses), &board, &mut rng).await,
             6 | 7 => register::look(&shared, &fs, &board).await,
             0 => race(&arena, &fs, &mut rng).await,

@@ -56,6 +56,8 @@ deeds! {
     NameLost,
     /// A file without a name was read by somebody who had it open, and somebody else had removed it.
     ReadNameless,
+    /// And a partition had another primary meanwhile, or a host no power.
+    ReadNamelessLater,
     /// Another replica serves a partition than before.
     TookOver,
     /// A candidate took the end of the log from another member.

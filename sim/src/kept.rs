@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::board::Board;
 use crate::deeds::Deed;
+use crate::register::Losses;
 
 /// Bytes of each file: across blocks.
 const BYTES: u64 = 5_000;
@@ -45,7 +46,13 @@ fn content_of(number: u64) -> Bytes {
 }
 
 /// Makes a file in `dir`, removes one, or has one open for a while.
-pub async fn round(files: &Shared, dir: Ino, fs: &Fs, board: &Board, rng: &mut Rng) -> Result<(), String> {
+pub async fn round(
+    files: &Shared,
+    dir: Ino,
+    (fs, losses): (&Fs, &Losses),
+    board: &Board,
+    rng: &mut Rng,
+) -> Result<(), String> {
     let some = {
         let numbers: Vec<u64> = lock(files).named.keys().copied().collect();
         (!numbers.is_empty()).then(|| numbers[rng.index(numbers.len())])
@@ -53,7 +60,7 @@ pub async fn round(files: &Shared, dir: Ino, fs: &Fs, board: &Board, rng: &mut R
     match (some, rng.below(8)) {
         (None, _) | (_, 0 | 1) => make(files, fs, dir).await,
         (Some(number), 2 | 3) => remove(files, fs, (dir, number), rng).await,
-        (Some(number), _) => return look(fs, board, (dir, number), rng).await,
+        (Some(number), _) => return look((fs, losses), board, (dir, number), rng).await,
     }
     Ok(())
 }
@@ -85,9 +92,15 @@ async fn remove(files: &Shared, fs: &Fs, (dir, number): (Ino, u64), rng: &mut Rn
     drop(fs.unlink(dir, &name).await);
 }
 
-async fn look(fs: &Fs, board: &Board, (dir, number): (Ino, u64), rng: &mut Rng) -> Result<(), String> {
+/// What a client has open it has until it loses the session with the partition of the file, whoever serves that.
+async fn look(
+    (fs, losses): (&Fs, &Losses),
+    board: &Board,
+    (dir, number): (Ino, u64),
+    rng: &mut Rng,
+) -> Result<(), String> {
     let expected = content_of(number);
-    let losses = board.power_losses();
+    let (lost, power_losses) = (losses.count(), board.power_losses());
     let Ok(found) = fs.lookup(dir, &name_of(number)).await else { return Ok(()) };
     // The name may stand for another file by now, which is empty.
     if found.attr.size != BYTES || fs.open(found.ino, false).await.is_err() {
@@ -97,7 +110,7 @@ async fn look(fs: &Fs, board: &Board, (dir, number): (Ino, u64), rng: &mut Rng) 
     for _ in 0..LOOKS {
         let read = fs.read(found.ino, 0, BYTES).await;
         let now = fs.getattr(found.ino).await;
-        if board.power_losses() != losses {
+        if losses.count() != lost {
             break;
         }
         let is_gone = now.as_ref().is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale));
@@ -108,6 +121,9 @@ async fn look(fs: &Fs, board: &Board, (dir, number): (Ino, u64), rng: &mut Rng) 
         }
         if read.is_ok() && now.is_ok_and(|attr| attr.nlink == 0) {
             board.did(Deed::ReadNameless);
+            if board.power_losses() != power_losses {
+                board.did(Deed::ReadNamelessLater);
+            }
         }
         fs.session().wire().sleep_ms(rng.below(PAUSE_MS)).await;
     }

@@ -189,6 +189,8 @@ impl World {
         match sent {
             Sent::Partition(from, to, request, slot) => self.send_request(from, to, request, slot),
             Sent::Drive(from, to, op, slot) => self.send_drive(from, to, op, crate::queue::Back::Task(slot)),
+            // What a process that was killed leaves undone would begin as its tasks are dropped.
+            Sent::Spawn(Node::Client(client), _) if self.dying.contains(&client) => {}
             Sent::Spawn(node, work) => self.exec.spawn(node, work.0),
             Sent::Sleep(until, slot) => self.queue.put(until, Event::Wake(slot)),
             Sent::JobDone(at, life, id, result) => self.job_done(at, life, id, result),

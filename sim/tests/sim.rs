@@ -132,6 +132,12 @@ fn a_name_whose_inode_was_just_removed() {
     must_hold(SimConfig::replicated(20002).without_promises());
 }
 
+/// A client that was killed was killed once more, because of what it had begun as it died, and came back twice.
+#[test]
+fn a_client_dies_once() {
+    must_hold(SimConfig::replicated(5136));
+}
+
 /// A rename was told that nothing was to be done: both names stood for one inode, but not at one moment.
 #[test]
 fn two_names_of_one_inode_at_different_moments() {
