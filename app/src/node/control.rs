@@ -407,7 +407,7 @@ impl Control for Node {
             let used = self.view(&record).await?.used_bytes;
             let record = self.asked(|c| records_of::update(c, &name, &change, used))?;
             self.tell_filesystem(EventType::FILESYSTEM_UPDATED, &name, &Self::changed(&name, &record.name));
-            self.tiers_changed()?;
+            self.tiers_changed();
             self.view(&record).await
         })
     }
@@ -432,7 +432,7 @@ impl Control for Node {
         Box::pin(async move {
             let group = self.asked(|c| groups::update(c, &spec))?;
             self.tell_group(EventType::GROUP_UPDATED, &spec.name, &Self::changed(&spec.name, &group.name));
-            self.tiers_changed()?;
+            self.tiers_changed();
             self.group(&group.name)
         })
     }

@@ -87,7 +87,7 @@ impl Node {
     pub(super) async fn audit_start(&self, name: String, spec: AuditSpec) -> Result<AuditView> {
         let store = self.asked(|c| stores::find(c, &name))?.value;
         let partitions = self.recorded()?.0.partitions.len();
-        self.tiers_changed()?;
+        self.tiers_changed();
         self.stores.audits.start(&self.host()?, (&store, partitions), spec.remove)
     }
 
@@ -127,7 +127,7 @@ impl Node {
         } else {
             let store = self.asked(|c| stores::add(c, &spec.name, planned))?;
             self.tell_store(EventType::STORE_ADDED, &store.name, "added");
-            self.tiers_changed()?;
+            self.tiers_changed();
             store
         };
         Ok(ObjectStoreDone { store: stores::view(&store, &[]), steps, recorded: !spec.dry_run })
@@ -143,7 +143,7 @@ impl Node {
         } else {
             let store = self.asked(|c| stores::update(c, plan))?;
             self.tell_store(EventType::STORE_UPDATED, &name, &Self::changed(&name, &store.name));
-            self.tiers_changed()?;
+            self.tiers_changed();
             store
         };
         let now = self.read_or_recorded()?;
@@ -157,13 +157,14 @@ impl Node {
         let waiting = stores::waiting(id, usize::from(self.cluster.partitions), reports.iter().map(|seat| &seat.data));
         self.asked(|c| stores::remove(c, &name, (!force).then_some(waiting)))?;
         self.tell_store(EventType::STORE_REMOVED, &name, "removed");
-        self.tiers_changed()
+        self.tiers_changed();
+        Ok(())
     }
 
     pub(super) async fn attach_store(&self, fs: String, spec: AttachSpec) -> Result<FilesystemView> {
         let record = self.asked(|c| attachments::attach(c, &fs, &spec, views::now_s()))?;
         self.tell_attachment(EventType::STORE_ATTACHED, &fs, &spec.store, "was attached to");
-        self.tiers_changed()?;
+        self.tiers_changed();
         self.view(&record).await
     }
 
@@ -179,7 +180,7 @@ impl Node {
         if !before {
             self.tell_attachment(EventType::STORE_DETACHING, &fs, &store, "is being detached from");
         }
-        self.tiers_changed()?;
+        self.tiers_changed();
         self.view(&record).await
     }
 
@@ -229,9 +230,11 @@ impl Node {
         Ok(holds)
     }
 
-    /// This host goes by it at once, and not when it hears of the change: what was attached just now can be used.
-    pub(super) fn tiers_changed(&self) -> Result<()> {
-        self.host()?.follow_tiers(&self.asked(Snapshot::read)?);
-        Ok(())
+    /// This host goes by it at once, and not when it hears of the change: what was attached just now can be used. If that
+    /// cannot be, it hears of it.
+    pub(super) fn tiers_changed(&self) {
+        if let (Ok(host), Ok(now)) = (self.host(), self.asked(Snapshot::read)) {
+            host.follow_tiers(&now);
+        }
     }
 }

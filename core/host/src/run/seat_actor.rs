@@ -244,8 +244,10 @@ impl SeatActor {
             if !sound.is_empty() {
                 objects.forget_damage(id, Some(&sound));
             }
-            // What it does not name went with that.
-            objects.tell_damage(id, &names);
+            if news {
+                // What it does not name went with that.
+                objects.tell_damage(id, &names);
+            }
         });
         self.told = told;
     }

@@ -16,7 +16,7 @@ use braid_client::Session;
 use braid_client::fs::Background;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
-use braid_cluster::coordinator::Coordinator;
+use braid_cluster::coordinator::{Coordinator, Revision};
 use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
 use braid_cluster::snapshot::Snapshot;
 use braid_drive::{Drive, DriveActor, Running};
@@ -97,6 +97,8 @@ pub struct Host {
     kv: Arc<dyn Kv>,
     housekeeper: Mutex<Option<Housekeeper>>,
     threads: Mutex<Threads>,
+    /// As of when the records are that it goes by in [`Host::follow_tiers`]: of which incarnation, at which revision.
+    followed: Mutex<(u64, Revision)>,
 }
 
 /// What is waited for at the end.
@@ -152,6 +154,7 @@ impl Host {
         let wire: Arc<dyn Wire> = Arc::new(HostWire { switch: Arc::clone(&switch), partitions });
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
+            followed: Mutex::default(),
             threads: Mutex::new(Threads { drives: threads, replicas: BTreeMap::new() }),
             housekeeper: Mutex::default(),
             kv,
@@ -322,8 +325,15 @@ impl Host {
         }
     }
 
-    /// Goes by what the records say of object stores and the file systems that have them.
+    /// Goes by what the records say of object stores and the file systems that have them, unless it goes by newer ones.
     pub fn follow_tiers(&self, now: &Snapshot) {
+        let as_of = (now.incarnation.number, now.revision);
+        // Held to the end, so that nobody is overtaken on the way.
+        let mut followed = self.followed.lock().unwrap_or_else(PoisonError::into_inner);
+        if as_of < *followed {
+            return;
+        }
+        *followed = as_of;
         self.switch.objects.set_stores(&now.object_stores);
         self.switch.objects.events().know(now);
         self.set_filesystems(now.filesystems.iter().map(|fs| (fs.id, fs.uuid)).collect());
