@@ -107,7 +107,7 @@ where() {
 }
 # is_where FOLDER FRESH BOTH ALONE: so it is (a pattern for each).
 is_where() { [[ $(where "$1") == $2\ $3\ $4 ]]; }
-stored() { find "$bucket" -path '*/d/I_*' -type f -printf '%s\n' | awk '{ sum += $1 } END { printf "%d objects, %d MB\n", NR, sum / 1000000 }'; }
+stored() { find "$bucket" -ignore_readdir_race -path '*/d/I_*' -type f -printf '%s\n' | awk '{ sum += $1 } END { printf "%d objects, %d MB\n", NR, sum / 1000000 }'; }
 stored_mb() { stored | awk '{ print $3 }'; }
 # made FOLDER FILES BYTES: so many files, beside Braid; and their checksums.
 made() {
