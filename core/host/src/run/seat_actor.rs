@@ -232,11 +232,11 @@ impl SeatActor {
                 }
                 return;
             };
-            let news = told != (term, changes);
-            let heard = if news { objects.damage_of(id) } else { BTreeMap::new() };
-            let names: BTreeSet<BlobId> = heard.keys().copied().collect();
-            if news {
-                partition.state_mut().set_damaged(heard);
+            let mut heard: BTreeSet<BlobId> = BTreeSet::new();
+            if told != (term, changes) {
+                let damaged = objects.damage_of(id);
+                heard.extend(damaged.keys());
+                partition.state_mut().set_damaged(damaged);
                 partition.state_mut().set_trusted(objects.trusted(id, term));
                 told = (term, changes);
             }
@@ -244,9 +244,9 @@ impl SeatActor {
             if !sound.is_empty() {
                 objects.forget_damage(id, Some(&sound));
             }
-            if news {
+            if !heard.is_empty() {
                 // What it does not name went with that.
-                objects.tell_damage(id, &names);
+                objects.tell_damage(id, &heard);
             }
         });
         self.told = told;

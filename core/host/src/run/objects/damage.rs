@@ -70,7 +70,7 @@ impl Record {
             since_s: now_s,
         });
         let before = known.clone();
-        known.missing |= is_missing(error);
+        known.missing |= says_missing(error);
         add(&mut known.ranges, (range.start, range.end));
         *known != before
     }
@@ -107,7 +107,7 @@ impl Record {
 }
 
 /// The store has no such object; else it is not what was put there.
-fn is_missing(error: &Error) -> bool {
+fn says_missing(error: &Error) -> bool {
     error.kind() == ErrorKind::Stale
 }
 
@@ -155,7 +155,7 @@ impl HostObjects {
     /// Bytes `range` of the data of an object cannot be had, and that is for sure: `Stale`: the store has no such object;
     /// `Corrupt`: they are not what was put there. The partition decides what of it matters.
     pub(in crate::run) fn found_damage(self: &Arc<Self>, key: ObjectKey, range: Range<u64>, error: &Error) {
-        let range = if is_missing(error) { 0..DATA_MAX } else { range };
+        let range = if says_missing(error) { 0..DATA_MAX } else { range };
         let mut record = self.findings.record();
         if !record.found(key, &range, error, wall_ms() / 1_000) {
             return;
@@ -177,8 +177,8 @@ impl HostObjects {
         let news: Vec<_> = record.untold.extract_if(.., |(of, key), _| *of == p && heard.contains(&key.blob)).collect();
         drop(record);
         for ((_, key), error) in news {
-            self.events.damaged(key.store, &self.name(key), is_missing(&error), &error);
-            if is_missing(&error) {
+            self.events.damaged(key.store, &self.name(key), says_missing(&error), &error);
+            if says_missing(&error) {
                 // It may not be the only one.
                 self.doubt(key.store);
             }
