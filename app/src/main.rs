@@ -33,10 +33,13 @@ mod whole;
 mod whose;
 mod words;
 
+use braid_io::huge::Huge;
+use mimalloc::MiMalloc;
+
 /// The requests of a busy server are made on one thread and freed on another, which the allocator of the C library
-/// does slowly (decisions/0016).
+/// does slowly (decisions/0016); large buffers lie in huge pages (decisions/0043).
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: Huge<MiMalloc> = Huge::new(MiMalloc);
 
 fn main() -> std::process::ExitCode {
     mount_helper::run().unwrap_or_else(cli::run)

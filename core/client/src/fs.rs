@@ -211,10 +211,12 @@ impl Fs {
         self.lease(ino).is_some()
     }
 
-    /// True if `attr` stays true until watchers hear otherwise: there is a lease, and nothing newer or in doubt.
+    /// True if `attr` stays true until watchers hear otherwise: there is a lease, and nothing newer or in doubt; or nobody
+    /// else can have heard of the file.
     pub fn is_certain_attr(&self, attr: &Attr) -> bool {
         let is_current = |known: Attr| known.change <= attr.change;
-        self.0.session.leases().is_none_or(|leases| leases.attr(self.0.fs, attr.ino).is_some_and(is_current))
+        let Some(leases) = self.0.session.leases() else { return true };
+        leases.attr(self.0.fs, attr.ino).is_some_and(is_current) || self.is_known_here_only(attr.ino)
     }
 
     /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.
@@ -224,7 +226,9 @@ impl Fs {
 
     /// True if `name` stands for `ino` until watchers hear otherwise.
     pub fn is_certain_name(&self, dir: Ino, name: &[u8], ino: Ino) -> bool {
-        self.0.session.leases().is_none_or(|leases| leases.name(self.0.fs, dir, name) == Some(Some(ino)))
+        let Some(leases) = self.0.session.leases() else { return true };
+        leases.name(self.0.fs, dir, name) == Some(Some(ino))
+            || (self.0.promises.name(dir, name) == Some(Some(ino)) && self.is_known_here_only(ino))
     }
 
     /// The session.

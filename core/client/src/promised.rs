@@ -202,6 +202,11 @@ impl Promises {
         held.files.contains_key(&ino).then(|| held.made(ino).map(|entry| entry.promise.file.clone()))
     }
 
+    /// Of a file that was made, and to which nothing else has happened: its directory, and the session under whose lease.
+    pub(crate) fn maker(&self, ino: Ino) -> Option<(Ino, u64)> {
+        self.held().made(ino).map(|entry| (entry.promise.dir, entry.promise.session))
+    }
+
     /// A program writes at `off` (none: at the end) of such a file: where, if that may ride with it.
     pub(crate) fn write(&self, ino: Ino, off: Option<u64>, data: &Bytes, at: Time) -> Option<u64> {
         let mut held = self.held();

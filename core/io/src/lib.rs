@@ -3,7 +3,7 @@
 //! Duty: time, chance, aligned memory, files and block devices, and the threads that actors run on. Everything
 //! that is not a pure function of its input comes in through here, so that a simulator can take its place.
 //!
-//! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts; [`file::File`] and
+//! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts, [`huge::Huge`] for the allocator of a program; [`file::File`] and
 //! [`file::ReadAt`] for the blocking I/O of start-up and format; [`reactor::spawn`] to run an
 //! [`reactor::Actor`] on its own thread with its own ring; [`background::spawn`] for what computes for long and gives way
 //! to all else; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
@@ -23,6 +23,7 @@ pub mod buf;
 pub mod chance;
 pub mod clock;
 pub mod file;
+pub mod huge;
 pub mod reactor;
 pub mod seldom;
 pub mod sim;

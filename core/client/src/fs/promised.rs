@@ -115,6 +115,12 @@ impl Fs {
         self.0.promises.name(dir, name).is_some() || self.0.promises.has_error(dir)
     }
 
+    /// True for a file that was promised in a directory which this client still has for itself: until that is given back,
+    /// which waits for the promise, nobody else hears of the file.
+    pub(super) fn is_known_here_only(&self, ino: Ino) -> bool {
+        self.0.promises.maker(ino).is_some_and(|(dir, session)| self.holds_back(dir) == Some(session))
+    }
+
     /// The session in `p` is lost, and with it what was promised under it.
     pub(super) fn promises_lost(&self, p: PartitionId) {
         let why = Error::new(
@@ -217,8 +223,27 @@ impl Fs {
             self.promise_lost(promise, error);
         }
         let was_closed = self.0.promises.landed(promise.id, error.as_ref());
-        if was_closed && is_there {
-            drop(self.close(file.ino).await);
+        if is_there {
+            self.certain_no_more(promise);
+            if was_closed {
+                drop(self.close(file.ino).await);
+            }
+        }
+    }
+
+    /// A file was promised and is there now. Kernels may believe what they were shown of it as long as there are leases:
+    /// what the partition gave none for is to be asked for anew.
+    fn certain_no_more(&self, promise: &Promise) {
+        let Promise { dir, name, file, .. } = promise;
+        let attr_is = self.is_certain_attr(&Attr { change: u64::MAX, ..file.clone() });
+        let name_is = self.is_certain_name(*dir, name, file.ino) || self.0.promises.name(*dir, name).is_some();
+        for watcher in self.0.watchers() {
+            if !name_is {
+                watcher.forget(*dir, std::slice::from_ref(name));
+            }
+            if !attr_is {
+                watcher.forget(file.ino, &[]);
+            }
         }
     }
 
