@@ -52,7 +52,9 @@ deeds! {
     HeldBackLost,
     /// A file was made or removed before the cluster heard of it.
     NamePromised,
-    /// That was lost with its client.
+    /// A program was told by its kernel of a file that the cluster had not heard of.
+    PromiseBelieved,
+    /// Such a file, or such a removal, was lost with its client.
     NameLost,
     /// A file without a name was read by somebody who had it open, and somebody else had removed it.
     ReadNameless,
@@ -132,6 +134,7 @@ impl Deed {
         Deed::TookView,
         Deed::CallsOverlapped,
         Deed::OutcomeOpen,
+        Deed::PromiseBelieved,
     ];
 
     /// Those of members that leave in order.

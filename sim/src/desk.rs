@@ -7,6 +7,7 @@
 //!    where the first of it was written. Names that it had made or removed without a word may be undone since.
 //! 3. At the end of the run somebody looks at everything, after the last power loss; then the histories are judged.
 
+mod asked;
 mod units;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use bytes::Bytes;
 
 use crate::board::Board;
 use crate::deeds::Deed;
+use crate::kernel::Kernel;
 use crate::linear::content::{self, Content};
 use crate::linear::locks::{self, Lock};
 use crate::linear::names::{self, Names, Place};
@@ -223,6 +225,8 @@ pub struct Worker {
     pub rng: Rng,
     /// The number of its process, which is another one after a kill.
     pub process: u32,
+    /// What its programs see without asking. Nobody else in its process touches names of the desk.
+    pub kernel: Arc<Kernel>,
 }
 
 /// What came of a call: an answer, or its outcome is open.
@@ -332,41 +336,6 @@ impl Worker {
             doubts.retain(|doubt| self.fs.is_promised(dirs[doubt.at.0], &full_name(doubt.generation, doubt.at)));
         }
         Ok(())
-    }
-
-    async fn ask_name(&self, dirs: &[Ino], generation: usize, call: &names::Call) -> Told<names::Answer> {
-        let fs = &self.fs;
-        let name = |place: Place| (dirs[place.0], full_name(generation, place));
-        let result = match call {
-            names::Call::Create { at, .. } => {
-                let (dir, name) = name(*at);
-                fs.create(Cred::default(), dir, &name, Create::default()).await.map(|made| names::Answer::Ino(made.ino))
-            }
-            names::Call::Lookup(at) => {
-                let (dir, name) = name(*at);
-                fs.lookup(dir, &name).await.map(|found| names::Answer::Ino(found.ino))
-            }
-            names::Call::Unlink(at) => {
-                let (dir, name) = name(*at);
-                fs.unlink(dir, &name).await.map(names::Answer::Ino)
-            }
-            names::Call::Rename { from, to, mode } => {
-                let ((from_dir, from), (to_dir, to)) = (name(*from), name(*to));
-                let renamed = fs.rename(from_dir, &from, to_dir, &to, *mode).await;
-                renamed.map(|renamed| names::Answer::Moved(renamed.moved, renamed.other))
-            }
-            names::Call::Unmake { .. } | names::Call::Restore { .. } => unreachable!("nobody asks for that"),
-        };
-        match result {
-            Ok(answer) => Ok(Some(answer)),
-            Err(error) => match error.kind() {
-                ErrorKind::NotFound => Ok(Some(names::Answer::Missing)),
-                ErrorKind::Exists => Ok(Some(names::Answer::Exists)),
-                ErrorKind::Io => Ok(None),
-                _ if self.is_no_room(&error) => Ok(Some(names::Answer::NoRoom)),
-                kind => Err(format!("{call:?}: {kind:?}: {error}")),
-            },
-        }
     }
 
     /// One call on the file, under its lock or not.
@@ -571,7 +540,8 @@ impl Worker {
 /// Looks at everything, when all clients are done: what was answered last is still so.
 pub async fn look(desk: DeskRef, fs: Fs, board: Board) -> Answer<()> {
     let (losses, rng) = (Losses::of(&fs, &board), Rng::new(0));
-    let auditor = Worker { desk, fs, losses, board, rng, process: u32::MAX };
+    let kernel = Kernel::beside(&fs);
+    let auditor = Worker { desk, fs, losses, board, rng, process: u32::MAX, kernel };
     let (names, files) = {
         let desk = lock(&auditor.desk);
         (desk.names.len(), desk.files.len())

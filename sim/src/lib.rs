@@ -32,6 +32,7 @@ pub mod fsck;
 pub mod generate;
 pub mod hand;
 pub mod kept;
+pub mod kernel;
 pub mod linear;
 pub mod media;
 pub mod model;

@@ -18,6 +18,7 @@ use crate::config::SimConfig;
 use crate::contest::{self, Arena, ArenaRef};
 use crate::desk::{self, Desk, DeskRef, Worker};
 use crate::hand::{self, Hand, HandRef, Ways};
+use crate::kernel::Kernel;
 use crate::model::Model;
 use crate::points::Coverage;
 use crate::register::Losses;
@@ -270,7 +271,8 @@ impl Run {
         if let Some(desk) = self.desk.clone() {
             desk::fallen(&desk, client);
             let rng = Rng::new(self.world.config.seed ^ 0xDE5C ^ u64::from(client) << 32 ^ self.world.now_us());
-            let worker = Worker { desk, fs, losses, board: self.world.board.clone(), rng, process: client };
+            let (board, kernel) = (self.world.board.clone(), Kernel::beside(&fs));
+            let worker = Worker { desk, fs, losses, board, rng, process: client, kernel };
             self.world.spawn(node, Box::pin(worker.work(self.world.config.ops)));
         }
     }

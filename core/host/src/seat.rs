@@ -1,8 +1,8 @@
 //! One replica of a partition at work: its log, its view, and, while it is the primary, the partition itself, as one
 //! pure state machine.
 //!
-//! 1. A request is evaluated by the partition; its entry goes to the replica, which sends it to its peers and appends it
-//!    to the log.
+//! 1. A request is evaluated by the partition; its entry, or one of all small requests of a burst, goes to the replica,
+//!    which sends it to its peers and appends it to the log.
 //! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit). While nobody waits for the log
 //!    it lets entries gather for [`LINGER_MS`]: a write of each would cost more than all else that is done for it.
 //! 3. [`SeatEvent::LogWritten`] makes them durable here; once they are so on all members they are committed.
@@ -310,7 +310,7 @@ impl Seat {
         }
         // A primary may lose its place while the client that shares its process lives on.
         request.early &= self.is_alone();
-        self.tell(now, Event::Request(token, request), out);
+        self.tell(now, Event::Gather(token, request), out);
     }
 
     /// Group commit: everything appended since the last write becomes one, unless one is still under way. Returns when to
@@ -319,6 +319,7 @@ impl Seat {
         if self.failed.is_some() {
             return None;
         }
+        self.tell(now, Event::Gathered, out);
         self.write_log(now, out);
         self.due_ms
     }

@@ -85,6 +85,8 @@ pub enum Mutation {
     NoHint,
     /// A commit may name any stripe, lent or not.
     AnyGrant,
+    /// Requests that share an entry know nothing of each other's slices and payload.
+    GatherBlind,
     /// A pack is given up as soon as its collection was planned, without a look at what still refers to it.
     NoScan,
     /// An object counts as whole although it was said that it is not.

@@ -42,6 +42,11 @@ pub struct Entry {
 pub enum Event {
     /// A client's request.
     Request(Token, Request),
+    /// A client's request with which others came: what it changes may share an entry with what they change, until
+    /// [`Event::Gathered`]. Small changes of files and names do; all else goes as by itself (decision 44).
+    Gather(Token, Request),
+    /// No more came: what requests changed together becomes an entry.
+    Gathered,
     /// A message of another partition.
     Peer(PartitionId, PeerMsg),
     /// All entries up to this one are durable on all members.

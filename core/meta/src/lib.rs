@@ -8,8 +8,8 @@
 //! Never: does I/O of its own, reads a clock, carries bulk data (payloads pass through as `Bytes`).
 //!
 //! Flow: a request runs as one synchronous function over a [`Txn`] (view + overlay of pending effects),
-//! its writes become one log entry, the reply waits for the commit of everything that was read or written, unless
-//! its request leaves that to a later `Sync`.
+//! its writes become one log entry (or part of one, with others of its burst), the reply waits for the commit of everything
+//! that was read or written, unless its request leaves that to a later `Sync`.
 //! Background work (destage, reaping, pack care) starts in `Tick` and walks in entries of bounded size.
 //!
 //! Tests: one `Op` stream on a partition and on a plain in-memory reference; views against a byte array;

@@ -24,16 +24,27 @@ struct Pending {
 }
 
 impl Overlay {
-    /// Adds the effects of entry `at`, which carries `staged` bytes of payload.
+    /// Adds effects of entry `at`, which is the newest, with `staged` bytes of its payload.
     pub fn push(&mut self, at: Index, writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>, staged: usize) {
-        let mut keys = Vec::with_capacity(writes.len());
-        for (key, value) in writes {
-            self.values.insert(key.clone(), (at, value));
-            keys.push(key);
+        if self.entries.back().is_none_or(|newest| newest.at != at) {
+            self.entries.push_back(Pending { at, keys: Vec::with_capacity(writes.len()), staged: 0 });
+            self.uncommitted += 1;
         }
-        self.entries.push_back(Pending { at, keys, staged });
-        self.uncommitted += 1;
-        self.staged += staged;
+        if let Some(newest) = self.entries.back_mut() {
+            for (key, value) in writes {
+                self.values.insert(key.clone(), (at, value));
+                newest.keys.push(key);
+            }
+            newest.staged += staged;
+            self.staged += staged;
+        }
+    }
+
+    /// All effects of entry `at`, which is the newest, in order of keys.
+    pub fn effects(&self, at: Index) -> BTreeMap<&[u8], Option<&[u8]>> {
+        let newest = self.entries.back().filter(|newest| newest.at == at);
+        let keys = newest.into_iter().flat_map(|newest| &newest.keys);
+        keys.filter_map(|key| Some((key.as_slice(), self.values.get(key)?.1.as_deref()))).collect()
     }
 
     /// Everything up to `upto` is committed.

@@ -4,17 +4,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::Result;
-use braid_base::ids::Index;
+use braid_base::attr::FileType;
+use braid_base::ids::{Index, OpId};
+use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::host::Lost;
 use braid_replica::kv::Kv;
 use bytes::Bytes;
 
 use crate::config::Config;
-use crate::event::{Effect, Entry, Event, Now};
+use crate::data::Mutation;
+use crate::event::{Effect, Entry, Event, Now, Token};
 use crate::leases::{self, Ready};
 use crate::overlay::Overlay;
 use crate::state::State;
-use crate::txn::{Outcome, Txn};
+use crate::txn::{Outcome, Txn, batch_of};
 use crate::{data, ops};
 
 /// One partition, as its primary runs it.
@@ -26,9 +29,31 @@ pub struct Partition {
     /// Position of the next entry.
     next: Index,
     committed: Index,
+    /// What the entry at `next` holds so far besides effects, which are in the overlay.
+    gathered: Gathered,
     /// Effects that wait for a commit, by the position they wait for.
     waiting: BTreeMap<Index, Vec<Effect>>,
 }
+
+/// Requests that came together, and share an entry.
+#[derive(Default)]
+struct Gathered {
+    ops: Vec<OpId>,
+    payload: Vec<Bytes>,
+    payload_len: u32,
+    slices: u16,
+    /// Keys and values, overwritten ones included.
+    bytes: usize,
+}
+
+/// An entry with more bytes than this, of effects or of payload, takes in no more requests. One request adds little to the
+/// former and [`GATHER_WRITE_MAX`] to the latter.
+const GATHERED_MAX: usize = 128 << 10;
+/// With more slices than this neither: those of one entry are merged together.
+const GATHERED_SLICES_MAX: u16 = 512;
+/// A longer write, or one in more parts, has an entry of its own.
+const GATHER_WRITE_MAX: usize = 64 << 10;
+const GATHER_PARTS_MAX: usize = 16;
 
 /// Changes are answered early while no more entries than this wait for the log...
 const PENDING_ENTRIES_MAX: usize = 1024;
@@ -52,6 +77,7 @@ impl Partition {
             now: Now::default(),
             next: applied.next(),
             committed: applied,
+            gathered: Gathered::default(),
             waiting: BTreeMap::new(),
         })
     }
@@ -61,7 +87,11 @@ impl Partition {
         self.now = now;
         let before = out.len();
         match event {
-            Event::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
+            Event::Gather(token, request) if may_gather(&request) => self.gather(out, token, request),
+            Event::Gathered => self.gathered(out),
+            Event::Request(token, request) | Event::Gather(token, request) => {
+                self.run(out, |t, s| ops::request(t, s, token, request));
+            }
             Event::Peer(from, message) => _ = self.run(out, |t, s| ops::peer(t, s, from, message)),
             Event::Drive(id, result) => {
                 self.run(out, |t, s| ops::drive(t, s, id, result));
@@ -143,7 +173,49 @@ impl Partition {
         &mut self.state
     }
 
+    /// Runs a request whose changes join those of others.
+    fn gather(&mut self, out: &mut Vec<Effect>, token: Token, request: Request) {
+        let place = (self.state.config.partition, self.state.config.partitions);
+        let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
+        if self.state.data.mutation != Some(Mutation::GatherBlind) {
+            txn.behind(self.gathered.payload_len, self.gathered.slices);
+        }
+        ops::request(&mut txn, &mut self.state, token, request);
+        let mut outcome = txn.finish();
+        let adds_nothing = outcome.writes.is_empty();
+        if !adds_nothing {
+            let gathered = &mut self.gathered;
+            let bytes = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| key.len() + value.as_ref().map_or(0, Vec::len);
+            gathered.bytes += outcome.writes.iter().map(bytes).sum::<usize>();
+            gathered.slices = outcome.slices;
+            let staged: usize = outcome.payload.iter().map(Bytes::len).sum();
+            gathered.payload_len += u32::try_from(staged).expect("far below WRITE_MAX");
+            gathered.ops.append(&mut outcome.ops);
+            gathered.payload.append(&mut outcome.payload);
+            self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
+        }
+        let wait = if adds_nothing { outcome.seen } else { self.next };
+        self.release(outcome, wait, adds_nothing, out);
+        let Gathered { bytes, payload_len, slices, .. } = self.gathered;
+        if bytes.max(payload_len as usize) > GATHERED_MAX || slices > GATHERED_SLICES_MAX {
+            self.gathered(out);
+        }
+    }
+
+    /// What was gathered becomes an entry.
+    fn gathered(&mut self, out: &mut Vec<Effect>) {
+        if self.gathered.bytes == 0 {
+            return;
+        }
+        let Gathered { ops, payload, .. } = std::mem::take(&mut self.gathered);
+        let effects = self.overlay.effects(self.next);
+        let batch = batch_of(effects.iter().map(|(key, value)| (*key, *value)));
+        out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
+        self.next = self.next.next();
+    }
+
     fn run(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
+        self.gathered(out);
         let place = (self.state.config.partition, self.state.config.partitions);
         let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
         work(&mut txn, &mut self.state);
@@ -154,17 +226,23 @@ impl Partition {
     }
 
     fn propose(&mut self, mut outcome: Outcome, out: &mut Vec<Effect>) {
-        out.append(&mut outcome.at_once);
         let (mut wait, adds_nothing) = (outcome.seen, outcome.writes.is_empty());
+        out.append(&mut outcome.at_once);
         if !adds_nothing {
-            let ops = std::mem::take(&mut outcome.ops);
-            let batch = outcome.batch();
-            let staged = outcome.payload.iter().map(Bytes::len).sum();
+            let (ops, payload) = (std::mem::take(&mut outcome.ops), std::mem::take(&mut outcome.payload));
+            let batch = batch_of(outcome.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref())));
+            let staged = payload.iter().map(Bytes::len).sum();
             self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
-            out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload: outcome.payload }));
+            out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
             wait = self.next;
             self.next = self.next.next();
         }
+        self.release(outcome, wait, adds_nothing, out);
+    }
+
+    /// Lets out what an operation says, or keeps it until the entry at `wait` is committed.
+    fn release(&mut self, mut outcome: Outcome, wait: Index, adds_nothing: bool, out: &mut Vec<Effect>) {
+        out.append(&mut outcome.at_once);
         for (op, answer) in outcome.answers {
             self.state.dedup.remember(op, answer, wait);
         }
@@ -202,5 +280,19 @@ impl Partition {
                 return;
             }
         }
+    }
+}
+
+/// True for a request that changes files and names of this partition only, by little, and looks at no log position but
+/// that of its entry.
+fn may_gather(request: &Request) -> bool {
+    match &request.body {
+        Op::Create { kind, .. } => *kind == FileType::File,
+        Op::Unlink { told, .. } => told.is_some(),
+        Op::Write { parts, .. } => {
+            parts.len() <= GATHER_PARTS_MAX
+                && parts.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() <= GATHER_WRITE_MAX
+        }
+        _ => false,
     }
 }

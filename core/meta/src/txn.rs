@@ -34,12 +34,15 @@ pub struct Txn<'a> {
     written: usize,
     payload: Vec<Bytes>,
     payload_len: u32,
+    slices: u16,
     after: Vec<Effect>,
     early: Vec<Effect>,
     at_once: Vec<Effect>,
     ops: Vec<OpId>,
     answers: Vec<(OpId, FsResult)>,
     grants: Vec<Grant>,
+    /// Payload bytes and slices of others in the entry.
+    behind: (u32, u16),
 }
 
 /// What a finished transaction leaves behind.
@@ -50,6 +53,8 @@ pub struct Outcome {
     pub writes: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     /// Staged bytes.
     pub payload: Vec<Bytes>,
+    /// Slices of the entry so far.
+    pub slices: u16,
     /// Effects that wait until this entry and all that it saw are committed.
     pub after: Vec<Effect>,
     /// Replies that need not wait for it, as long as little waits for the log.
@@ -83,12 +88,14 @@ impl<'a> Txn<'a> {
             written: 0,
             payload: Vec::new(),
             payload_len: 0,
+            slices: 0,
             after: Vec::new(),
             early: Vec::new(),
             at_once: Vec::new(),
             ops: Vec::new(),
             answers: Vec::new(),
             grants: Vec::new(),
+            behind: (0, 0),
         }
     }
 
@@ -185,6 +192,18 @@ impl<'a> Txn<'a> {
         self.writes.insert(key, None);
     }
 
+    /// Others have changed something in the same entry before: so many bytes of its payload and slices are theirs.
+    pub(crate) fn behind(&mut self, payload_len: u32, slices: u16) {
+        self.behind = (payload_len, slices);
+        (self.payload_len, self.slices) = self.behind;
+    }
+
+    /// The number of the next slice of this entry.
+    pub(crate) fn next_slice(&mut self) -> u16 {
+        self.slices += 1;
+        self.slices - 1
+    }
+
     /// Adds bytes to the entry's payload; returns their offset in it.
     pub fn stage(&mut self, bytes: Bytes) -> u32 {
         let at = self.payload_len;
@@ -243,12 +262,12 @@ impl<'a> Txn<'a> {
 
     /// Runs `work`; if it fails, nothing of it remains, but what was collected before does.
     pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
-        let (writes, payload_len) = (self.writes.clone(), self.payload_len);
+        let (writes, payload_len, slices) = (self.writes.clone(), self.payload_len, self.slices);
         let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len(), self.answers.len());
         debug_assert!(self.early.is_empty(), "a reply is the last that an operation does");
         let result = work(self);
         if result.is_err() {
-            (self.writes, self.payload_len) = (writes, payload_len);
+            (self.writes, self.payload_len, self.slices) = (writes, payload_len, slices);
             self.payload.truncate(lens.0);
             self.after.truncate(lens.1);
             self.at_once.truncate(lens.2);
@@ -262,7 +281,7 @@ impl<'a> Txn<'a> {
     pub fn abandon(&mut self) {
         self.writes.clear();
         self.payload.clear();
-        self.payload_len = 0;
+        (self.payload_len, self.slices) = self.behind;
         self.after.clear();
         self.early.clear();
         self.at_once.clear();
@@ -286,23 +305,20 @@ impl<'a> Txn<'a> {
 
     /// Ends the transaction.
     pub fn finish(self) -> Outcome {
-        let Self { seen, writes, payload, after, early, at_once, ops, answers, .. } = self;
-        Outcome { seen: seen.get(), writes, payload, after, early, at_once, ops, answers }
+        let Self { seen, writes, payload, slices, after, early, at_once, ops, answers, .. } = self;
+        Outcome { seen: seen.get(), writes, payload, slices, after, early, at_once, ops, answers }
     }
 }
 
-impl Outcome {
-    /// The effects as a batch for the log.
-    pub fn batch(&self) -> Batch {
-        let bytes =
-            |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| Change::BYTES + key.len() + value.as_ref().map_or(0, Vec::len);
-        let mut batch = Batch::with_capacity(self.writes.iter().map(bytes).sum());
-        for (key, value) in &self.writes {
-            match value {
-                Some(value) => batch.put(key, value),
-                None => batch.delete(key),
-            };
-        }
-        batch
+/// Puts and deletes as a batch for the log.
+pub(crate) fn batch_of<'a>(writes: impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + Clone) -> Batch {
+    let bytes = |(key, value): (&[u8], Option<&[u8]>)| Change::BYTES + key.len() + value.map_or(0, <[u8]>::len);
+    let mut batch = Batch::with_capacity(writes.clone().map(bytes).sum());
+    for (key, value) in writes {
+        match value {
+            Some(value) => batch.put(key, value),
+            None => batch.delete(key),
+        };
     }
+    batch
 }

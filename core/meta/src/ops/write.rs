@@ -233,7 +233,7 @@ fn held_of(t: &Txn<'_>, s: &State, chunk: ChunkId, size: u64) -> Result<Ranges> 
 
 /// Writes the slices. Later parts lie above earlier ones: their sub-numbers are higher.
 fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) -> Result<()> {
-    let (mut sub, mut on_flash) = (0, Vec::new());
+    let mut on_flash = Vec::new();
     for Part { off, len, from } in parts {
         let mut place = match from {
             Content::Bytes(bytes) => Place::Stage { at: t.index, poff: t.stage(bytes) },
@@ -242,6 +242,7 @@ fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) ->
         for (chunk, within, len) in pieces(off, u64::from(len)) {
             let chunk = file.chunk(chunk);
             let extent = Extent { off: within, len, place };
+            let sub = t.next_slice();
             t.write(chunk.slice_key(t, t.index, sub), &SliceRec(extent));
             s.data.stage.add(chunk, t.index, &extent, t.now.mono_ms);
             if let Place::Flash { stripe, .. } = place {
@@ -251,7 +252,6 @@ fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) ->
                 on_flash.push(extent);
             }
             place = place.advanced(len);
-            sub += 1;
         }
     }
     crate::data::recount(t, s, file.fs, &[], &on_flash)

@@ -55,6 +55,7 @@ fn short_runs_with_failures_and_restarts() {
         "a cut too wide to count",
         "a stripe of a client",
         "a shard made anew",
+        "requests in one entry",
     ] {
         assert!(met.contains(what), "{what} never happened");
     }
@@ -107,7 +108,7 @@ fn small_drives_with_a_store_hold_more_than_they_have_room_for() {
 fn every_broken_rule_of_the_tier_is_noticed() {
     let rules = [Mutation::TrustUpload, Mutation::NoBlobHint, Mutation::ReleaseAll, Mutation::BareAll];
     for rule in rules {
-        let wish = Wish { steps: 250, tiered: true, broken: Some(rule), ..Wish::default() };
+        let wish = Wish { steps: 400, tiered: true, broken: Some(rule), ..Wish::default() };
         let noticed = (50_000..52_000).any(|seed| {
             let outcome = std::panic::catch_unwind(|| run(seed, wish));
             !matches!(outcome, Ok(Ok(_)))
@@ -119,7 +120,14 @@ fn every_broken_rule_of_the_tier_is_noticed() {
 /// Each broken rule must be noticed within two thousand short runs, or the checks check nothing.
 #[test]
 fn every_broken_rule_is_noticed() {
-    let rules = [Mutation::StampAtCommit, Mutation::NoCheck, Mutation::LendAgain, Mutation::NoHint, Mutation::AnyGrant];
+    let rules = [
+        Mutation::StampAtCommit,
+        Mutation::NoCheck,
+        Mutation::LendAgain,
+        Mutation::NoHint,
+        Mutation::AnyGrant,
+        Mutation::GatherBlind,
+    ];
     for rule in rules {
         let wish = Wish { broken: Some(rule), ..Wish::default() };
         let noticed = (40_000..42_000).any(|seed| {

@@ -304,6 +304,9 @@ impl World {
             }
         }
         self.before.push_back(self.model.clone());
+        if entry.ops.len() > 1 {
+            self.met.insert("requests in one entry");
+        }
         for op in &entry.ops {
             if let Some(act) = self.acts.get(op) {
                 let landed = self.model.apply(act)?;
@@ -415,6 +418,7 @@ impl World {
 
     /// Commits up to `count` pending entries; their effects may bring more, which are not counted.
     pub fn commit(&mut self, count: usize) -> Result<(), String> {
+        self.feed(Event::Gathered)?;
         for _ in 0..count {
             if self.pending.is_empty() {
                 return Ok(());
@@ -554,6 +558,7 @@ impl World {
     pub fn trim(&mut self) -> Result<(), String> {
         let oldest = self.part.oldest_stage().unwrap_or(Index(self.committed.0 + 1));
         self.log = self.log.split_off(&oldest);
+        self.feed(Event::Gathered)?;
         if self.pending.is_empty() { self.check_all() } else { Ok(()) }
     }
 

@@ -155,10 +155,11 @@ impl World {
     }
 
     fn commit(&mut self, at: usize, count: usize) {
-        let node = &mut self.nodes[at];
-        if self.now_ms < node.stalled_until_ms {
+        if self.now_ms < self.nodes[at].stalled_until_ms {
             return;
         }
+        self.step(at, Event::Gathered);
+        let node = &mut self.nodes[at];
         for _ in 0..count {
             let Some(entry) = node.proposed.pop_front() else { break };
             node.kv.apply(&entry.batch).expect("a map takes everything");
@@ -261,7 +262,8 @@ impl World {
                 early: false,
                 body: call.body.clone(),
             };
-            self.step(usize::from(call.to.0), Event::Request(call.token, request));
+            let event = if self.rng.chance(50) { Event::Gather } else { Event::Request };
+            self.step(usize::from(call.to.0), event(call.token, request));
         }
         None
     }

@@ -34,7 +34,7 @@ impl World {
             self.asked.bodies.insert(op, body.clone());
         }
         let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
-        self.feed(Event::Request(token, request))?;
+        self.send(token, request)?;
         Ok((op, token))
     }
 
@@ -44,8 +44,14 @@ impl World {
         let token = Token(self.seq);
         self.asked.again.insert(token, op);
         let request = Request { op, session: 0, done_upto: 0, fs: FS, cred: Cred::default(), early: false, body };
-        self.feed(Event::Request(token, request))?;
+        self.send(token, request)?;
         Ok(token)
+    }
+
+    /// Alone, or with what comes next.
+    fn send(&mut self, token: Token, request: Request) -> Result<(), String> {
+        let event = if self.chance.percent(50) { Event::Gather } else { Event::Request };
+        self.feed(event(token, request))
     }
 
     /// Whoever was told that a write waits asks for it again, or is gone.
