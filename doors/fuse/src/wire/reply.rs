@@ -58,6 +58,9 @@ impl Devices {
     }
 }
 
+/// Replies up to this size are written in one piece, bytes: all but data, listings and long attributes.
+const SMALL_BYTES: usize = 256;
+
 /// Writes a reply or, with number 0, a notice.
 pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
     let len = OUT_HEADER_BYTES + body.len();
@@ -65,9 +68,17 @@ pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::
     header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
     header[4..8].copy_from_slice(&code.to_ne_bytes());
     header[8..].copy_from_slice(&unique.to_ne_bytes());
-    let pieces = [IoSlice::new(&header), IoSlice::new(body)];
-    let pieces = if body.is_empty() { &pieces[..1] } else { &pieces[..] };
-    match rustix::io::retry_on_intr(|| rustix::io::writev(file, pieces))? {
+    let written = if len <= SMALL_BYTES {
+        // The kernel looks for the memory of each piece anew: for a short reply that is most of its work.
+        let mut whole = [0; SMALL_BYTES];
+        whole[..OUT_HEADER_BYTES].copy_from_slice(&header);
+        whole[OUT_HEADER_BYTES..len].copy_from_slice(body);
+        rustix::io::retry_on_intr(|| rustix::io::write(file, &whole[..len]))?
+    } else {
+        let pieces = [IoSlice::new(&header), IoSlice::new(body)];
+        rustix::io::retry_on_intr(|| rustix::io::writev(file, &pieces))?
+    };
+    match written {
         n if n == len => Ok(()),
         n => Err(io::Error::other(format!("{n} of {len} bytes were taken"))),
     }
