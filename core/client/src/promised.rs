@@ -94,6 +94,8 @@ struct Entry {
     departed: usize,
     /// Nothing more rides with it.
     is_sealed: bool,
+    /// It is about to land: kernels are to believe nothing of it any more that no lease makes certain.
+    is_landing: bool,
 }
 
 /// How a directory is used.
@@ -179,6 +181,7 @@ impl Promises {
                 content: Vec::new(),
                 departed: 0,
                 is_sealed: false,
+                is_landing: false,
             },
         );
         Some(Ok(file))
@@ -203,8 +206,18 @@ impl Promises {
     }
 
     /// Of a file that was made, and to which nothing else has happened: its directory, and the session under whose lease.
+    /// `None` also if that is about to land.
     pub(crate) fn maker(&self, ino: Ino) -> Option<(Ino, u64)> {
-        self.held().made(ino).map(|entry| (entry.promise.dir, entry.promise.session))
+        let mut held = self.held();
+        let entry = held.made(ino).filter(|entry| !entry.is_landing)?;
+        Some((entry.promise.dir, entry.promise.session))
+    }
+
+    /// A promise is about to land: [`Self::maker`] knows nothing of it from now on.
+    pub(crate) fn lands(&self, id: u64) {
+        if let Some(entry) = self.held().open.get_mut(&id) {
+            entry.is_landing = true;
+        }
     }
 
     /// A program writes at `off` (none: at the end) of such a file: where, if that may ride with it.

@@ -142,7 +142,7 @@ pub struct Seat {
     log_full: bool,
 }
 
-/// What is committed and not in the view: up to where it was counted, and bytes of its payload.
+/// What is committed and not in the view: up to where it was counted, and its bytes.
 #[derive(Clone, Copy)]
 struct Counted {
     upto: Index,

@@ -6,10 +6,12 @@
 //!
 //! ```text
 //!   free ──► idle (at most 64 MiB in all) ──► taken again as they are
-//!      └──► empty: their memory goes back to the system, all but the first page ──► touched anew when they are taken
+//!      └──► empty: their memory is given up, all but the first page ──► touched anew when they are taken
 //! ```
 //!
-//! Addresses are never given back. Sizes are rounded up to a quarter of a power of two.
+//! Where little is left, idle blocks of another size make room. Memory that is given up goes back to the system at once if
+//! it was a huge page of its own, else when the system looks for some. Addresses are never given back. Sizes are rounded up
+//! to a quarter of a power of two.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ptr::{self, NonNull};
@@ -73,6 +75,11 @@ impl Class {
         // 5 to 8 quarters of the power of two below.
         Some(Self(4 * (log - LOG_MIN) as usize + bytes / step - 5, bytes))
     }
+
+    /// The class at this place among all.
+    fn at(place: usize) -> Self {
+        Self(place, (5 + place % 4) << (place / 4 + LOG_MIN as usize - 2))
+    }
 }
 
 impl<A> Huge<A> {
@@ -97,16 +104,20 @@ impl<A> Huge<A> {
     unsafe fn give(&self, block: *mut u8, class: Class) {
         let Class(at, bytes) = class;
         let mut blocks = self.blocks();
-        if blocks.idle_bytes + bytes <= IDLE_MAX {
+        let other = if blocks.idle_bytes + bytes <= IDLE_MAX { None } else { blocks.idle_other(at) };
+        let fits = blocks.idle_bytes + bytes <= IDLE_MAX;
+        if fits {
             blocks.idle_bytes += bytes;
             // SAFETY: as the caller says.
-            return unsafe { blocks.idle[at].push(block) };
+            unsafe { blocks.idle[at].push(block) };
         }
         drop(blocks);
-        // SAFETY: all of it lies in the block, which is unused. If it fails the memory is kept, which does no harm.
-        let _ = unsafe { madvise(block.add(ALIGN).cast(), bytes - ALIGN, Advice::LinuxDontNeed) };
-        // SAFETY: as the caller says.
-        unsafe { self.blocks().empty[at].push(block) };
+        for (block, Class(at, bytes)) in other.into_iter().chain((!fits).then_some((block, class))) {
+            // SAFETY: all of it lies in the block, which is unused. If it fails the memory is kept, which does no harm.
+            let _ = unsafe { madvise(block.add(ALIGN).cast(), bytes - ALIGN, Advice::LinuxDontNeed) };
+            // SAFETY: as the caller says, or it was idle.
+            unsafe { self.blocks().empty[at].push(block) };
+        }
     }
 }
 
@@ -127,6 +138,16 @@ impl Blocks {
         let from = self.fresh[at].0;
         self.fresh[at].0 += bytes;
         NonNull::new(ptr::with_exposed_provenance_mut(from))
+    }
+}
+
+impl Blocks {
+    /// An idle block of another class than that at `at`, the largest.
+    fn idle_other(&mut self, at: usize) -> Option<(*mut u8, Class)> {
+        let place = (0..self.idle.len()).rev().find(|place| *place != at && !self.idle[*place].0.is_null())?;
+        let (block, class) = (self.idle[place].pop()?, Class::at(place));
+        self.idle_bytes -= class.1;
+        Some((block.as_ptr(), class))
     }
 }
 
@@ -234,6 +255,7 @@ mod tests {
             assert!(class.1 >= size && class.1 - size < size / 4 + 1, "{size} {class:?}");
             assert!(class.0 == last.0 || class.0 == last.0 + 1 || last.1 == 0, "{size} {class:?} {last:?}");
             assert!(class.1.is_multiple_of(ALIGN) && class.0 < 4 * LOGS);
+            assert_eq!(Class::at(class.0), class);
             last = class;
         }
         assert_eq!(last, Class(4 * LOGS - 1, UPTO));
@@ -319,8 +341,16 @@ mod tests {
         // SAFETY: as above.
         many.iter().for_each(|block| unsafe { heap.dealloc(*block, layout(UPTO)) });
         assert_eq!(heap.blocks().idle_bytes, IDLE_MAX);
+        // What is used now has precedence over what was used once.
+        // SAFETY: taken and given back with the same layout.
+        unsafe {
+            let small = heap.alloc(layout(FROM));
+            heap.dealloc(small, layout(FROM));
+            assert_eq!(heap.blocks().idle_bytes, IDLE_MAX - UPTO + FROM);
+            assert_eq!(heap.alloc(layout(FROM)), small);
+        }
         // SAFETY: within the blocks.
         let ends: u32 = many.iter().map(|_| unsafe { u32::from(heap.alloc(layout(UPTO)).add(UPTO - 1).read()) }).sum();
-        assert_eq!(ends as usize, IDLE_MAX / UPTO, "the memory of two went back");
+        assert_eq!(ends as usize, IDLE_MAX / UPTO - 1, "the memory of three went back");
     }
 }

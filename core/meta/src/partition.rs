@@ -88,7 +88,7 @@ impl Partition {
         let before = out.len();
         match event {
             Event::Gather(token, request) if may_gather(&request) => self.gather(out, token, request),
-            Event::Gathered => self.gathered(out),
+            Event::Gathered => return self.gathered(out),
             Event::Request(token, request) | Event::Gather(token, request) => {
                 self.run(out, |t, s| ops::request(t, s, token, request));
             }

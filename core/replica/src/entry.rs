@@ -57,6 +57,11 @@ impl Entry {
         &self.batch
     }
 
+    /// Bytes of what it changes and stages.
+    pub fn bytes(&self) -> usize {
+        self.payload.len() + self.batch.encoded_len()
+    }
+
     /// Staged file bytes; they stay in the log.
     pub fn payload(&self) -> &Bytes {
         &self.payload

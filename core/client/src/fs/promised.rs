@@ -219,24 +219,31 @@ impl Fs {
             }
         };
         let error = result.err();
+        self.0.promises.lands(promise.id);
         if let Some(error) = &error {
             self.promise_lost(promise, error);
         }
-        let was_closed = self.0.promises.landed(promise.id, error.as_ref());
         if is_there {
-            self.certain_no_more(promise);
-            if was_closed {
-                drop(self.close(file.ino).await);
-            }
+            // Before others may see it, who wait for the landing.
+            self.certain_no_more(promise).await;
+        }
+        let was_closed = self.0.promises.landed(promise.id, error.as_ref());
+        if was_closed && is_there {
+            drop(self.close(file.ino).await);
         }
     }
 
     /// A file was promised and is there now. Kernels may believe what they were shown of it as long as there are leases:
-    /// what the partition gave none for is to be asked for anew.
-    fn certain_no_more(&self, promise: &Promise) {
+    /// what the partition gave none for is to be asked for anew. Ready when they know.
+    async fn certain_no_more(&self, promise: &Promise) {
         let Promise { dir, name, file, .. } = promise;
         let attr_is = self.is_certain_attr(&Attr { change: u64::MAX, ..file.clone() });
-        let name_is = self.is_certain_name(*dir, name, file.ino) || self.0.promises.name(*dir, name).is_some();
+        let name_is = self.is_certain_name(*dir, name, file.ino)
+            // Something else was promised about it since.
+            || self.0.promises.name(*dir, name) != Some(Some(file.ino));
+        if attr_is && name_is {
+            return;
+        }
         for watcher in self.0.watchers() {
             if !name_is {
                 watcher.forget(*dir, std::slice::from_ref(name));
@@ -244,6 +251,7 @@ impl Fs {
             if !attr_is {
                 watcher.forget(file.ino, &[]);
             }
+            watcher.forgotten(&[*dir, file.ino]).await;
         }
     }
 

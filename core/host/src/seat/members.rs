@@ -11,7 +11,7 @@ use super::{Seat, SeatEffect};
 
 /// Changes that go to the view at once, bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Entries that are committed and not in the view, and the bytes of their payload: with more they go there. Together
+/// Entries that are committed and not in the view, and their bytes: with more they go there. Together
 /// they cost less than one by one, above all those that change the same rows. Putting them there takes a millisecond,
 /// for which others wait.
 const LATER_ENTRIES: u64 = 256;
@@ -76,7 +76,7 @@ impl Seat {
     /// The partition hears what is committed, unless the view has no room; that gets it some at a time.
     fn committed(&mut self, now: Now, upto: Index, out: &mut Vec<SeatEffect>) {
         if self.counted.upto < upto {
-            self.counted.bytes += self.payload(self.counted.upto.max(self.applied.index), upto);
+            self.counted.bytes += self.bytes_after(self.counted.upto.max(self.applied.index), upto);
             self.counted.upto = upto;
         }
         self.tell_committed(now, upto, out);
@@ -99,12 +99,12 @@ impl Seat {
         self.full.is_none() && entries > 0 && (entries >= LATER_ENTRIES || self.counted.bytes >= LATER_BYTES)
     }
 
-    /// Bytes of the payload of the entries after `after` up to `upto`, or enough of them. What is not in memory any more
+    /// Bytes of the entries after `after` up to `upto`, or enough of them. What is not in memory any more
     /// is to go soon.
-    fn payload(&self, after: Index, upto: Index) -> usize {
+    fn bytes_after(&self, after: Index, upto: Index) -> usize {
         let (mut bytes, mut index) = (0, after.next());
         while index <= upto && bytes < LATER_BYTES {
-            bytes += self.replica.record(index).map_or(LATER_BYTES, |record| record.entry.payload().len());
+            bytes += self.replica.record(index).map_or(LATER_BYTES, |record| record.entry.bytes());
             index = index.next();
         }
         bytes
@@ -199,7 +199,7 @@ impl Seat {
         }
         let upto = applied.index;
         self.counted.upto = self.counted.upto.max(upto);
-        self.counted.bytes = self.payload(upto, self.counted.upto);
+        self.counted.bytes = self.bytes_after(upto, self.counted.upto);
         self.tell_committed(now, upto, out);
         self.replicate(now, ReplicaEvent::Applied { upto }, out);
         self.tell(now, Event::Applied(upto), out);

@@ -14,9 +14,9 @@ use crate::entry::{Entry, Record};
 pub const IN_FLIGHT_MAX: u64 = 4096;
 /// Records of one message.
 pub const MESSAGE_RECORDS: usize = 64;
-/// Payload bytes of one message, exceeded by at most one record.
+/// Bytes of payload and changes of one message, exceeded by at most one record.
 pub const MESSAGE_BYTES: usize = 4 << 20;
-/// Records sent to a peer ahead of its answers, and payload bytes, exceeded by at most one message: what a slow member
+/// Records sent to a peer ahead of its answers, and their bytes, exceeded by at most one message: what a slow member
 /// and the ways to it hold in memory for a partition.
 const WINDOW: u64 = 512;
 const WINDOW_BYTES: usize = 16 << 20;
@@ -248,16 +248,16 @@ impl Replica {
             && records.len() < MESSAGE_RECORDS
             && bytes < MESSAGE_BYTES
         {
-            bytes += record.entry.payload().len() + record.entry.batch().encoded_len();
+            bytes += record.entry.bytes();
             records.push(Arc::clone(record));
             index = index.next();
         }
         records
     }
 
-    /// Payload of the records in `[from, to)` that are in memory, bytes.
-    fn payload_bytes(&self, from: Index, to: Index) -> usize {
-        let len = |index| self.tail.record(Index(index)).map_or(0, |record| record.entry.payload().len());
+    /// Payload and changes of the records in `[from, to)` that are in memory, bytes.
+    fn record_bytes(&self, from: Index, to: Index) -> usize {
+        let len = |index| self.tail.record(Index(index)).map_or(0, |record| record.entry.bytes());
         (from.0..to.0).map(len).sum()
     }
 
@@ -278,7 +278,7 @@ impl Replica {
         let (to, next) = (peer.member, peer.next);
         let due = peer.sent_ms.is_none_or(|sent| now >= sent + heartbeat_ms);
         let answered = peer.acked.max(peer.floor);
-        let ahead = next.0 - answered.0 <= WINDOW && self.payload_bytes(answered.next(), next) < WINDOW_BYTES;
+        let ahead = next.0 - answered.0 <= WINDOW && self.record_bytes(answered.next(), next) < WINDOW_BYTES;
         let more = next <= last && ahead;
         let before = Index(next.0 - 1);
         let records = if more { self.records_in_memory(next) } else { Vec::new() };
