@@ -153,7 +153,8 @@ async fn wander(arena: &ArenaRef, fs: &Fs) -> std::result::Result<(), String> {
 }
 
 async fn find_again(arena: &ArenaRef, fs: &Fs, upto: u64) -> std::result::Result<(), String> {
-    for step in (0..=upto).rev() {
+    // The last rename of a process that was killed may be carried out between two of these looks, once.
+    for step in (0..=upto).rev().chain((0..=upto).rev()) {
         let dir = place(&lock(arena), step);
         match fs.lookup(dir, &step_name(step)).await {
             Ok(_) => {
