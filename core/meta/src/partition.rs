@@ -13,7 +13,7 @@ use bytes::Bytes;
 
 use crate::config::Config;
 use crate::data::Mutation;
-use crate::event::{Effect, Entry, Event, Now, Token};
+use crate::event::{Effect, Entry, Event, Now};
 use crate::leases::{self, Ready};
 use crate::overlay::Overlay;
 use crate::state::State;
@@ -44,6 +44,8 @@ struct Gathered {
     slices: u16,
     /// Keys and values, overwritten ones included.
     bytes: usize,
+    /// Answers that need not wait until it is durable.
+    early: Vec<Effect>,
 }
 
 /// An entry with more bytes than this, of effects or of payload, takes in no more requests. One request adds little to the
@@ -87,8 +89,10 @@ impl Partition {
         self.now = now;
         let before = out.len();
         match event {
-            Event::Gather(token, request) if may_gather(&request) => self.gather(out, token, request),
-            Event::Gathered => return self.gathered(out),
+            Event::Gather(token, request) if may_gather(&request) => {
+                self.gather(out, |t, s| ops::request(t, s, token, request));
+            }
+            Event::Gathered => self.gathered(out),
             Event::Request(token, request) | Event::Gather(token, request) => {
                 self.run(out, |t, s| ops::request(t, s, token, request));
             }
@@ -173,17 +177,25 @@ impl Partition {
         &mut self.state
     }
 
-    /// Runs a request whose changes join those of others.
-    fn gather(&mut self, out: &mut Vec<Effect>, token: Token, request: Request) {
+    /// Does work whose changes have an entry of their own. Whether there are any.
+    fn run(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
+        self.gathered(out);
+        let worked = self.gather(out, work);
+        self.gathered(out);
+        worked
+    }
+
+    /// Does work whose changes join what was gathered. Whether there are any.
+    fn gather(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
         let place = (self.state.config.partition, self.state.config.partitions);
         let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
         if self.state.data.mutation != Some(Mutation::GatherBlind) {
             txn.behind(self.gathered.payload_len, self.gathered.slices);
         }
-        ops::request(&mut txn, &mut self.state, token, request);
+        work(&mut txn, &mut self.state);
         let mut outcome = txn.finish();
-        let adds_nothing = outcome.writes.is_empty();
-        if !adds_nothing {
+        let worked = !outcome.writes.is_empty();
+        if worked {
             let gathered = &mut self.gathered;
             let bytes = |(key, value): (&Vec<u8>, &Option<Vec<u8>>)| key.len() + value.as_ref().map_or(0, Vec::len);
             gathered.bytes += outcome.writes.iter().map(bytes).sum::<usize>();
@@ -193,72 +205,49 @@ impl Partition {
             gathered.ops.append(&mut outcome.ops);
             gathered.payload.append(&mut outcome.payload);
             self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
+            outcome.seen = self.next;
         }
-        let wait = if adds_nothing { outcome.seen } else { self.next };
-        self.release(outcome, wait, adds_nothing, out);
+        self.release(outcome, worked, out);
         let Gathered { bytes, payload_len, slices, .. } = self.gathered;
         if bytes.max(payload_len as usize) > GATHERED_MAX || slices > GATHERED_SLICES_MAX {
             self.gathered(out);
         }
+        worked
     }
 
-    /// What was gathered becomes an entry.
+    /// What was gathered becomes an entry; what may be said before that is durable follows it.
     fn gathered(&mut self, out: &mut Vec<Effect>) {
         if self.gathered.bytes == 0 {
             return;
         }
-        let Gathered { ops, payload, .. } = std::mem::take(&mut self.gathered);
+        let Gathered { ops, payload, mut early, .. } = std::mem::take(&mut self.gathered);
         let effects = self.overlay.effects(self.next);
         let batch = batch_of(effects.iter().map(|(key, value)| (*key, *value)));
         out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
+        out.append(&mut early);
         self.next = self.next.next();
     }
 
-    fn run(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
-        self.gathered(out);
-        let place = (self.state.config.partition, self.state.config.partitions);
-        let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
-        work(&mut txn, &mut self.state);
-        let outcome = txn.finish();
-        let worked = !outcome.writes.is_empty();
-        self.propose(outcome, out);
-        worked
-    }
-
-    fn propose(&mut self, mut outcome: Outcome, out: &mut Vec<Effect>) {
-        let (mut wait, adds_nothing) = (outcome.seen, outcome.writes.is_empty());
-        out.append(&mut outcome.at_once);
-        if !adds_nothing {
-            let (ops, payload) = (std::mem::take(&mut outcome.ops), std::mem::take(&mut outcome.payload));
-            let batch = batch_of(outcome.writes.iter().map(|(key, value)| (key.as_slice(), value.as_deref())));
-            let staged = payload.iter().map(Bytes::len).sum();
-            self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
-            out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
-            wait = self.next;
-            self.next = self.next.next();
-        }
-        self.release(outcome, wait, adds_nothing, out);
-    }
-
-    /// Lets out what an operation says, or keeps it until the entry at `wait` is committed.
-    fn release(&mut self, mut outcome: Outcome, wait: Index, adds_nothing: bool, out: &mut Vec<Effect>) {
+    /// Lets out what an operation says, or keeps it until the newest entry that it saw is committed, which is its own if it
+    /// changed something.
+    fn release(&mut self, mut outcome: Outcome, worked: bool, out: &mut Vec<Effect>) {
         out.append(&mut outcome.at_once);
         for (op, answer) in outcome.answers {
-            self.state.dedup.remember(op, answer, wait);
+            self.state.dedup.remember(op, answer, outcome.seen);
         }
         let little = self.overlay.uncommitted() <= PENDING_ENTRIES_MAX && self.overlay.staged() <= PENDING_BYTES_MAX;
-        if adds_nothing || little {
-            out.append(&mut outcome.early);
-        } else {
+        if worked && !little {
             outcome.after.append(&mut outcome.early);
         }
+        let early = if self.gathered.bytes > 0 { &mut self.gathered.early } else { &mut *out };
+        early.append(&mut outcome.early);
         if outcome.after.is_empty() {
             return;
         }
-        if wait <= self.committed {
+        if outcome.seen <= self.committed {
             out.append(&mut outcome.after);
         } else {
-            self.waiting.entry(wait).or_default().append(&mut outcome.after);
+            self.waiting.entry(outcome.seen).or_default().append(&mut outcome.after);
         }
     }
 

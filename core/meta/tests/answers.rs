@@ -60,11 +60,16 @@ impl World {
     }
 
     fn ask_as(&mut self, client: ClientId, session: u64, early: bool, body: Op) -> u64 {
+        let (token, request) = self.request(client, session, early, body);
+        self.step(Event::Request(token, request));
+        self.asked
+    }
+
+    fn request(&mut self, client: ClientId, session: u64, early: bool, body: Op) -> (Token, Request) {
         self.asked += 1;
         let op = OpId { client, seq: self.asked };
         let request = Request { op, session, done_upto: self.asked - 1, fs: FS, cred: Cred::default(), early, body };
-        self.step(Event::Request(Token(self.asked), request));
-        self.asked
+        (Token(self.asked), request)
     }
 
     /// Asks as a client with a session; the answer, if it comes, with what it brings.
@@ -104,9 +109,7 @@ impl World {
     }
 
     fn create(&mut self, early: bool, name: &str) -> u64 {
-        let (dir, name, kind) = (Ino::root(FS), name.as_bytes().to_vec(), FileType::File);
-        let (mode, umask, rdev, target) = (0o644, 0, 0, Vec::new());
-        self.ask(early, Op::Create { dir, name, kind, mode, umask, rdev, target, open: false, told: None, want: 0 })
+        self.ask(early, creates(name))
     }
 
     fn file(&mut self, name: &str) -> Ino {
@@ -121,6 +124,32 @@ impl World {
         let parts = vec![(0, Bytes::from(vec![1; len]))];
         self.ask(early, Op::Write { ino, parts, append: false, kill_suid_sgid: false, at: None })
     }
+}
+
+fn creates(name: &str) -> Op {
+    let (dir, name, kind) = (Ino::root(FS), name.as_bytes().to_vec(), FileType::File);
+    let (mode, umask, rdev, target) = (0o644, 0, 0, Vec::new());
+    Op::Create { dir, name, kind, mode, umask, rdev, target, open: false, told: None, want: 0 }
+}
+
+#[test]
+fn early_answers_of_a_burst_follow_the_proposal_of_what_they_say() {
+    let mut world = World::new();
+    let mut effects = Vec::new();
+    for body in [creates("a"), creates("b"), creates("a")] {
+        let (token, request) = world.request(ClientId(1), 0, true, body);
+        world.partition.step(Now::default(), Event::Gather(token, request), &mut effects);
+    }
+    assert!(effects.is_empty(), "{effects:?}");
+    world.partition.step(Now::default(), Event::Gathered, &mut effects);
+    let [Effect::Propose(entry), replies @ ..] = &effects[..] else { panic!("{effects:?}") };
+    let is_ok = |effect: &Effect| match effect {
+        Effect::Reply(_, answer) => (answer.result.is_ok(), answer.term),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(entry.ops.len(), 2, "one entry for both files");
+    let terms = [(true, Term(1)), (true, Term(1)), (false, Term(1))];
+    assert_eq!(replies.iter().map(is_ok).collect::<Vec<_>>(), terms, "the last one saw the first one's name");
 }
 
 #[test]
