@@ -294,7 +294,7 @@ impl Seat {
         }
     }
 
-    fn request(&mut self, now: Now, token: Token, term: Term, mut request: Request, out: &mut Vec<SeatEffect>) {
+    fn request(&mut self, now: Now, token: Token, term: Term, request: Request, out: &mut Vec<SeatEffect>) {
         let mut refuse = |message: String| {
             let moved = Error::new(ErrorKind::Moved, message);
             out.push(SeatEffect::Reply(token, Answer::plain(self.term(), Err(moved))));
@@ -308,8 +308,6 @@ impl Seat {
         if let Op::ReadStage { at, poff, len } = request.body {
             return self.read_stage(token, at, poff, len, out);
         }
-        // A primary may lose its place while the client that shares its process lives on.
-        request.early &= self.is_alone();
         self.tell(now, Event::Gather(token, request), out);
     }
 
@@ -432,8 +430,11 @@ impl Seat {
     }
 
     fn tell(&mut self, now: Now, event: Event, out: &mut Vec<SeatEffect>) {
+        let is_alone = self.is_alone();
         let Some(partition) = &mut self.serving else { return };
         let mut effects = std::mem::take(&mut self.effects);
+        // A primary may lose its place while a client that shares its process lives on.
+        partition.set_alone(is_alone);
         partition.step(now, event, &mut effects);
         for effect in effects.drain(..) {
             let said = match effect {

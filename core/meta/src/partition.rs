@@ -33,6 +33,7 @@ pub struct Partition {
     gathered: Gathered,
     /// Effects that wait for a commit, by the position they wait for.
     waiting: BTreeMap<Index, Vec<Effect>>,
+    is_alone: bool,
 }
 
 /// Requests that came together, and share an entry.
@@ -44,8 +45,6 @@ struct Gathered {
     slices: u16,
     /// Keys and values, overwritten ones included.
     bytes: usize,
-    /// Answers that need not wait until it is durable.
-    early: Vec<Effect>,
 }
 
 /// An entry with more bytes than this, of effects or of payload, takes in no more requests. One request adds little to the
@@ -81,6 +80,7 @@ impl Partition {
             committed: applied,
             gathered: Gathered::default(),
             waiting: BTreeMap::new(),
+            is_alone: false,
         })
     }
 
@@ -89,7 +89,7 @@ impl Partition {
         self.now = now;
         let before = out.len();
         match event {
-            Event::Gather(token, request) if may_gather(&request) => {
+            Event::Gather(token, request) if may_gather(&request) && !(self.is_alone && request.early) => {
                 self.gather(out, |t, s| ops::request(t, s, token, request));
             }
             Event::Gathered => self.gathered(out),
@@ -162,6 +162,12 @@ impl Partition {
         data::scrub::lost(&txn, &self.state, limit)
     }
 
+    /// Whether nobody else has a part in what is committed: only then is anything answered early. A request may have come
+    /// before that changed and run after it.
+    pub fn set_alone(&mut self, is_alone: bool) {
+        self.is_alone = is_alone;
+    }
+
     /// Position of the next entry that this partition will propose.
     pub fn next_index(&self) -> Index {
         self.next
@@ -180,13 +186,24 @@ impl Partition {
     /// Does work whose changes have an entry of their own. Whether there are any.
     fn run(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
         self.gathered(out);
-        let worked = self.gather(out, work);
+        let (outcome, worked) = self.evaluate(work);
         self.gathered(out);
+        self.release(outcome, worked, out);
         worked
     }
 
-    /// Does work whose changes join what was gathered. Whether there are any.
-    fn gather(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> bool {
+    /// Does work whose changes join what was gathered.
+    fn gather(&mut self, out: &mut Vec<Effect>, work: impl FnOnce(&mut Txn<'_>, &mut State)) {
+        let (outcome, worked) = self.evaluate(work);
+        self.release(outcome, worked, out);
+        let Gathered { bytes, payload_len, slices, .. } = self.gathered;
+        if bytes.max(payload_len as usize) > GATHERED_MAX || slices > GATHERED_SLICES_MAX {
+            self.gathered(out);
+        }
+    }
+
+    /// Does work; its changes join what was gathered, and the rest comes back. Whether there are any.
+    fn evaluate(&mut self, work: impl FnOnce(&mut Txn<'_>, &mut State)) -> (Outcome, bool) {
         let place = (self.state.config.partition, self.state.config.partitions);
         let mut txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
         if self.state.data.mutation != Some(Mutation::GatherBlind) {
@@ -207,24 +224,18 @@ impl Partition {
             self.overlay.push(self.next, std::mem::take(&mut outcome.writes), staged);
             outcome.seen = self.next;
         }
-        self.release(outcome, worked, out);
-        let Gathered { bytes, payload_len, slices, .. } = self.gathered;
-        if bytes.max(payload_len as usize) > GATHERED_MAX || slices > GATHERED_SLICES_MAX {
-            self.gathered(out);
-        }
-        worked
+        (outcome, worked)
     }
 
-    /// What was gathered becomes an entry; what may be said before that is durable follows it.
+    /// What was gathered becomes an entry.
     fn gathered(&mut self, out: &mut Vec<Effect>) {
         if self.gathered.bytes == 0 {
             return;
         }
-        let Gathered { ops, payload, mut early, .. } = std::mem::take(&mut self.gathered);
+        let Gathered { ops, payload, .. } = std::mem::take(&mut self.gathered);
         let effects = self.overlay.effects(self.next);
         let batch = batch_of(effects.iter().map(|(key, value)| (*key, *value)));
         out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
-        out.append(&mut early);
         self.next = self.next.next();
     }
 
@@ -236,11 +247,10 @@ impl Partition {
             self.state.dedup.remember(op, answer, outcome.seen);
         }
         let little = self.overlay.uncommitted() <= PENDING_ENTRIES_MAX && self.overlay.staged() <= PENDING_BYTES_MAX;
-        if worked && !little {
+        if !self.is_alone || (worked && !little) {
             outcome.after.append(&mut outcome.early);
         }
-        let early = if self.gathered.bytes > 0 { &mut self.gathered.early } else { &mut *out };
-        early.append(&mut outcome.early);
+        out.append(&mut outcome.early);
         if outcome.after.is_empty() {
             return;
         }

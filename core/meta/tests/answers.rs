@@ -39,7 +39,8 @@ impl World {
             capacity_bytes: 1 << 40,
         };
         let kv = Arc::new(MapKv::new());
-        let partition = Partition::open(config, kv.clone(), Index(0)).expect("an empty view");
+        let mut partition = Partition::open(config, kv.clone(), Index(0)).expect("an empty view");
+        partition.set_alone(true);
         let mut world = Self {
             partition,
             kv,
@@ -140,16 +141,14 @@ fn early_answers_of_a_burst_follow_the_proposal_of_what_they_say() {
         let (token, request) = world.request(ClientId(1), 0, true, body);
         world.partition.step(Now::default(), Event::Gather(token, request), &mut effects);
     }
-    assert!(effects.is_empty(), "{effects:?}");
-    world.partition.step(Now::default(), Event::Gathered, &mut effects);
-    let [Effect::Propose(entry), replies @ ..] = &effects[..] else { panic!("{effects:?}") };
-    let is_ok = |effect: &Effect| match effect {
-        Effect::Reply(_, answer) => (answer.result.is_ok(), answer.term),
-        other => panic!("{other:?}"),
+    use Effect::{Propose, Reply};
+    let [Propose(_), Reply(_, a), Propose(_), Reply(_, b), Reply(_, again)] = &effects[..] else {
+        panic!("{effects:?}")
     };
-    assert_eq!(entry.ops.len(), 2, "one entry for both files");
-    let terms = [(true, Term(1)), (true, Term(1)), (false, Term(1))];
-    assert_eq!(replies.iter().map(is_ok).collect::<Vec<_>>(), terms, "the last one saw the first one's name");
+    assert!(a.result.is_ok() && b.result.is_ok() && again.result.is_err() && again.term == Term(1));
+    effects.clear();
+    world.partition.step(Now::default(), Event::Gathered, &mut effects);
+    assert!(effects.is_empty(), "{effects:?}");
 }
 
 #[test]
@@ -293,6 +292,24 @@ fn whoever_looks_at_names_waits_until_the_directory_is_everybodys() {
         _ => false,
     });
     assert_eq!(found.count(), 2, "{:?}", world.answers);
+}
+
+#[test]
+fn what_waited_for_a_lease_is_answered_early_only_if_it_is_still_alone_by_then() {
+    for still in [true, false] {
+        let (mut world, _, seq) = alone();
+        world.answered();
+        let asked = world.ask_as(B, 1, true, create("b", None, 0));
+        assert_eq!((world.answered(), world.proposed.len()), (vec![], 0), "the root is recalled first");
+        world.partition.set_alone(still);
+        let release = Release { fs: FS, ino: Ino::root(FS), seq, keep: None };
+        let released = world.ask_as(A, 1, false, Op::ReleaseLease { leases: vec![release] });
+        let mut answered = world.answered();
+        answered.retain(|number| *number != released);
+        assert_eq!((answered, world.proposed.len()), (if still { vec![asked] } else { vec![] }, 1));
+        world.commit();
+        assert_eq!(world.answered().contains(&asked), !still);
+    }
 }
 
 #[test]

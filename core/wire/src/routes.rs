@@ -282,7 +282,7 @@ pub(crate) async fn ask_host(trunk: &Trunk, op: HostOp) -> HostResult {
 fn is_bulk(op: &Op) -> bool {
     match op {
         Op::Write { parts, .. } => parts.iter().map(|(_, bytes)| bytes.len()).sum::<usize>() >= BULK_MIN,
-        Op::ReadStage { len, .. } => *len as usize >= BULK_MIN,
+        Op::ReadStage { len, .. } | Op::ReadObject { len, .. } => *len as usize >= BULK_MIN,
         _ => false,
     }
 }

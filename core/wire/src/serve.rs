@@ -526,7 +526,7 @@ impl Drop for Here {
 fn answer_bytes(op: &Op) -> usize {
     HEADER
         + match op {
-            Op::ReadStage { len, .. } => (*len as usize).min(WRITE_MAX),
+            Op::ReadStage { len, .. } | Op::ReadObject { len, .. } => (*len as usize).min(WRITE_MAX),
             Op::Readdir { limit, .. } => (*limit as usize).saturating_mul(64).min(WRITE_MAX),
             Op::Layout { .. } => 4096,
             _ => 256,

@@ -20,7 +20,6 @@ use braid_meta::{DataStatus, TierPolicy};
 use braid_replica::Kv;
 use braid_replica::config::Config as Members;
 use braid_replica::log::Segment;
-use braid_replica::replica::event::Msg;
 use bytes::Bytes;
 
 use super::outside::{self, Files};
@@ -44,7 +43,7 @@ const REPORT_WAIT: Duration = Duration::from_secs(2);
 pub enum SeatMsg {
     /// A client's request, the term that it is meant for, and who waits for the answer.
     Request(Term, Request, Waits),
-    /// A step that another thread took left something for the log, or set an earlier time.
+    /// A step that another thread took left something for the log, or set an earlier time; or another replica said something.
     Look,
     /// Another partition's message.
     Peer(PartitionId, PeerMsg),
@@ -54,8 +53,6 @@ pub enum SeatMsg {
     Scrubbed(u64, Result<Scrubbed>),
     /// A drive answered.
     Drive(u64, DriveResult),
-    /// A message of another replica of the partition.
-    Replica(Box<Msg>),
     /// What the coordinator holds; true: after it was asked to replace it.
     Register(Members, bool),
     /// Where replicas should be.
@@ -400,7 +397,8 @@ impl Actor for SeatActor {
             SeatMsg::Request(term, request, waits) => {
                 self.with(turn, |held, log| held.request(term, request, waits, log));
             }
-            SeatMsg::Look => {} // at what was left for the log
+            // At what was left for the log, too.
+            SeatMsg::Look => self.with(turn, |held, log| held.hear_replicas(log)),
             SeatMsg::Peer(from, message) => self.step(SeatEvent::Peer(from, message), turn),
             SeatMsg::JobDone(id, result) => {
                 // Why it failed is to be known before what becomes of it is decided.
@@ -409,7 +407,6 @@ impl Actor for SeatActor {
             }
             SeatMsg::Scrubbed(id, result) => self.step(SeatEvent::Scrubbed(id, result), turn),
             SeatMsg::Drive(id, result) => self.step(SeatEvent::Drive(id, result), turn),
-            SeatMsg::Replica(message) => self.step(SeatEvent::Replica(*message), turn),
             SeatMsg::Register(found, true) => self.step(SeatEvent::CasResult(found), turn),
             SeatMsg::Register(found, false) => self.step(SeatEvent::ConfigSeen(found), turn),
             SeatMsg::Seats(hosts) => self.step(SeatEvent::Seats(hosts), turn),

@@ -90,26 +90,28 @@ impl SeatDoor {
 
     /// Takes the step of a request that is meant for `term`, here if the seat is free; hands it over if not.
     pub(super) fn request(&self, term: Term, request: Request, waits: Waits) -> Result<()> {
-        if AT_SEAT.get() || self.0.queued.load(Ordering::SeqCst) > 0 {
-            return self.send_request(term, request, waits);
-        }
-        let Some(seat) = self.0.seat.upgrade() else { return self.send_request(term, request, waits) };
-        let Some(held) = seat.try_hold() else { return self.send_request(term, request, waits) };
+        let nothing_first = || self.0.queued.load(Ordering::SeqCst) == 0;
+        let seat = self.0.seat.upgrade().filter(|_| nothing_first());
         // Asked again by the one who holds the seat: a message may have been sent just before.
-        if held.core.stopping || self.0.queued.load(Ordering::SeqCst) > 0 {
-            drop(held);
-            return self.send_request(term, request, waits);
+        match seat.as_ref().and_then(|seat| seat.free()).filter(|_| nothing_first()) {
+            Some(held) => self.stepped(held, move |held| held.request(term, request, waits, &mut NoLog)),
+            None => self.send_request(term, request, waits),
         }
-        self.stepped(held, move |held| held.request(term, request, waits, &mut NoLog))
     }
 
     /// Takes the step of what another replica says, here if the seat is free: a follower answers for its primary's lease
-    /// while its own thread writes the log.
+    /// while its own thread writes the log. If not, whoever has the seat next takes it, before what comes later.
     pub(super) fn replica(&self, message: Msg) -> Result<()> {
-        let seat = self.0.seat.upgrade().filter(|_| !AT_SEAT.get());
-        match seat.as_ref().and_then(|seat| seat.try_hold()).filter(|held| !held.core.stopping) {
-            Some(held) => self.stepped(held, move |held| held.step(SeatEvent::Replica(message), &mut NoLog)),
-            None => self.send(SeatMsg::Replica(Box::new(message))),
+        let Some(seat) = self.0.seat.upgrade() else { return Err(ErrorKind::Stopped.into()) };
+        match seat.free() {
+            Some(held) => self.stepped(held, move |held| {
+                held.hear_replicas(&mut NoLog);
+                held.step(SeatEvent::Replica(message), &mut NoLog);
+            }),
+            None => {
+                seat.unheard().push(message);
+                self.send(SeatMsg::Look)
+            }
         }
     }
 
@@ -149,6 +151,8 @@ pub(super) struct SharedSeat {
     term: Arc<AtomicU64>,
     pub(super) switch: Arc<Switch>,
     core: Mutex<Core>,
+    /// What other replicas said while the seat was not free, in order.
+    unheard: Mutex<Vec<Msg>>,
 }
 
 /// What changes with a step.
@@ -206,7 +210,7 @@ impl SharedSeat {
             comes_ms: u64::MAX,
             due_ms: None,
         };
-        Arc::new(Self { id, dir, term: Arc::default(), switch, core: Mutex::new(core) })
+        Arc::new(Self { id, dir, term: Arc::default(), switch, core: Mutex::new(core), unheard: Mutex::default() })
     }
 
     /// In which it serves; 0: it follows.
@@ -218,6 +222,15 @@ impl SharedSeat {
     pub(super) fn hold(&self) -> Held<'_> {
         let core = self.core.lock().expect("a step of this partition panicked on another thread");
         Held::new(self, core)
+    }
+
+    /// The seat, if this thread may take a step there.
+    fn free(&self) -> Option<Held<'_>> {
+        if AT_SEAT.get() { None } else { self.try_hold().filter(|held| !held.core.stopping) }
+    }
+
+    fn unheard(&self) -> MutexGuard<'_, Vec<Msg>> {
+        self.unheard.lock().expect("nothing panics while it holds what was not heard")
     }
 
     fn try_hold(&self) -> Option<Held<'_>> {
@@ -240,6 +253,14 @@ impl<'a> Held<'a> {
         let token = Token(self.core.next_token);
         self.core.waiting.insert(token, waits);
         self.step(SeatEvent::Request(token, term, request), log);
+    }
+
+    /// Takes the steps of what other replicas said while the seat was not free.
+    pub(super) fn hear_replicas(&mut self, log: &mut impl Log) {
+        let unheard = std::mem::take(&mut *self.shared.unheard());
+        for message in unheard {
+            self.step(SeatEvent::Replica(message), log);
+        }
     }
 
     pub(super) fn step(&mut self, event: SeatEvent, log: &mut impl Log) {

@@ -57,7 +57,6 @@ impl Seat {
                 ReplicaEffect::BecamePrimary { term } => {
                     if self.serving.is_none() {
                         self.opening = Some(term);
-                        self.apply(now, out);
                     }
                 }
                 ReplicaEffect::SteppedDown => self.step_down(out),
@@ -80,9 +79,6 @@ impl Seat {
             self.counted.upto = upto;
         }
         self.tell_committed(now, upto, out);
-        if self.opening.is_some() {
-            self.apply(now, out);
-        }
         self.propose_more(now, out);
     }
 
@@ -95,8 +91,11 @@ impl Seat {
 
     /// True if [`Seat::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
-        let entries = self.replica.committed().0.saturating_sub(self.applied.index.0);
-        self.full.is_none() && entries > 0 && (entries >= LATER_ENTRIES || self.counted.bytes >= LATER_BYTES)
+        let committed = self.replica.committed();
+        let opens = self.opening.is_some() && committed.next() == self.replica.next_index();
+        let entries = committed.0.saturating_sub(self.applied.index.0);
+        let enough = entries > 0 && (entries >= LATER_ENTRIES || self.counted.bytes >= LATER_BYTES);
+        self.full.is_none() && (opens || enough)
     }
 
     /// Bytes of the entries after `after` up to `upto`, or enough of them. What is not in memory any more
@@ -110,7 +109,8 @@ impl Seat {
         bytes
     }
 
-    /// Puts what is committed into the view, if there is enough of it; a tick does so in any case.
+    /// Puts what is committed into the view, if there is enough of it (a tick does so in any case), and opens the partition
+    /// when a new primary has all of it. Both may block.
     pub fn settle(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
         if self.is_unsettled() {
             self.apply(now, out);
