@@ -138,6 +138,8 @@ pub const QUARANTINE_MS: u64 = 600_000;
 pub const RESERVE_PERCENT: u64 = 10;
 /// How long a client counts on its session and leases, from when it sent the last accepted heartbeat, milliseconds.
 pub const SESSION_VALID_MS: u64 = 10_000;
+/// How long a change with unknown outcome may still take effect, milliseconds: twice the patience of a session.
+pub const DOUBT_MS: u64 = 60_000;
 /// How long a partition keeps the session of a client that it does not hear of, milliseconds.
 pub const SESSION_TTL_MS: u64 = 15_000;
 /// Inode numbers that a client may have lent with one answer, for files that it makes before the partition hears of it.

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::attr::Attr;
 use braid_base::ids::Ino;
-use braid_base::limits::CHUNK;
+use braid_base::limits::{CHUNK, DOUBT_MS};
 use braid_base::msg::fs::Layout;
 use braid_base::record::{Extent, Place};
 
@@ -30,8 +30,6 @@ use crate::wire::Wire;
 const CACHE_BYTES: usize = 64 << 20;
 /// Files share this many change counters; two of one counter only make each other ask once more.
 const SLOTS: usize = 1024;
-/// How long a change with unknown outcome may still take effect: twice the patience of a session.
-const DOUBT_MS: u64 = 60_000;
 
 /// The cache.
 pub(crate) struct Layouts {

@@ -535,7 +535,6 @@ impl Seat {
             oldest_stage: Some(Index(self.replica.stage_from().0.saturating_sub(1))),
             // What it lacks from before that comes with the view.
             oldest_needed: self.replica.oldest_needed().filter(|first| *first >= self.journal.first_told()),
-            exported: None,
         };
         self.journal.trim(&keep, out);
     }

@@ -233,7 +233,7 @@ impl<'a> Txn<'a> {
         self.grants = grants;
     }
 
-    /// The same, for the answer of an operation that changes something: a late double of it gets this one too.
+    /// As [`Self::reply`], for the answer of an operation that changes something: a late double of it gets this one too.
     pub fn answer(&mut self, token: Token, op: OpId, result: FsResult) {
         self.answered(op, &result);
         self.reply(token, result);

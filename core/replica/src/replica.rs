@@ -1,8 +1,8 @@
 //! One member of a partition: primary-backup replication with the configuration in a compare-and-set
 //! register (PacificA; design 5.3, rules R1-R9, checked exhaustively as a model, see K9).
 //!
-//! Life of an entry: 1. the primary appends it and sends it to its peers in the same step; 2. every
-//! member reports it durable; 3. when all of the must-ack set have, it is committed; 4. the shell
+//! Life of an entry: 1. the primary appends it, and sends it to its peers when the group that it joined goes
+//! to the log; 2. every member reports it durable; 3. when all of the must-ack set have, it is committed; 4. the shell
 //! applies its batch. With one member 2 and 3 are the same moment.
 //!
 //! Life of a replica:

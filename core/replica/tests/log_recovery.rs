@@ -300,7 +300,6 @@ fn retention_keeps_what_any_rule_still_needs() {
     assert_eq!(lasts(&log, Retention::default()), 0);
     assert_eq!(lasts(&log, Retention { oldest_stage: Some(Index(1)), ..everything }), 0);
     assert_eq!(lasts(&log, Retention { oldest_needed: Some(Index(1)), ..everything }), 0);
-    assert_eq!(lasts(&log, Retention { exported: Some(Index(0)), ..everything }), 0);
     let half = log.removable(&Retention { oldest_stage: Some(Index(31)), ..everything });
     assert!(!half.is_empty() && half.len() < all - 1);
     for segment in half {

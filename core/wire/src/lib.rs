@@ -7,8 +7,8 @@
 //! from host to host); [`serve`] with a [`Handler`] (the server's side); [`tls`] (certificates, and the authority that
 //! issues them); [`codec`] and [`frame`] (what is on the wire; `docs/formats.md` says it in words).
 //!
-//! Never: knows what a message means, beyond how many bytes its answer may take; repeats a request that changes
-//! something (the session does, under one operation number); trusts a byte; waits for ever.
+//! Never: knows what a message means, beyond how many bytes its answer may take; repeats a request under another
+//! operation number (under its own it does, when a newer map or `Moved` says where to); trusts a byte; waits for ever.
 //!
 //! Flow: client and host keep four connections to each host of the map. A request gets a number, its frame goes to the
 //! queue of a connection, and the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.

@@ -40,7 +40,7 @@ pub const EAGER_BYTES_MAX: usize = 16 << 10;
 pub const BURST_BYTES_MAX: usize = 96 << 10;
 /// Time for a connection to stand and the handshake to be done, milliseconds.
 pub const HELLO_MS: u64 = 5_000;
-/// After this long without a word from the other side while something is awaited, a client asks whether it is there.
+/// After this long without a word from the other side a client or host asks whether it is there.
 pub const PING_MS: u64 = 5_000;
 /// After this long without a word in spite of that the connection is given up: soon enough for a new one to extend the
 /// session before it ends.

@@ -12,9 +12,9 @@
 //! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own, and
 //! take them apart where they lie; or a thread per processor takes them from a ring, if the mount asks for io_uring. `door` turns each into a `task` that runs a function of `calls`: its first step on
 //! the thread that read it, the next on the thread that answers it, down to the reply. So a slow request holds up
-//! nothing; what touches many bytes runs on the host's tokio runtime. A signal ends the wait for a lock at once; the
-//! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes live one
-//! second in the kernel. What one mount changes, `hub` tells the other mounts of this process from a thread of its
+//! nothing; reads of more than 64 KiB and copies run on the host's tokio runtime. A signal ends the wait for a lock at once; the
+//! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes that a lease covers live one
+//! second in the kernel (`Options`), others not at all. What one mount changes, `hub` tells the other mounts of this process from threads of its
 //! own, because the kernel may make such a notice wait for a request that the door still has to answer.
 //!
 //! Tests: `tests/mounted.rs` and `tests/transport.rs` mount the client's in-memory cluster and use it through system

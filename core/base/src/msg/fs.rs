@@ -156,7 +156,7 @@ pub enum Op {
     Close { inos: Vec<Ino> },
     /// -> `Wrote`. Bytes (at most 1 MiB in all) at their offsets, in one log entry; with `append` the first part's
     /// offset is the end of file as the partition knows it. `at`: when the program wrote them, if they were held back
-    /// since; room for them was lent then.
+    /// since; there was room for them then.
     Write { ino: Ino, parts: Vec<(u64, Bytes)>, append: bool, kill_suid_sgid: bool, at: Option<Time> },
     /// -> `Space`: ranges of packs for about `bytes` bytes, to write stripes into before a `CommitWrite` names them;
     /// fewer or none if there is no room at hand. A range serves [`GRANT_MS`](crate::limits::GRANT_MS). `back`: parts

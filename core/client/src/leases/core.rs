@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_base::ErrorKind;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
-use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
+use braid_base::limits::{DOUBT_MS, HEARTBEAT_MS, SESSION_VALID_MS};
 use braid_base::msg::fs::{Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
@@ -35,8 +35,6 @@ const RELEASES_AT_ONCE: usize = 512;
 const EVICT_AT_ONCE: usize = 16;
 /// How long a lease that was not taken may be claimed by a later answer, milliseconds.
 const UNCLAIMED_MS: u64 = 1_000;
-/// How long a change with unknown outcome may still take effect: twice the patience of a session, milliseconds.
-const DOUBT_MS: u64 = 60_000;
 
 /// Rules that a test may break to show that it notices. A product build has no way to choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

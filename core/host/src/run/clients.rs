@@ -1,5 +1,5 @@
-//! Clients in other processes: their requests go to the same mailboxes as those of this process, what partitions push
-//! comes back the same way.
+//! Clients in other processes: their requests take the same way to the seats as those of this process, what partitions push
+//! goes back over the connection.
 //!
 //! A connection that ends ends nothing else: the client may be on its way back with all that it holds. One that was
 //! killed, or cut off for too long, is given up when its sessions expire, like any that falls silent; no earlier, because
@@ -166,7 +166,7 @@ impl Handler for Clients {
         }
         match self.switch.seat(p) {
             // A message that cannot be sent drops the answer, which says so.
-            Ok(_) => drop(self.switch.request(p, term, request, Box::new(move |result| answer.send(&result)))),
+            Ok(seat) => drop(seat.request(term, request, Box::new(move |result| answer.send(&result)))),
             Err(elsewhere) => answer.send(&elsewhere.into()),
         }
     }

@@ -84,10 +84,10 @@ const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 const LOG_SOFT_BYTES_MIN: u64 = 4 * SEGMENT_BYTES;
 /// How long a drive may take to say how it is; it does no I/O for that.
 const STAT_WAIT: Duration = Duration::from_secs(1);
-/// How long a stopping part may take.
 /// How long a host that stops waits until others do without it, milliseconds: a change of a partition's members takes
 /// a few messages and a write to etcd.
 const LEAVE_WAIT_MS: u64 = 1_200;
+/// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
 /// A running host.

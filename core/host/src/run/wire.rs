@@ -132,11 +132,6 @@ impl Switch {
         self.seat(p)?.send(msg).map_err(|_| has_stopped(p))
     }
 
-    /// A request, which is meant for `term`: steps at the seat if that is free.
-    pub(super) fn request(&self, p: PartitionId, term: Term, request: Request, waits: Waits) -> Result<()> {
-        self.seat(p)?.request(term, request, waits).map_err(|_| has_stopped(p))
-    }
-
     /// What another replica says; lost where none runs: replicas repeat what matters.
     pub(super) fn hear(&self, message: Msg) {
         if let Ok(seat) = self.seat(message.partition) {

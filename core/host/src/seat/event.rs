@@ -26,7 +26,7 @@ pub enum SeatEvent {
     Scrubbed(u64, Result<Scrubbed>),
     /// A drive answered.
     Drive(u64, DriveResult),
-    /// A [`SeatEffect::LogWrite`] ended; they may end in any order.
+    /// A [`SeatEffect::LogWrite`] ended; the next one begins then.
     LogWritten(u64, Result<()>),
     /// A [`SeatEffect::LogRead`] ended.
     LogRead(u64, Result<Bytes>),

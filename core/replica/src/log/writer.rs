@@ -41,7 +41,7 @@ pub struct PayloadAt {
     pub len: u32,
 }
 
-/// Who still needs the log (design 4.2, rules a to d). `None` = this rule asks for nothing.
+/// Who still needs the log (design 4.2, rules a to c). `None` = this rule asks for nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Retention {
     /// (a) The key-value view durably holds everything up to here.
@@ -50,8 +50,6 @@ pub struct Retention {
     pub oldest_stage: Option<Index>,
     /// (c) First index that a learner still needs.
     pub oldest_needed: Option<Index>,
-    /// (d) A partition with a single replica: an export of the view covers everything up to here.
-    pub exported: Option<Index>,
 }
 
 /// The appending end of a log.
@@ -157,7 +155,7 @@ impl LogWriter {
             // A truncation or the newest segment may not be on disk yet: an older one may still say where the log ends.
             return Vec::new();
         }
-        let mut upto = keep.applied.min(keep.exported.unwrap_or(keep.applied));
+        let mut upto = keep.applied;
         for needed in [keep.oldest_stage, keep.oldest_needed].into_iter().flatten() {
             upto = upto.min(Index(needed.0.saturating_sub(1)));
         }
