@@ -504,8 +504,8 @@ impl Worker {
         self.board.note(|| format!("desk, {}: lock of {ino} -> {answer:?}", self.fs.session().client()));
         {
             let file = &mut lock(&self.desk).files[generation];
-            match busy && self.board.power_losses() != primaries {
-                true => locks::refused_elsewhere(&mut file.lock, number, me, self.board.now_us()),
+            match self.board.power_losses() != primaries {
+                true => locks::answered_elsewhere(&mut file.lock, number, me, answer, self.board.now_us()),
                 false => file.lock.end(number, answer, self.board.now_us()),
             }
             if wait && self.fs.session().wire().now_ms() >= begin_ms + AGAIN_MS {

@@ -87,6 +87,8 @@ pub enum Mutation {
     AnyGrant,
     /// Requests that share an entry know nothing of each other's slices and payload.
     GatherBlind,
+    /// A shard that was made anew elsewhere is dropped before that is committed.
+    DropUndecided,
     /// A pack is given up as soon as its collection was planned, without a look at what still refers to it.
     NoScan,
     /// An object counts as whole although it was said that it is not.

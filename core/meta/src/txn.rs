@@ -99,6 +99,11 @@ impl<'a> Txn<'a> {
         }
     }
 
+    /// What follows from this transaction waits for all that was proposed before it.
+    pub(crate) fn saw_all(&self) {
+        self.saw(Index(self.index.0.saturating_sub(1)));
+    }
+
     /// What follows from this transaction waits for the entry at `at`.
     pub(crate) fn saw(&self, at: Index) {
         self.seen.set(self.seen.get().max(at));

@@ -196,6 +196,27 @@ fn a_lock_has_one_holder_until_it_is_given_back_or_lost() {
     assert_eq!(check(&Lock::default(), &lost), Ok(()));
 }
 
+/// Seed 2529 of the leaving world: client 1 had the lock in a term that ended before it was told so, client 2 was refused
+/// because of that, got it from the next primary and gave it back, and then client 1 got it again.
+#[test]
+fn a_lock_that_nobody_was_told_of_may_come_again() {
+    let (done, busy) = (locks::Answer::Done, locks::Answer::Busy);
+    let of = |failed_over: bool| {
+        let mut all = history::<Lock>(vec![(1, 1, 0, locks::Call::Take(1), None)]);
+        let calls = [(locks::Call::Take(2), busy.clone()), (locks::Call::Take(2), done.clone())];
+        for (at, (call, answer)) in calls.into_iter().chain([(locks::Call::Give(2), done.clone())]).enumerate() {
+            let number = all.begin(2, call, 10 * at as u64 + 2);
+            all.end(number, answer, 10 * at as u64 + 3);
+        }
+        match failed_over {
+            true => locks::answered_elsewhere(&mut all, 0, 1, locks::Answer::Done, 40),
+            false => all.end(0, locks::Answer::Done, 40),
+        }
+        check(&Lock::default(), &all).is_ok()
+    };
+    assert!(of(true) && !of(false));
+}
+
 /// Seed 2067 of the tiered world: client 1 had the lock in a term that ended before it was told so, client 2 was refused
 /// because of that, client 3 got it from the next primary, which then refused client 1.
 #[test]
@@ -212,7 +233,7 @@ fn a_lock_that_nobody_was_told_of_ends_with_its_primary() {
         let (early, late): (Vec<_>, Vec<_>) = lines.into_iter().partition(before);
         let mut all = history::<Lock>(early);
         match failed_over {
-            true => locks::refused_elsewhere(&mut all, 0, 1, 10),
+            true => locks::answered_elsewhere(&mut all, 0, 1, locks::Answer::Busy, 10),
             false => all.end(0, locks::Answer::Busy, 10),
         }
         for (who, begin, end, call, answer) in late {

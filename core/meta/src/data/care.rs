@@ -9,6 +9,7 @@ use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
 use braid_base::record::{Extent, PackClass, PackRec, PackState, Place, Placement};
 use braid_base::{ErrorKind, Result};
 
+use crate::data::Mutation;
 use crate::data::chunk::FileId;
 use crate::data::drives::{Call, REPORT_MS, STAT_MS, STAT_SCARCE_MS};
 use crate::data::packs::{COUNTER, Life, Pack, Scan, shards};
@@ -409,13 +410,17 @@ fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(Shard
         if placed || term > s.config.term || id.pack.partition() != t.partition {
             continue;
         }
-        t.at_once(drop_orphan(s, id, drive));
+        drop_orphan(t, s, id, drive);
     }
 }
 
-/// What tells `drive` to drop a shard that no pack has there.
-pub(crate) fn drop_orphan(s: &mut State, id: ShardId, drive: DriveId) -> Effect {
+/// Tells `drive` to drop a shard that no pack has there, once all that was decided so far is committed: a successor that
+/// lacks the newest decisions has that shard there still, and not where it was made anew.
+pub(crate) fn drop_orphan(t: &mut Txn<'_>, s: &mut State, id: ShardId, drive: DriveId) {
     s.data.rebuilds.dropped(id, drive);
     let call = s.data.packs.drives.ask(Call::DropOrphan { id, drive });
-    Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term })
+    if s.data.mutation != Some(Mutation::DropUndecided) {
+        t.saw_all();
+    }
+    t.after(Effect::Drive(call, drive, DriveOp::Drop { id, term: s.config.term }));
 }

@@ -220,7 +220,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     let (drives, now_ms) = (&s.data.packs.drives, t.now.mono_ms);
     let Some(pack) = s.data.packs.table.get_mut(&id.pack) else {
         // It was dropped meanwhile, without what was just made.
-        t.at_once(drop_orphan(s, id, to));
+        drop_orphan(t, s, id, to);
         return true;
     };
     let (at, on) = (usize::from(id.shard), &pack.rec.place.drives);
@@ -240,14 +240,13 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
             s.data.scrub.made(now_ms, bytes);
         }
         if !leaves {
-            let drops = drop_orphan(s, id, from);
-            t.after(drops);
+            drop_orphan(t, s, id, from);
         }
     } else {
         let placed = on.get(at) == Some(&to);
         s.data.rebuilds.again_ms.insert(id.pack, now_ms + AGAIN_MS);
         if !placed {
-            t.at_once(drop_orphan(s, id, to));
+            drop_orphan(t, s, id, to);
         }
     }
     if !evens {
