@@ -68,6 +68,8 @@ struct Shared {
     lost: Option<usize>,
     /// Locks that were taken and not given back: they may be lost.
     taken: BTreeMap<usize, u64>,
+    /// Locks that another primary gave than the one that was asked first.
+    again: Vec<(usize, u64)>,
 }
 
 /// A call on a name that may be undone.
@@ -162,6 +164,10 @@ impl Desk {
             note(board, &file.lock);
             note(board, &file.content);
             let told = |what| format!("shared file {generation} ({}): {what}", file.ino);
+            let again = std::mem::take(&mut file.again);
+            if !again.is_empty() && check(&Lock::default(), &file.lock).is_err() {
+                again.into_iter().for_each(|(number, me)| locks::came_again(&mut file.lock, number, me));
+            }
             check(&Lock::default(), &file.lock).map_err(told)?;
             check(&Content::default(), &file.content).map_err(told)?;
         }
@@ -201,6 +207,7 @@ impl Shared {
             held_back: BTreeMap::new(),
             lost: None,
             taken: BTreeMap::new(),
+            again: Vec::new(),
         }
     }
 
@@ -504,9 +511,13 @@ impl Worker {
         self.board.note(|| format!("desk, {}: lock of {ino} -> {answer:?}", self.fs.session().client()));
         {
             let file = &mut lock(&self.desk).files[generation];
-            match self.board.power_losses() != primaries {
-                true => locks::answered_elsewhere(&mut file.lock, number, me, answer, self.board.now_us()),
+            let elsewhere = self.board.power_losses() != primaries;
+            match busy && elsewhere {
+                true => locks::refused_elsewhere(&mut file.lock, number, me, self.board.now_us()),
                 false => file.lock.end(number, answer, self.board.now_us()),
+            }
+            if !busy && elsewhere {
+                file.again.push((number, me));
             }
             if wait && self.fs.session().wire().now_ms() >= begin_ms + AGAIN_MS {
                 // The answer to an earlier question was lost, and the lock that it had got was given back.

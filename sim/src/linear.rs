@@ -100,6 +100,12 @@ impl<S: State> History<S> {
         self.entries.push(Entry { who, call, answer: None, order, us: (us, Some(now_us)) });
     }
 
+    /// `call` of `who` may have taken effect at any moment while call `number` was under way, or never.
+    pub fn during(&mut self, number: usize, who: u64, call: S::Call) {
+        let Entry { order, us, .. } = &self.entries[number];
+        self.entries.push(Entry { who, call, answer: None, order: *order, us: *us });
+    }
+
     /// Nothing is said of what happened after call `number` began. What was under way then has an open outcome.
     pub fn cut(&mut self, number: usize) {
         let last = self.entries[number].order.0;

@@ -120,6 +120,15 @@ fn a_cut_that_was_forgotten() {
     must_hold(SimConfig::replicated(72960).without_promises());
 }
 
+/// A shard was dropped where it had been before its new place was committed (3584); the checker did not know that a lock may
+/// come again from the next primary (2529, 4361).
+#[test]
+fn members_that_leave_went_wrong_once() {
+    for seed in [2529, 3584, 4361] {
+        must_hold(SimConfig::leaving(seed));
+    }
+}
+
 /// A lock was asserted that was being given up, and had been another client's since.
 #[test]
 fn a_lock_that_is_being_given_up() {

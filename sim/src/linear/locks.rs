@@ -19,18 +19,22 @@ pub enum Call {
     Not(u64),
 }
 
-/// Call `number` of client `me` is answered by another primary than it first asked. A lock that nobody was told of ends
-/// with its primary: `me` may have had it there, until that was replaced, and others were told so.
-pub fn answered_elsewhere(history: &mut History<Lock>, number: usize, me: u64, answer: Answer, now_us: u64) {
+/// Call `number` of client `me`, which would not wait, is answered: another one has the lock. A lock that nobody was told
+/// of ends with its primary: `me` may have had it there, until that was replaced, and others were told so.
+pub fn refused_elsewhere(history: &mut History<Lock>, number: usize, me: u64, now_us: u64) {
     history.meanwhile(number, me, Call::Take(me), now_us);
     history.meanwhile(number, me, Call::Lose(me), now_us);
-    let is_refused = answer == Answer::Busy;
-    history.end(number, answer, now_us);
-    if is_refused {
-        // From now on it has it not.
-        let not = history.begin(me, Call::Not(me), now_us);
-        history.end(not, Answer::Done, now_us);
-    }
+    history.end(number, Answer::Busy, now_us);
+    // But from now on it has it not.
+    let not = history.begin(me, Call::Not(me), now_us);
+    history.end(not, Answer::Done, now_us);
+}
+
+/// Call `number` of client `me` got the lock of another primary than it first asked. Likewise it may have had it there
+/// before. Most histories need no such explanation, and two calls more that may have been or not cost four times the states.
+pub fn came_again(history: &mut History<Lock>, number: usize, me: u64) {
+    history.during(number, me, Call::Take(me));
+    history.during(number, me, Call::Lose(me));
 }
 
 /// An answer.

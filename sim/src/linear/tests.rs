@@ -208,9 +208,9 @@ fn a_lock_that_nobody_was_told_of_may_come_again() {
             let number = all.begin(2, call, 10 * at as u64 + 2);
             all.end(number, answer, 10 * at as u64 + 3);
         }
-        match failed_over {
-            true => locks::answered_elsewhere(&mut all, 0, 1, locks::Answer::Done, 40),
-            false => all.end(0, locks::Answer::Done, 40),
+        all.end(0, locks::Answer::Done, 40);
+        if failed_over {
+            locks::came_again(&mut all, 0, 1);
         }
         check(&Lock::default(), &all).is_ok()
     };
@@ -233,7 +233,7 @@ fn a_lock_that_nobody_was_told_of_ends_with_its_primary() {
         let (early, late): (Vec<_>, Vec<_>) = lines.into_iter().partition(before);
         let mut all = history::<Lock>(early);
         match failed_over {
-            true => locks::answered_elsewhere(&mut all, 0, 1, locks::Answer::Busy, 10),
+            true => locks::refused_elsewhere(&mut all, 0, 1, 10),
             false => all.end(0, locks::Answer::Busy, 10),
         }
         for (who, begin, end, call, answer) in late {
