@@ -33,6 +33,7 @@ pub struct Partition {
     gathered: Gathered,
     /// Effects that wait for a commit, by the position they wait for.
     waiting: BTreeMap<Index, Vec<Effect>>,
+    /// Nobody else has a part in what is committed.
     is_alone: bool,
 }
 

@@ -104,18 +104,23 @@ impl World {
     }
 }
 
-#[test]
-fn packs_that_lie_too_close_are_moved_apart() -> Outcome {
-    let (mut world, ino) = calm_world(Wish::default())?;
+/// Some packs hold data, and two of the four drives turn out to be in one host.
+fn crowded_world(wish: Wish) -> Result<World, String> {
+    let (mut world, ino) = calm_world(wish)?;
     for at in 0..8 {
         write(&mut world, ino, at << 20, &vec![at as u8; 300_000])?;
     }
     for _ in 0..40 {
         pass(&mut world, 1_000)?;
     }
-    // Two of the four drives turn out to be in one host.
     world.domains = (1..=4).map(|drive| (DriveId(drive), DomainId(drive.max(2) as u16))).collect();
     world.use_all_but(DriveId(0), Default::default());
+    Ok(world)
+}
+
+#[test]
+fn packs_that_lie_too_close_are_moved_apart() -> Outcome {
+    let mut world = crowded_world(Wish::default())?;
     world.feed(Event::Tick)?;
     let close = world.part.state().data_status().close;
     assert!(close > 0, "{:?}", world.part.state().data_status());
@@ -139,15 +144,7 @@ fn what_was_made_anew_is_dropped_elsewhere_when_that_is_committed() -> Outcome {
 }
 
 fn dropped_in_time(broken: Option<Mutation>) -> Result<bool, String> {
-    let (mut world, ino) = calm_world(Wish { broken, ..Wish::default() })?;
-    for at in 0..8 {
-        write(&mut world, ino, at << 20, &vec![at as u8; 300_000])?;
-    }
-    for _ in 0..40 {
-        pass(&mut world, 1_000)?;
-    }
-    world.domains = (1..=4).map(|drive| (DriveId(drive), DomainId(drive.max(2) as u16))).collect();
-    world.use_all_but(DriveId(0), Default::default());
+    let mut world = crowded_world(Wish { broken, ..Wish::default() })?;
     while world.rebuilds.is_empty() {
         pass(&mut world, 1_000)?;
     }
