@@ -91,7 +91,7 @@ host_start() {
   shift
   mkdir -p "$STATE/$host"
   # They share that address where they have no namespace of their own.
-  [[ -z ${LOOPBACK:-} ]] || admin=$((14000 + ${host:1}))
+  [[ -z ${LOOPBACK:-} ]] || admin=$((14000 + 10 * NET + ${host:1}))
   [[ -z ${HOST_FILES:-} ]] || limit=(prlimit "--nofile=$HOST_FILES:$HOST_FILES")
   in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port "$admin" --detach "$@" \
     >"$STATE/$host.json" || return

@@ -31,6 +31,7 @@ use crate::mount_options::MountOptions;
 use crate::node::WRITE_BEHIND_BYTES;
 use crate::reach::{self, Reach, TOKEN};
 use crate::serve::Signals;
+use crate::workers;
 
 /// How often it is looked whether the mount is still there.
 const LOOK: Duration = Duration::from_millis(200);
@@ -104,8 +105,7 @@ struct Ticket {
 
 /// Mounts and serves until the end. `ready` hears that the mount answers; an error of it ends the mount again.
 pub fn run(order: &Order, ready: impl FnOnce(Ready) -> io::Result<()>) -> std::result::Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
+    let runtime = workers::runtime()?;
     let (ticket, admin) = match &order.server {
         Server::Dir(dir) => by_admin(dir, &order.filesystem)?,
         Server::Hosts(hosts) => (runtime.block_on(by_network(hosts, order))?, hosts.join(",")),

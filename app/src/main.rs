@@ -32,6 +32,7 @@ mod tree;
 mod whole;
 mod whose;
 mod words;
+mod workers;
 
 use braid_io::huge::Huge;
 use mimalloc::MiMalloc;

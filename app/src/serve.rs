@@ -32,6 +32,7 @@ use crate::node::backend::{self, Enlisted};
 use crate::node::control::{Node, socket};
 use crate::node::{self, Options, Say};
 use crate::systemd;
+use crate::workers;
 
 /// The coordinator's file; a directory that has it holds a cluster.
 const COORDINATOR: &str = "cluster.redb";
@@ -105,8 +106,11 @@ fn await_end(dir: &Path) {
 /// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.
 pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     raise_open_files();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Error::os("starting threads", &error))?;
+    // What a whole cluster does is mostly done by threads of its partitions and its mounts.
+    let runtime = match order.what {
+        What::Backend(_) => workers::runtime(),
+        What::Up(_) => workers::build(&mut tokio::runtime::Builder::new_multi_thread()),
+    }?;
     let ready = move |words| {
         ready(words)?;
         systemd::ready();

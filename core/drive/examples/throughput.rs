@@ -13,7 +13,7 @@ use braid_drive::{Drive, DriveActor, FormatParams, format_file};
 use braid_io::buf::AlignedBuf;
 use braid_io::chance::{self, Rng};
 use braid_io::clock;
-use braid_io::reactor::Backend;
+use braid_io::reactor::{Backend, Place};
 
 const SHARD_BLOCKS: u64 = 2048;
 const SHARDS: u64 = 32;
@@ -32,7 +32,7 @@ fn main() -> Result<()> {
         force: false,
     };
     format_file(&path, 1 << 30, &params)?;
-    let running = DriveActor::open(&path, Some(params.cluster), backend)?;
+    let running = DriveActor::open(&path, Some(params.cluster), &Place::Thread, backend)?;
     let drive = running.drive;
     for seq in 1..=SHARDS {
         let op =

@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 
 use braid_base::ids::Guid;
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::clock;
 use braid_io::file::{Create, File, OpenMode};
-use braid_io::reactor::{Actor, Backend, FileId, IoDone, IoOp, Mailbox, Token, Turn, spawn_with};
+use braid_io::reactor::{Actor, Backend, Ending, FileId, IoDone, IoOp, Mailbox, Place, Token, Turn, start};
 
 use crate::format::superblock::Superblock;
 use crate::open::{Opened, open};
@@ -20,7 +19,7 @@ use crate::target::{Effect, Event, OpToken, Target};
 /// Where an answer goes. Called exactly once: if the drive stops before it answers, with `Stopped`.
 pub struct Reply(Option<Box<dyn FnOnce(DriveResult) + Send>>);
 
-/// One operation with the place for its answer. The closure runs on the drive's thread: it must not block.
+/// One operation with the place for its answer. The closure runs where the drive does: it must not block.
 pub struct DriveMsg {
     /// What is asked.
     pub op: DriveOp,
@@ -42,8 +41,8 @@ pub struct Running {
     pub superblock: Superblock,
     /// Sentences for the person who looks after it (a copy was mended, slots cannot be read).
     pub notes: Vec<String>,
-    /// Ends when the last [`Drive`] is dropped and its I/O is done.
-    pub thread: JoinHandle<()>,
+    /// Comes when the last [`Drive`] is dropped and its I/O is done.
+    pub ending: Ending,
 }
 
 /// The actor around a target.
@@ -57,7 +56,7 @@ pub struct DriveActor {
 }
 
 impl Reply {
-    /// An answer goes to `to`, on the drive's thread.
+    /// An answer goes to `to`, where the drive runs.
     pub fn new(to: impl FnOnce(DriveResult) + Send + 'static) -> Self {
         Self(Some(Box::new(to)))
     }
@@ -78,13 +77,13 @@ impl Drop for Reply {
 }
 
 impl Drive {
-    /// Asks; `to` gets the answer, exactly once, on the drive's thread (or here, if the drive has stopped).
+    /// Asks; `to` gets the answer, exactly once, where the drive runs (or here, if the drive has stopped).
     pub fn call(&self, op: DriveOp, to: impl FnOnce(DriveResult) + Send + 'static) {
         // A message that is not taken is dropped, and its reply says that the drive has stopped.
         let _ = self.mailbox.send(DriveMsg { op, reply: Reply::new(to) });
     }
 
-    /// Asks and waits. Not for use on an actor's thread.
+    /// Asks and waits. Not for use on an actor's thread, nor on one of a runtime, where the drive may be.
     pub fn ask(&self, op: DriveOp) -> DriveResult {
         let (to, answer) = mpsc::sync_channel(1);
         self.call(op, move |result| {
@@ -124,8 +123,8 @@ pub fn format_file(path: &Path, bytes: u64, params: &FormatParams) -> Result<Sup
 }
 
 impl DriveActor {
-    /// Opens the drive at `path` and starts its thread. `cluster`: refuse drives of others.
-    pub fn open(path: &Path, cluster: Option<Guid>, backend: Backend) -> Result<Running> {
+    /// Opens the drive at `path` and runs it at `place`. `cluster`: refuse drives of others.
+    pub fn open(path: &Path, cluster: Option<Guid>, place: &Place, backend: Backend) -> Result<Running> {
         let file = File::open(path, OpenMode::WRITE.alone())?;
         let named = |error: Error| error.within(path.display());
         // What a process that was killed wrote may be in a volatile cache still: from here on, seen means durable.
@@ -140,11 +139,11 @@ impl DriveActor {
             tracing::warn!("{}: {note}", path.display());
         }
         let superblock = target.superblock().clone();
-        let (mailbox, thread) = spawn_with(&format!("drive-{}", superblock.id), backend, move |turn| {
+        let (mailbox, ending) = start(place, &format!("drive-{}", superblock.id), backend, move |turn| {
             let file = turn.adopt(file);
             Ok(Self { target, file, replies: BTreeMap::new(), next: 0, effects: Vec::new(), closing: false })
         })?;
-        Ok(Running { drive: Drive { mailbox }, superblock, notes, thread })
+        Ok(Running { drive: Drive { mailbox }, superblock, notes, ending })
     }
 
     fn step(&mut self, event: Event, turn: &mut Turn) {

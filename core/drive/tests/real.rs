@@ -1,7 +1,7 @@
 //! Drives in real files, through both I/O engines.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 
 use braid_base::ErrorKind;
 use braid_base::crc::block_crcs;
@@ -11,11 +11,21 @@ use braid_base::record::PackClass;
 use braid_drive::{Drive, DriveActor, FormatParams, format_file};
 use braid_io::chance::{self, Rng};
 use braid_io::file;
-use braid_io::reactor::Backend;
+use braid_io::reactor::{Backend, Place};
 use bytes::Bytes;
+use tokio::runtime::Runtime;
 
-const ENGINES: [Backend; 2] = [Backend::Uring, Backend::Blocking];
 const OURS: Guid = Guid([1; 16]);
+
+/// On a thread of its own and as part of a runtime, over both engines.
+fn ways() -> impl Iterator<Item = (Place, Backend)> {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+        let one = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        one.expect("a runtime")
+    });
+    let places = [Place::Thread, Place::beside(RUNTIME.handle())];
+    places.into_iter().flat_map(|place| [Backend::Uring, Backend::Blocking].map(|engine| (place.clone(), engine)))
+}
 
 struct Dir(PathBuf);
 
@@ -65,11 +75,11 @@ fn read(drive: &Drive, seq: u64, block: u16, count: u16) -> Bytes {
 
 #[test]
 fn what_was_put_is_there_after_reopening() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
         let path = dir.0.join("drive");
         let made = format_file(&path, 16 << 20, &params()).expect("formatted");
-        let running = DriveActor::open(&path, Some(OURS), engine).expect("opens");
+        let running = DriveActor::open(&path, Some(OURS), &place, engine).expect("opens");
         assert_eq!(running.superblock, made);
         for seq in 1..=4 {
             create(&running.drive, seq);
@@ -99,12 +109,12 @@ fn what_was_put_is_there_after_reopening() {
                 });
             }
         });
-        let second = DriveActor::open(&path, Some(OURS), engine).err().expect("one process, one drive");
+        let second = DriveActor::open(&path, Some(OURS), &place, engine).err().expect("one process, one drive");
         assert_eq!(second.kind(), ErrorKind::Refused);
         drop(running.drive);
-        running.thread.join().expect("closes when nobody can reach it");
+        running.ending.wait();
 
-        let running = DriveActor::open(&path, Some(OURS), engine).expect("opens again");
+        let running = DriveActor::open(&path, Some(OURS), &place, engine).expect("opens again");
         assert!(running.notes.is_empty(), "{:?}", running.notes);
         for seq in 1..=4 {
             assert_eq!(read(&running.drive, seq, 0, 250), noise(seq, 256).slice(..250 * 4096), "{engine:?} {seq}");
@@ -130,11 +140,11 @@ fn what_was_put_is_there_after_reopening() {
 
 #[test]
 fn damage_on_the_medium_is_seen() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
         let path = dir.0.join("drive");
         let layout = format_file(&path, 8 << 20, &params()).expect("formatted").layout;
-        let running = DriveActor::open(&path, None, engine).expect("opens");
+        let running = DriveActor::open(&path, None, &place, engine).expect("opens");
         create(&running.drive, 1);
         let data = noise(5, 4);
         let op = DriveOp::Put { id: shard(1), block: 0, crcs: block_crcs(&data), data: data.clone() };
@@ -155,15 +165,17 @@ fn damage_on_the_medium_is_seen() {
 
 #[test]
 fn callers_of_a_stopped_drive_get_an_answer() {
-    let dir = Dir::new();
-    let path = dir.0.join("drive");
-    format_file(&path, 8 << 20, &params()).expect("formatted");
-    let running = DriveActor::open(&path, Some(OURS), Backend::Auto).expect("opens");
-    let drive = running.drive.clone();
-    // An answer that panics kills the drive's thread; everybody else must hear of it.
-    drive.call(DriveOp::Stat, |_| panic!("a caller's fault"));
-    assert!(running.thread.join().is_err());
-    assert_eq!(drive.ask(DriveOp::Stat).expect_err("stopped").kind(), ErrorKind::Stopped);
+    for (place, engine) in ways() {
+        let dir = Dir::new();
+        let path = dir.0.join("drive");
+        format_file(&path, 8 << 20, &params()).expect("formatted");
+        let running = DriveActor::open(&path, Some(OURS), &place, engine).expect("opens");
+        let drive = running.drive.clone();
+        // An answer that panics ends the drive; everybody else must hear of it.
+        drive.call(DriveOp::Stat, |_| panic!("a caller's fault"));
+        running.ending.wait();
+        assert_eq!(drive.ask(DriveOp::Stat).expect_err("stopped").kind(), ErrorKind::Stopped);
+    }
 }
 
 #[test]

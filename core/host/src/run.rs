@@ -1,4 +1,5 @@
-//! A host at work: one thread per drive, one per partition, client work on a tokio runtime.
+//! A host at work: one thread per partition and per drive (which joins the runtime if that has one worker, decision 45),
+//! client work on a tokio runtime.
 //!
 //! The list of parts is [`Host::start`]; everything a part says to another goes through [`wire`].
 

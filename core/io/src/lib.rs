@@ -5,7 +5,7 @@
 //!
 //! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts, [`huge::Huge`] for the allocator of a program; [`file::File`] and
 //! [`file::ReadAt`] for the blocking I/O of start-up and format; [`reactor::spawn`] to run an
-//! [`reactor::Actor`] on its own thread with its own ring; [`background::spawn`] for what computes for long and gives way
+//! [`reactor::Actor`] on its own thread with its own ring, [`reactor::start`] there or on a runtime; [`background::spawn`] for what computes for long and gives way
 //! to all else; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
 //! of the log about what is tried again and again.
 //!

@@ -6,11 +6,14 @@
 //!   kernel completions ───────┘  that is at hand      └─► on_timer─┘
 //! ```
 //!
+//! Or the actor is a task of a runtime, whose threads take its rounds between others (`hosted`).
+//!
 //! A message costs a system call only if the actor sleeps. Buffers belong to the ring until the kernel is done
 //! with them, even if the actor stops or panics. Where io_uring is not to be had (sysctl, seccomp, an old kernel, or
 //! `BRAID_IO=blocking`), a few threads do the same operations with `pread` and `pwritev2`.
 
 mod blocking;
+mod hosted;
 mod job;
 mod mailbox;
 mod uring;
@@ -28,6 +31,7 @@ use crate::clock::{self, Now};
 use crate::file::{File, OpenMode};
 use braid_base::burst;
 
+pub use hosted::Ending;
 pub use mailbox::{Mailbox, Stopped};
 
 /// The actor's name for one I/O; comes back with its completion.
@@ -121,6 +125,39 @@ pub enum Backend {
     Blocking,
 }
 
+/// Where an actor runs.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// On a thread of its own, where it may block.
+    Thread,
+    /// On a runtime, behind what its sockets bring. No round may block.
+    Runtime(tokio::runtime::Handle),
+}
+
+impl Place {
+    /// On `runtime` if that has one worker only: there every message to another thread is a switch that costs more than what
+    /// it brings (decision 45). Else on a thread, which a processor may have free.
+    pub fn beside(runtime: &tokio::runtime::Handle) -> Self {
+        if runtime.metrics().num_workers() == 1 { Self::Runtime(runtime.clone()) } else { Self::Thread }
+    }
+}
+
+/// Starts the actor that `make` builds, at `place`. Returns when it is built; its error is returned.
+pub fn start<A, F>(place: &Place, name: &str, backend: Backend, make: F) -> Result<(Mailbox<A::Msg>, Ending)>
+where
+    A: Actor + Send + 'static,
+    F: FnOnce(&mut Turn) -> Result<A> + Send + 'static,
+{
+    match place {
+        Place::Runtime(runtime) => hosted::spawn(name, backend, runtime, make),
+        Place::Thread => {
+            let ending = Ending::default();
+            let (mailbox, _thread) = spawn_until(name, backend, make, ending.at_drop())?;
+            Ok((mailbox, ending))
+        }
+    }
+}
+
 /// Starts `actor` on a thread called `name` (the kernel shows its first 15 bytes).
 pub fn spawn<A: Actor + Send + 'static>(name: &str, actor: A) -> Result<(Mailbox<A::Msg>, JoinHandle<()>)> {
     spawn_with(name, Backend::Auto, move |_| Ok(actor))
@@ -133,12 +170,23 @@ where
     A: Actor,
     F: FnOnce(&mut Turn) -> Result<A> + Send + 'static,
 {
+    spawn_until(name, backend, make, ())
+}
+
+/// The same; `at_end` is dropped when all else is.
+fn spawn_until<A, F, T>(name: &str, backend: Backend, make: F, at_end: T) -> Result<(Mailbox<A::Msg>, JoinHandle<()>)>
+where
+    A: Actor,
+    F: FnOnce(&mut Turn) -> Result<A> + Send + 'static,
+    T: Send + 'static,
+{
     let (mailbox, inbox) = mailbox::channel()?;
     let waker = inbox.waker();
     let (ready, built) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let _at_end = at_end;
         let mut turn = match Engine::new(backend, waker) {
-            Ok(engine) => Turn::new(engine),
+            Ok(engine) => Turn::new(engine, false),
             Err(error) => return drop(ready.send(Err(error))),
         };
         match make(&mut turn) {
@@ -210,14 +258,16 @@ pub struct Turn {
     early: VecDeque<(Token, Result<IoDone>)>,
     /// What this thread does itself at the end of the round.
     here: VecDeque<job::Job>,
+    /// Others need this thread, too: see [`hosted`].
+    is_hosted: bool,
     timer: Option<u64>,
     stopping: bool,
 }
 
 impl Turn {
-    fn new(engine: Engine) -> Self {
+    fn new(engine: Engine, is_hosted: bool) -> Self {
         let (early, here) = Default::default();
-        Self { now: clock::now(), engine, files: Vec::new(), early, here, timer: None, stopping: false }
+        Self { now: clock::now(), engine, files: Vec::new(), early, here, is_hosted, timer: None, stopping: false }
     }
 
     /// When this round of events began.
@@ -236,7 +286,11 @@ impl Turn {
     /// Does an I/O on this thread, at the end of the round; its end comes as `on_io(token)`. For a short one without which
     /// the actor has little to do: a small durable write costs two switches of threads, as a request to the ring it costs
     /// five, because workers of the kernel wait for the flush and wake the thread. The actor hears nothing meanwhile.
+    /// As [`Self::submit`] where others need this thread.
     pub fn submit_here(&mut self, token: Token, op: IoOp) {
+        if self.is_hosted {
+            return self.submit(token, op);
+        }
         match self.job(token, op) {
             Ok(job) => self.here.push_back(job),
             Err(error) => self.early.push_back((token, Err(error))),
@@ -336,7 +390,8 @@ impl Engine {
         if backend == Backend::Blocking || (backend == Backend::Auto && forced) {
             return Ok(Self::Blocking(blocking::Blocking::new(waker)));
         }
-        match uring::Uring::new(Arc::clone(&waker)) {
+        let ring = if waker.fd().is_some() { uring::Uring::new } else { uring::Uring::hosted };
+        match ring(Arc::clone(&waker)) {
             Ok(ring) => Ok(Self::Uring(Box::new(ring))),
             Err(error) if backend == Backend::Uring => Err(Error::os("set up io_uring", &error)),
             Err(error) => {
@@ -357,6 +412,14 @@ impl Engine {
         match self {
             Self::Uring(ring) => ring.in_flight(),
             Self::Blocking(pool) => pool.in_flight(),
+        }
+    }
+
+    /// An I/O has ended, and nobody will say so once more.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::Uring(_) => false,
+            Self::Blocking(pool) => pool.has_ended(),
         }
     }
 

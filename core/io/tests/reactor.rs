@@ -1,17 +1,26 @@
-//! The same actors over both engines, on real files.
+//! The same actors over both engines, on threads and on a runtime, on real files.
 
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{LazyLock, mpsc};
 use std::time::Duration;
 
 use braid_base::{ErrorKind, Result};
 use braid_io::buf::{AlignedBuf, is_aligned};
 use braid_io::chance::{self, Rng};
 use braid_io::file::{self, Create, File, OpenMode, ReadAt};
-use braid_io::reactor::{Actor, Backend, FileId, IoDone, IoOp, Token, Turn, spawn_with};
+use braid_io::reactor::{self, Actor, Backend, Ending, FileId, IoDone, IoOp, Place, Token, Turn};
 use bytes::Bytes;
+use tokio::runtime::Runtime;
 
-const ENGINES: [Backend; 2] = [Backend::Uring, Backend::Blocking];
+/// On a thread of its own and on a runtime that moves it about, over both engines.
+fn ways() -> impl Iterator<Item = (Place, Backend)> {
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+        let workers = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        workers.expect("a runtime")
+    });
+    let places = [Place::Thread, Place::Runtime(RUNTIME.handle().clone())];
+    places.into_iter().flat_map(|place| [Backend::Uring, Backend::Blocking].map(|engine| (place.clone(), engine)))
+}
 
 struct Dir(PathBuf);
 
@@ -84,16 +93,16 @@ impl Actor for Clerk {
 
 struct Desk {
     mailbox: braid_io::reactor::Mailbox<Ask>,
-    thread: std::thread::JoinHandle<()>,
+    ending: Ending,
 }
 
 impl Desk {
-    fn open(engine: Backend, path: PathBuf, mode: OpenMode) -> Result<Self> {
-        let (mailbox, thread) = spawn_with("clerk", engine, move |turn| {
+    fn open(place: &Place, engine: Backend, path: PathBuf, mode: OpenMode) -> Result<Self> {
+        let (mailbox, ending) = reactor::start(place, "clerk", engine, move |turn| {
             assert_eq!(turn.open(&path, mode)?, FileId(0), "the first file of this clerk");
             Ok(Clerk { waiting: Vec::new(), batches: 0, timer: None })
         })?;
-        Ok(Self { mailbox, thread })
+        Ok(Self { mailbox, ending })
     }
 
     fn start(&self, op: IoOp) -> mpsc::Receiver<(Result<IoDone>, usize)> {
@@ -119,7 +128,9 @@ impl Desk {
 
     fn close(self) {
         drop(self.mailbox);
-        self.thread.join().expect("the clerk ends by itself when nobody can reach it");
+        // By itself when nobody can reach it.
+        self.ending.wait();
+        assert!(self.ending.is_over());
     }
 }
 
@@ -131,9 +142,9 @@ fn noise(seed: u64, len: usize) -> Bytes {
 
 #[test]
 fn writes_come_back_through_any_offset() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
-        let desk = Desk::open(engine, dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("open");
+        let desk = Desk::open(&place, engine, dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("open");
         let data = noise(1, 64 << 10);
         // Aligned, in one piece; misaligned in many pieces; both are the same bytes.
         assert_eq!(desk.write(4096, vec![data.clone()]), Ok(IoDone::Done));
@@ -150,8 +161,8 @@ fn writes_come_back_through_any_offset() {
         assert_eq!(desk.write(512 << 10, pieces), Ok(IoDone::Done));
         for (off, len) in [(0, 4096), (0, 65536), (1, 1), (4095, 2), (100, 50_000), (65535, 1)] {
             let expected = data.slice(off..off + len);
-            assert_eq!(desk.read(4096 + off as u64, len), expected, "{engine:?} {off} {len}");
-            assert_eq!(desk.read((512 << 10) + off as u64, len), expected, "{engine:?} {off} {len}");
+            assert_eq!(desk.read(4096 + off as u64, len), expected, "{place:?} {engine:?} {off} {len}");
+            assert_eq!(desk.read((512 << 10) + off as u64, len), expected, "{place:?} {engine:?} {off} {len}");
         }
         assert!(is_aligned(&desk.read(8192, 4096)));
         assert_eq!(desk.read((1 << 20) - 10, 100).len(), 10, "the end of the file cuts the read");
@@ -165,9 +176,9 @@ fn writes_come_back_through_any_offset() {
 
 #[test]
 fn thousands_in_flight_and_more_pieces_than_a_call_takes() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
-        let desk = Desk::open(engine, dir.0.join("a"), OpenMode::new_file(16 << 20)).expect("open");
+        let desk = Desk::open(&place, engine, dir.0.join("a"), OpenMode::new_file(16 << 20)).expect("open");
         let data = noise(2, 4096 * 2000);
         let pieces: Vec<Bytes> = (0..2000).map(|i| data.slice(i * 4096..(i + 1) * 4096)).collect();
         assert_eq!(desk.write(0, pieces.clone()), Ok(IoDone::Done));
@@ -178,7 +189,7 @@ fn thousands_in_flight_and_more_pieces_than_a_call_takes() {
             .collect();
         for (i, got) in reads {
             let (result, batches) = got.recv().expect("an answer comes");
-            assert_eq!(result, Ok(IoDone::Read(pieces[i].clone())), "{engine:?} block {i}");
+            assert_eq!(result, Ok(IoDone::Read(pieces[i].clone())), "{place:?} {engine:?} block {i}");
             assert!(batches > 0, "on_batch runs after the messages and before their completions");
         }
         desk.close();
@@ -187,21 +198,21 @@ fn thousands_in_flight_and_more_pieces_than_a_call_takes() {
 
 #[test]
 fn errors_come_back_with_kind_and_words() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
         let path = dir.0.join("a");
-        let missing = Desk::open(engine, path.clone(), OpenMode::READ).err().expect("no such file");
+        let missing = Desk::open(&place, engine, path.clone(), OpenMode::READ).err().expect("no such file");
         assert_eq!(missing.kind(), ErrorKind::NotFound);
-        let desk = Desk::open(engine, path.clone(), OpenMode::new_file(8192)).expect("open");
+        let desk = Desk::open(&place, engine, path.clone(), OpenMode::new_file(8192)).expect("open");
         let unknown = desk.io(IoOp::Sync { file: FileId(9) }).expect_err("not open");
         assert_eq!(unknown.kind(), ErrorKind::Invalid);
         if File::open(&path, OpenMode::READ).expect("open").is_direct() {
             let off_grid = desk.write(1, vec![noise(3, 4096)]).expect_err("off the grid");
             assert_eq!(off_grid.kind(), ErrorKind::Invalid);
         }
-        let again = Desk::open(engine, path.clone(), OpenMode::new_file(8192)).err().expect("it exists");
+        let again = Desk::open(&place, engine, path.clone(), OpenMode::new_file(8192)).err().expect("it exists");
         assert_eq!(again.kind(), ErrorKind::Exists);
-        let reader = Desk::open(engine, path, OpenMode::READ).expect("open");
+        let reader = Desk::open(&place, engine, path, OpenMode::READ).expect("open");
         let refused = reader.write(0, vec![noise(3, 4096)]).expect_err("opened for reading only");
         assert_eq!(refused.kind(), ErrorKind::Io);
         assert!(refused.message().contains("write 4096 bytes at 0"), "{refused}");
@@ -212,26 +223,26 @@ fn errors_come_back_with_kind_and_words() {
 
 #[test]
 fn a_timer_wakes_a_sleeper_and_not_too_early() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
-        let desk = Desk::open(engine, dir.0.join("a"), OpenMode::new_file(0)).expect("open");
+        let desk = Desk::open(&place, engine, dir.0.join("a"), OpenMode::new_file(0)).expect("open");
         let before = braid_io::clock::mono_ms();
         let (answer, got) = mpsc::channel();
         desk.mailbox.send(Ask::Timer(30, answer)).expect("the clerk runs");
         let at = got.recv().expect("the timer fires");
-        assert!(at >= before + 30, "{engine:?}: asked for 30 ms, fired after {}", at - before);
+        assert!(at >= before + 30, "{place:?} {engine:?}: asked for 30 ms, fired after {}", at - before);
         desk.close();
     }
 }
 
 #[test]
 fn a_panic_frees_everybody_who_waits() {
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let dir = Dir::new();
-        let desk = Desk::open(engine, dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("open");
+        let desk = Desk::open(&place, engine, dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("open");
         let got: Vec<_> = (0..50).map(|_| desk.start(IoOp::Read { file: FileId(0), off: 0, len: 1 << 20 })).collect();
         desk.mailbox.send(Ask::Panic).expect("the clerk runs");
-        assert!(desk.thread.join().is_err());
+        desk.ending.wait();
         for answer in got {
             // Either it came in time or its sender is gone; nobody hangs.
             drop(answer.recv());
@@ -256,9 +267,9 @@ fn many_senders_lose_nothing() {
             turn.stop();
         }
     }
-    for engine in ENGINES {
+    for (place, engine) in ways() {
         let (answer, got) = mpsc::channel();
-        let (mailbox, thread) = spawn_with("sum", engine, move |_| Ok(Sum(0, answer))).expect("spawn");
+        let (mailbox, ending) = reactor::start(&place, "sum", engine, move |_| Ok(Sum(0, answer))).expect("spawn");
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 let mailbox = mailbox.clone();
@@ -266,8 +277,8 @@ fn many_senders_lose_nothing() {
             }
         });
         drop(mailbox);
-        assert_eq!(got.recv(), Ok(4 * 5000 * 5001 / 2), "{engine:?}");
-        thread.join().expect("ends by itself");
+        assert_eq!(got.recv(), Ok(4 * 5000 * 5001 / 2), "{place:?} {engine:?}");
+        ending.wait();
     }
 }
 
@@ -306,4 +317,20 @@ fn files_are_made_locked_renamed_and_removed() {
     file::remove(&moved).expect("remove");
     file::remove(&moved).expect("removing what is gone is fine");
     assert_eq!(File::open(&dir.0, OpenMode::READ).expect_err("a directory").kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn a_runtime_that_ends_ends_what_it_runs() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    assert!(matches!(Place::beside(runtime.handle()), Place::Runtime(_)), "its only worker");
+    let (dir, place) = (Dir::new(), Place::beside(runtime.handle()));
+    let desk = Desk::open(&place, Backend::Auto, dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("open");
+    assert_eq!(desk.write(0, vec![noise(1, 4096)]), Ok(IoDone::Done));
+    assert!(!desk.ending.is_over());
+    let under_way = desk.start(IoOp::Read { file: FileId(0), off: 0, len: 1 << 20 });
+    drop(runtime);
+    desk.ending.wait();
+    drop(under_way.recv());
+    assert!(desk.mailbox.is_stopped());
 }

@@ -9,8 +9,8 @@
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
 //!
-//! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own, and
-//! take them apart where they lie; or a thread per processor takes them from a ring, if the mount asks for io_uring. `door` turns each into a `task` that runs a function of `calls`: its first step on
+//! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own (or a
+//! task of the runtime, if that has one worker), and take them apart where they lie; or a thread per processor takes them from a ring, if the mount asks for io_uring. `door` turns each into a `task` that runs a function of `calls`: its first step on
 //! the thread that read it, the next on the thread that answers it, down to the reply. So a slow request holds up
 //! nothing; reads of more than 64 KiB and copies run on the host's tokio runtime. A signal ends the wait for a lock at once; the
 //! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes that a lease covers live one

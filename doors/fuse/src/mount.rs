@@ -63,7 +63,7 @@ pub struct Mount {
 }
 
 impl Mounts {
-    /// The mounts of `fs`; requests run as tasks on `runtime`.
+    /// The mounts of `fs`; requests run as tasks on `runtime`, and are taken there, too, if that has one worker.
     pub fn new(fs: Fs, runtime: Handle) -> Self {
         let hub: Arc<Hub> = Arc::default();
         let watcher: Weak<Hub> = Arc::downgrade(&hub);
@@ -92,7 +92,10 @@ impl Mounts {
             Error::new(ErrorKind::Refused, format!("cannot mount on {}: {what}: {error}", point.display()))
         };
         let features = SETTINGS.features | if options.io_uring { feature::OVER_IO_URING } else { 0 };
-        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers(options.threads))
+        // A lone worker takes the requests as well as what answers them: in each of its turns it finds more (decision 45).
+        let on_runtime = options.threads == 0 && self.runtime.metrics().num_workers() == 1;
+        let readers = if on_runtime { 1 } else { readers(options.threads) };
+        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers)
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
         let member =
@@ -100,8 +103,9 @@ impl Mounts {
         let (end, ended) = sync_channel(1);
         let serving = Arc::new(AtomicBool::new(true));
         let serves = Arc::clone(&serving);
+        let (door, runtime) = (Arc::new(door), self.runtime.clone());
         let run = move || {
-            if let Err(error) = session.run(&door) {
+            if let Err(error) = session.run(&door, Some(&runtime).filter(|_| on_runtime)) {
                 tracing::warn!(%error, "a mount ended with an error");
             }
             serves.store(false, Ordering::Release);

@@ -31,7 +31,7 @@ pub struct Options {
     pub atime: bool,
     /// Accept a mount point with something in it, which the mount then hides.
     pub over_content: bool,
-    /// Threads that take requests from the kernel; 0 chooses by the number of processors.
+    /// Threads that take requests from the kernel; 0 chooses by the number of processors, or lets the runtime do it.
     pub threads: usize,
     /// Kernel readahead, KiB.
     pub readahead_kib: u32,

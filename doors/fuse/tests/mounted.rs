@@ -16,7 +16,7 @@ use braid_fuse::Options;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 use stand::model::server::Mishap;
-use stand::{Stand, all_over_io_uring, at_last, child, code, role, soon, within_a_second};
+use stand::{Stand, all_other_ways, at_last, child, code, role, soon, within_a_second};
 
 #[test]
 fn files_are_made_written_read_and_removed() {
@@ -344,6 +344,6 @@ fn a_server_that_is_gone_means_eio_and_not_a_hang() {
 }
 
 #[test]
-fn the_same_over_io_uring() {
-    all_over_io_uring("the_same_over_io_uring");
+fn the_same_the_other_ways() {
+    all_other_ways("the_same_the_other_ways");
 }

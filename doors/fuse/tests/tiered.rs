@@ -12,7 +12,7 @@ use braid_base::msg::fs::TierWant;
 use braid_fuse::Options;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
-use stand::{Stand, all_over_io_uring, at_last};
+use stand::{Stand, all_other_ways, at_last};
 
 fn get(path: &Path, name: &str) -> Result<String, Errno> {
     let mut value = [0; 256];
@@ -103,6 +103,6 @@ fn a_mount_that_leaves_flash_alone() {
 }
 
 #[test]
-fn the_same_over_io_uring() {
-    all_over_io_uring("the_same_over_io_uring");
+fn the_same_the_other_ways() {
+    all_other_ways("the_same_the_other_ways");
 }

@@ -15,7 +15,7 @@ use rustix::fs::{FlockOperation, RawDir};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stand::model::server::Mishap;
-use stand::{Stand, all_over_io_uring, at_last, child, code, role, within_a_second};
+use stand::{Stand, all_other_ways, at_last, child, code, role, within_a_second};
 
 fn open(path: &Path) -> File {
     File::options().read(true).write(true).open(path).expect("open")
@@ -255,6 +255,6 @@ fn a_mount_taken_away_by_force_ends_what_waits() {
 }
 
 #[test]
-fn the_same_over_io_uring() {
-    all_over_io_uring("the_same_over_io_uring");
+fn the_same_the_other_ways() {
+    all_other_ways("the_same_the_other_ways");
 }

@@ -349,6 +349,7 @@ mod tests {
             seats: RwLock::new([(PartitionId(0), door)].into()),
             drives: RwLock::default(),
             runtime: runtime.clone(),
+            place: reactor::Place::Thread,
             reader: OnceLock::new(),
             clients: Mutex::default(),
             kv: Weak::<MapKv>::new(),

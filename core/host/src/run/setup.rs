@@ -21,7 +21,7 @@ use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
 use braid_cluster::snapshot::Snapshot;
 use braid_drive::{Drive, DriveActor, Running};
 use braid_io::clock;
-use braid_io::reactor::{self, Backend};
+use braid_io::reactor::{self, Backend, Ending, Place};
 use braid_meta::{Config, TierPolicy};
 use braid_replica::{Kv, RocksKv, RocksOptions};
 use braid_tier::Links;
@@ -104,7 +104,7 @@ pub struct Host {
 /// What is waited for at the end.
 #[derive(Default)]
 struct Threads {
-    drives: Vec<JoinHandle<()>>,
+    drives: Vec<Ending>,
     replicas: BTreeMap<PartitionId, JoinHandle<()>>,
 }
 
@@ -120,8 +120,9 @@ impl Host {
         company: Option<Company>,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
-        let mut threads = Vec::new();
-        let drives = start_drives(&config, &mut threads);
+        let mut endings = Vec::new();
+        let place = Place::beside(&runtime);
+        let drives = start_drives(&config, &place, &mut endings);
         let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
@@ -130,6 +131,7 @@ impl Host {
         let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
         let switch = Arc::new(Switch {
             host: config.host,
+            place,
             seats: RwLock::default(),
             drives: RwLock::new(drives),
             runtime,
@@ -155,7 +157,7 @@ impl Host {
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
             followed: Mutex::default(),
-            threads: Mutex::new(Threads { drives: threads, replicas: BTreeMap::new() }),
+            threads: Mutex::new(Threads { drives: endings, replicas: BTreeMap::new() }),
             housekeeper: Mutex::default(),
             kv,
             switch,
@@ -381,11 +383,11 @@ impl Host {
 
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
-        let running = start_drive(&self.config, spec)?;
+        let running = start_drive(&self.config, &self.switch.place, spec)?;
         let mark = Mark::of(&spec.path)?;
         self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.id, mark);
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
-        self.threads().drives.push(running.thread);
+        self.threads().drives.push(running.ending);
         Ok(())
     }
 
@@ -501,11 +503,11 @@ impl Host {
             let _ = seat.send(SeatMsg::Stop);
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
-        let Threads { drives: mut threads, replicas } = std::mem::take(&mut *self.threads());
-        threads.extend(replicas.into_values());
+        let Threads { drives, replicas } = std::mem::take(&mut *self.threads());
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
-            for thread in threads {
+            drives.iter().for_each(Ending::wait);
+            for thread in replicas.into_values() {
                 let _ = thread.join();
             }
             let _ = done.send(());
@@ -519,13 +521,13 @@ impl Host {
     }
 }
 
-fn start_drives(config: &HostConfig, threads: &mut Vec<JoinHandle<()>>) -> BTreeMap<DriveId, Drive> {
+fn start_drives(config: &HostConfig, place: &Place, endings: &mut Vec<Ending>) -> BTreeMap<DriveId, Drive> {
     let mut drives = BTreeMap::new();
     for spec in &config.drives {
-        match start_drive(config, spec) {
+        match start_drive(config, place, spec) {
             Ok(running) => {
                 drives.insert(spec.id, running.drive);
-                threads.push(running.thread);
+                endings.push(running.ending);
             }
             Err(error) => tracing::warn!("drive {} is left out: {error}", spec.id),
         }
@@ -533,8 +535,8 @@ fn start_drives(config: &HostConfig, threads: &mut Vec<JoinHandle<()>>) -> BTree
     drives
 }
 
-fn start_drive(config: &HostConfig, spec: &DriveSpec) -> Result<Running> {
-    let running = DriveActor::open(&spec.path, Some(config.cluster), Backend::Auto)?;
+fn start_drive(config: &HostConfig, place: &Place, spec: &DriveSpec) -> Result<Running> {
+    let running = DriveActor::open(&spec.path, Some(config.cluster), place, Backend::Auto)?;
     if running.superblock.drive != spec.uuid {
         let found = running.superblock.drive;
         let words = format!("{}: expected drive {}, found drive {found}", spec.path.display(), spec.uuid);

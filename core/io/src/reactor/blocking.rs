@@ -64,6 +64,10 @@ impl Blocking {
         self.in_flight
     }
 
+    pub(super) fn has_ended(&self) -> bool {
+        !self.shared.lock().done.is_empty()
+    }
+
     pub(super) fn reap(&mut self, out: &mut Completions) {
         let before = out.len();
         out.append(&mut self.shared.lock().done);
@@ -73,10 +77,13 @@ impl Blocking {
     pub(super) fn sleep(&mut self, until: Option<u64>, idle: impl Fn() -> bool) {
         let waker = &self.shared.waker;
         waker.doze();
-        if idle() && self.shared.lock().done.is_empty() {
+        if idle()
+            && self.shared.lock().done.is_empty()
+            && let Some(bell) = waker.fd()
+        {
             let left = until.map(|at| timespec(at.saturating_sub(clock::mono_ms())));
             // Errors (a signal) only make the round come early.
-            let _ = poll(&mut [PollFd::new(waker, PollFlags::IN)], left.as_ref());
+            let _ = poll(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], left.as_ref());
             waker.clear();
         }
         waker.rouse();

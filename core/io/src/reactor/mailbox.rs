@@ -54,18 +54,36 @@ struct Queue<M> {
     stopped: bool,
 }
 
-/// Wakes a sleeping reactor thread through an eventfd, and does nothing if it is awake.
+/// Wakes a sleeping reactor, and does nothing if it is awake.
 pub(super) struct Waker {
     asleep: AtomicBool,
-    fd: OwnedFd,
+    bell: Bell,
 }
 
+/// What wakes it.
+enum Bell {
+    /// The thread that it has to itself.
+    Thread(OwnedFd),
+    /// Whoever hosts it.
+    Host(Box<dyn Fn() + Send + Sync>),
+}
+
+/// The way to an actor on a thread of its own.
 pub(super) fn channel<M>() -> Result<(Mailbox<M>, Inbox<M>)> {
     let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| os("make an eventfd", e))?;
-    let waker = Arc::new(Waker { asleep: AtomicBool::new(false), fd });
+    Ok(channel_of(Bell::Thread(fd)))
+}
+
+/// The way to an actor that others host; `wake` tells them that there is something for it.
+pub(super) fn hosted<M>(wake: impl Fn() + Send + Sync + 'static) -> (Mailbox<M>, Inbox<M>) {
+    channel_of(Bell::Host(Box::new(wake)))
+}
+
+fn channel_of<M>(bell: Bell) -> (Mailbox<M>, Inbox<M>) {
+    let waker = Arc::new(Waker { asleep: AtomicBool::new(false), bell });
     let queue = Mutex::new(Queue { messages: VecDeque::new(), stopped: false });
     let shared = Arc::new(Shared { queue, senders: AtomicUsize::new(1), waker });
-    Ok((Mailbox { shared: Arc::clone(&shared) }, Inbox { shared, told_closed: false }))
+    (Mailbox { shared: Arc::clone(&shared) }, Inbox { shared, told_closed: false })
 }
 
 impl<M> Mailbox<M> {
@@ -169,11 +187,22 @@ impl Waker {
     }
 
     fn ring(&self) {
-        // The only failure is a full counter, and then the thread is being woken already.
-        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+        match &self.bell {
+            // The only failure is a full counter, and then the thread is being woken already.
+            Bell::Thread(fd) => drop(rustix::io::write(fd, &1u64.to_ne_bytes())),
+            Bell::Host(wake) => wake(),
+        }
     }
 
-    /// From now on `wake` makes the eventfd readable. The caller must look at its queues once more before it sleeps.
+    /// What becomes readable; none if it is hosted.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.bell {
+            Bell::Thread(fd) => Some(fd.as_fd()),
+            Bell::Host(_) => None,
+        }
+    }
+
+    /// From now on `wake` rings. The caller must look at its queues once more before it sleeps.
     pub(super) fn doze(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
@@ -183,21 +212,17 @@ impl Waker {
         self.asleep.store(false, Ordering::SeqCst);
     }
 
-    /// Makes the eventfd unreadable again.
+    /// Hears the bell no more.
     pub(super) fn clear(&self) {
-        // "Nothing to read" is fine: a wake-up may be taken by an earlier round.
-        let _ = rustix::io::read(&self.fd, &mut [0u8; 8]);
+        if let Some(fd) = self.fd() {
+            // "Nothing to read" is fine: a wake-up may be taken by an earlier round.
+            let _ = rustix::io::read(fd, &mut [0u8; 8]);
+        }
     }
 }
 
 impl Due for Waker {
     fn due(self: Arc<Self>) {
         self.ring();
-    }
-}
-
-impl AsFd for Waker {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
@@ -38,7 +38,11 @@ struct Flight {
     pieces: Vec<libc::iovec>,
 }
 
+// SAFETY: the addresses in `pieces` are of bytes that `job` owns, on whatever thread it is.
+unsafe impl Send for Flight {}
+
 impl Uring {
+    /// For a thread that the actor has to itself.
     pub(super) fn new(waker: Arc<Waker>) -> io::Result<Self> {
         // Completions are then worked off only when this thread asks, which spares interrupts of its work.
         let modern = IoUring::builder()
@@ -48,6 +52,16 @@ impl Uring {
             .setup_defer_taskrun()
             .setup_taskrun_flag()
             .build(SLOTS);
+        Self::of(modern, waker)
+    }
+
+    /// For an actor that moves between threads. Completions are there when [`Self::fd`] is readable.
+    pub(super) fn hosted(waker: Arc<Waker>) -> io::Result<Self> {
+        // Completions are then worked off when the thread that submitted is in the kernel anyway.
+        Self::of(IoUring::builder().setup_clamp().setup_submit_all().setup_coop_taskrun().build(SLOTS), waker)
+    }
+
+    fn of(modern: io::Result<IoUring>, waker: Arc<Waker>) -> io::Result<Self> {
         let ring = match modern {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => IoUring::builder().setup_clamp().build(SLOTS)?,
             other => other?,
@@ -110,6 +124,12 @@ impl Uring {
             // SAFETY: no argument is passed.
             let _ = unsafe { self.ring.submitter().enter::<libc::sigset_t>(queued, 0, get_events, None) };
         }
+    }
+
+    /// Readable when something has ended.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring is open as long as `self` is borrowed.
+        unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
     /// Hands what was submitted to the kernel, and waits if `idle`.
@@ -189,12 +209,11 @@ impl Uring {
 
     /// Arms the poll that lets the eventfd end a sleep.
     fn arm(&mut self) {
-        if !self.armed {
-            self.armed = true;
-            let fd = types::Fd(self.waker.as_fd().as_raw_fd());
-            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
-            self.push(&entry);
-        }
+        let Some(bell) = self.waker.fd().filter(|_| !self.armed) else { return };
+        let fd = types::Fd(bell.as_raw_fd());
+        self.armed = true;
+        let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE);
+        self.push(&entry);
     }
 
     fn push(&mut self, entry: &squeue::Entry) {

@@ -11,6 +11,7 @@ use braid_base::burst::{self, BURST_MAX};
 use bytes::Bytes;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno as Os;
+use tokio::runtime::Handle;
 
 use super::abi::uring::PAYLOAD_BYTES_MIN;
 use super::abi::{self, feature, op};
@@ -84,13 +85,18 @@ impl Session {
         Notifier(Arc::clone(&self.devices))
     }
 
-    /// Has `server` serve requests until the kernel closes the connection. Errors: those of the device.
-    pub(crate) fn run(self, server: &impl Serve) -> io::Result<()> {
+    /// Has `server` serve requests until the kernel closes the connection. The readers are threads, or tasks of a
+    /// `runtime` whose threads are those that bring the answers. Errors: those of the device.
+    pub(crate) fn run(self, server: &Arc<impl Serve>, runtime: Option<&Handle>) -> io::Result<()> {
         let (devices, pool, payload_bytes) = (&self.devices, &self.pool, self.payload_bytes);
         thread::scope(|scope| {
             let (stop, stopped) = sync_channel(0);
             let named = |name: String| thread::Builder::new().name(name);
             named("fuse-watch".to_owned()).spawn_scoped(scope, move || watch::run(devices, &stopped))?;
+            if let Some(runtime) = runtime.filter(|_| self.rings.is_empty()) {
+                return run_on(runtime, devices, pool, server);
+            }
+            let server = &**server;
             let mut readers = Vec::new();
             for (lane, ring) in self.rings.into_iter().enumerate() {
                 let queue = Queue { devices, lane, ring, pool, payload_bytes };
@@ -118,6 +124,21 @@ impl Session {
             end
         })
     }
+}
+
+/// The readers are tasks of `runtime`; waits for their end.
+fn run_on(runtime: &Handle, devices: &Arc<Devices>, pool: &Arc<Pool>, server: &Arc<impl Serve>) -> io::Result<()> {
+    let start = |reader| {
+        let (devices, pool, server) = (Arc::clone(devices), Arc::clone(pool), Arc::clone(server));
+        runtime.spawn(async move { take_turns(&devices, reader, &pool, &*server).await })
+    };
+    let readers: Vec<_> = (0..devices.files.len()).map(start).collect();
+    // All of them, whatever the first one says.
+    let mut end = Ok(());
+    for reader in readers {
+        end = end.and(runtime.block_on(reader).unwrap_or_else(|_| Err(io::Error::other("a reader panicked"))));
+    }
+    end
 }
 
 /// The features that were agreed on.
@@ -195,27 +216,44 @@ fn read_all(devices: &Arc<Devices>, reader: usize, pool: &Arc<Pool>, server: &im
     let ready = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(&ready, file, EventData::new_u64(0), EventFlags::IN | EventFlags::EXCLUSIVE)?;
     let mut buffer = pool.buffer();
-    let mut burst = || {
-        for _ in 0..BURST_MAX {
-            match read(file, &mut buffer)? {
-                Read::Request(len) => {
-                    let _ = take(devices, Way::Device(reader), &mut buffer, len, server);
-                    if len > LONG {
-                        break;
-                    }
-                }
-                other => return Ok(other),
-            }
-        }
-        Ok::<_, io::Error>(Read::Request(0))
-    };
     loop {
-        match burst::run(&mut burst)? {
+        match burst::run(|| take_some(devices, reader, &mut buffer, server))? {
             Read::Request(_) => {}
             Read::Nothing => wait(&ready)?,
             Read::End => return Ok(()),
         }
     }
+}
+
+/// The same as a task, between two bursts of which the others of its thread have their turn.
+async fn take_turns(devices: &Arc<Devices>, reader: usize, pool: &Arc<Pool>, server: &impl Serve) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(&devices.files[reader], true)?;
+    let watched = device::watch(&devices.files[reader])?;
+    let mut buffer = pool.buffer();
+    loop {
+        let mut ready = watched.ready(device::READY).await?;
+        match burst::run(|| take_some(devices, reader, &mut buffer, server))? {
+            Read::Request(_) => tokio::task::yield_now().await,
+            Read::Nothing => ready.clear_ready(),
+            Read::End => return Ok(()),
+        }
+    }
+}
+
+/// A burst of requests; what was found last.
+fn take_some(devices: &Arc<Devices>, reader: usize, buffer: &mut Buffer, server: &impl Serve) -> io::Result<Read> {
+    for _ in 0..BURST_MAX {
+        match read(&devices.files[reader], buffer)? {
+            Read::Request(len) => {
+                let _ = take(devices, Way::Device(reader), buffer, len, server);
+                if len > LONG {
+                    break;
+                }
+            }
+            other => return Ok(other),
+        }
+    }
+    Ok(Read::Request(0))
 }
 
 fn wait(ready: &OwnedFd) -> io::Result<()> {
@@ -371,13 +409,20 @@ mod tests {
 
     #[test]
     fn each_request_gets_one_reply_and_bad_ones_harm_nobody() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        one_reply_each(None);
+        one_reply_each(Some(runtime.expect("a runtime").handle()));
+    }
+
+    /// Over threads, or on a runtime.
+    fn one_reply_each(runtime: Option<&tokio::runtime::Handle>) {
         let (kernel, device) = Kernel::pair();
         kernel.init(7, 45);
         let session = Session::start(device, &SETTINGS, 1).expect("they agree");
         kernel.reply();
         let (server, devices) = (Arc::new(Server::default()), Arc::clone(&session.devices));
-        let served = Arc::clone(&server);
-        let run = thread::spawn(move || session.run(&*served));
+        let (served, runtime) = (Arc::clone(&server), runtime.cloned());
+        let run = thread::spawn(move || session.run(&served, runtime.as_ref()));
         kernel.0.send(b"garbage").expect("sent");
         kernel.ask(op::LOOKUP, 4, b"no end");
         assert_eq!(kernel.reply(), (4, -libc::EIO, vec![]), "malformed");

@@ -65,7 +65,9 @@ impl Stand {
             eprintln!("{name}: skipped, only root may mount");
             return None;
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        // One worker takes the requests, too.
+        let workers = if std::env::var_os(ON_RUNTIME).is_some() { 1 } else { 2 };
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let world = World::new(3);
         #[allow(clippy::disallowed_methods)] // A test may look at the clock.
@@ -101,8 +103,9 @@ impl Drop for Stand {
     }
 }
 
-/// In the environment: mount with requests over io_uring.
+/// In the environment: mount with requests over io_uring; have them taken by a runtime.
 const OVER_URING: &str = "BRAID_OVER_URING";
+const ON_RUNTIME: &str = "BRAID_ON_RUNTIME";
 const ENABLED: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Whether this process has a thread called `name`.
@@ -111,23 +114,28 @@ fn has_thread(name: &str) -> bool {
     fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(|entry| entry.is_ok_and(named)))
 }
 
-/// Runs the other tests of this program once more, over io_uring; not if this host does not have it.
-pub fn all_over_io_uring(this: &str) {
-    if std::env::var_os(OVER_URING).is_some() {
+/// Runs the other tests of this program once more on a runtime, and once more over io_uring if this host has it.
+pub fn all_other_ways(this: &str) {
+    if std::env::var_os(OVER_URING).is_some() || std::env::var_os(ON_RUNTIME).is_some() {
         return;
     }
+    let again = |way: &str| {
+        let mut again = Command::new(std::env::current_exe().expect("this program"));
+        let all = again.args(["--skip", this]).env(way, "1").status().expect("the tests again");
+        all.success()
+    };
+    assert!(again(ON_RUNTIME), "on a runtime");
     let is_on = || fs::read_to_string(ENABLED).is_ok_and(|said| said.trim() == "Y");
     let was_on = is_on();
     if !was_on && (fs::write(ENABLED, "1").is_err() || !is_on()) {
-        eprintln!("{this}: skipped, {ENABLED} is not there or cannot be switched on");
+        eprintln!("{this}: not over io_uring, {ENABLED} is not there or cannot be switched on");
         return;
     }
-    let mut again = Command::new(std::env::current_exe().expect("this program"));
-    let all = again.args(["--skip", this]).env(OVER_URING, "1").status().expect("the tests again");
+    let went_well = again(OVER_URING);
     if !was_on {
         fs::write(ENABLED, "0").expect("it was just written to");
     }
-    assert!(all.success(), "over io_uring");
+    assert!(went_well, "over io_uring");
 }
 
 /// Whether `check` comes true well before cached attributes expire by themselves.

@@ -1,0 +1,23 @@
+//! The threads of a process that mostly does what its sockets bring.
+
+use braid_base::{Error, Result};
+use tokio::runtime::{Builder, Runtime};
+
+/// With so many processors or fewer there is one worker: several would wake each other for what one of them takes in one
+/// turn, on processors that the programs and other hosts of the machine want (decision 45).
+const FEW: usize = 2;
+
+/// A runtime with as many workers as this machine has use for. `TOKIO_WORKER_THREADS` says otherwise.
+pub(crate) fn runtime() -> Result<Runtime> {
+    let few = std::thread::available_parallelism().is_ok_and(|processors| processors.get() <= FEW);
+    let mut builder = Builder::new_multi_thread();
+    if few && std::env::var_os("TOKIO_WORKER_THREADS").is_none() {
+        builder.worker_threads(1);
+    }
+    build(&mut builder)
+}
+
+/// The runtime that `builder` makes.
+pub(crate) fn build(builder: &mut Builder) -> Result<Runtime> {
+    builder.enable_all().build().map_err(|error| Error::os("starting threads", &error))
+}
