@@ -415,10 +415,10 @@ impl Engine {
         }
     }
 
-    /// An I/O has ended, and nobody will say so once more.
-    fn has_ended(&self) -> bool {
+    /// It has something to report or to hand over, and nobody will say so once more.
+    fn is_behind(&mut self) -> bool {
         match self {
-            Self::Uring(_) => false,
+            Self::Uring(ring) => ring.is_behind(),
             Self::Blocking(pool) => pool.has_ended(),
         }
     }

@@ -320,6 +320,38 @@ fn files_are_made_locked_renamed_and_removed() {
 }
 
 #[test]
+fn what_is_under_way_at_the_end_is_waited_for() {
+    struct Last(FileId);
+    impl Actor for Last {
+        type Msg = ();
+        fn on_msg(&mut self, (): (), turn: &mut Turn) {
+            turn.submit(Token(1), IoOp::Read { file: self.0, off: 0, len: 4096 });
+            turn.submit(Token(2), IoOp::Sync { file: FileId(9) });
+            turn.stop();
+        }
+        fn on_io(&mut self, _token: Token, _result: Result<IoDone>, _turn: &mut Turn) {
+            panic!("it has stopped");
+        }
+    }
+    let dir = Dir::new();
+    drop(File::open(&dir.0.join("a"), OpenMode::new_file(1 << 20)).expect("made"));
+    for (place, engine) in ways() {
+        for _ in 0..200 {
+            let path = dir.0.join("a");
+            let make = move |turn: &mut Turn| Ok(Last(turn.open(&path, OpenMode::READ)?));
+            let (mailbox, ending) = reactor::start(&place, "last", engine, make).expect("spawn");
+            mailbox.send(()).expect("it runs");
+            let (over, told) = mpsc::channel();
+            std::thread::spawn(move || {
+                ending.wait();
+                over.send(())
+            });
+            told.recv_timeout(Duration::from_secs(20)).unwrap_or_else(|_| panic!("{place:?} {engine:?}: no end"));
+        }
+    }
+}
+
+#[test]
 fn a_runtime_that_ends_ends_what_it_runs() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");

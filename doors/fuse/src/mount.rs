@@ -46,6 +46,7 @@ pub struct Mounts {
     runtime: Handle,
     hub: Arc<Hub>,
     next: AtomicU64,
+    on_runtime: bool,
 }
 
 /// A mount. Dropped, it goes away by force.
@@ -63,12 +64,19 @@ pub struct Mount {
 }
 
 impl Mounts {
-    /// The mounts of `fs`; requests run as tasks on `runtime`, and are taken there, too, if that has one worker.
+    /// The mounts of `fs`; requests run as tasks on `runtime`.
     pub fn new(fs: Fs, runtime: Handle) -> Self {
         let hub: Arc<Hub> = Arc::default();
         let watcher: Weak<Hub> = Arc::downgrade(&hub);
         fs.watch(watcher);
-        Self { fs, runtime, hub, next: AtomicU64::new(1) }
+        Self { fs, runtime, hub, next: AtomicU64::new(1), on_runtime: false }
+    }
+
+    /// Requests are taken on the runtime, too, if that has one worker. Nothing there may then use one of these mounts as a
+    /// program does: it would wait for itself.
+    pub fn taken_on_runtime(mut self) -> Self {
+        self.on_runtime = self.runtime.metrics().num_workers() == 1;
+        self
     }
 
     /// Mounts the file system on the directory `point`. Blocks for the handshake with the kernel. Errors:
@@ -93,7 +101,7 @@ impl Mounts {
         };
         let features = SETTINGS.features | if options.io_uring { feature::OVER_IO_URING } else { 0 };
         // A lone worker takes the requests as well as what answers them: in each of its turns it finds more (decision 45).
-        let on_runtime = options.threads == 0 && self.runtime.metrics().num_workers() == 1;
+        let on_runtime = self.on_runtime && options.threads == 0 && !options.io_uring;
         let readers = if on_runtime { 1 } else { readers(options.threads) };
         let session = Session::start(device, &Settings { features, ..SETTINGS }, readers)
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
@@ -104,9 +112,15 @@ impl Mounts {
         let serving = Arc::new(AtomicBool::new(true));
         let serves = Arc::clone(&serving);
         let (door, runtime) = (Arc::new(door), self.runtime.clone());
+        let device = holders::mount_on(point).map(|line| line.device).unwrap_or_default();
+        let (here, mine) = (point.to_owned(), device.clone());
         let run = move || {
             if let Err(error) = session.run(&door, Some(&runtime).filter(|_| on_runtime)) {
-                tracing::warn!(%error, "a mount ended with an error");
+                tracing::error!(%error, "a mount ended with an error: it is taken away");
+                // Nobody answers any more: whoever asks would hang.
+                if holders::mount_on(&here).is_some_and(|line| line.device == mine) {
+                    let _ = rustix::mount::unmount(&here, UnmountFlags::FORCE | UnmountFlags::DETACH);
+                }
             }
             serves.store(false, Ordering::Release);
             // Nobody listens if the mount was given up already.
@@ -116,7 +130,6 @@ impl Mounts {
             .name(format!("fuse-{me}"))
             .spawn(run)
             .map_err(|e| refused("no thread for requests", &e))?;
-        let device = holders::mount_on(point).map(|line| line.device).unwrap_or_default();
         set_readahead(&device, options.readahead_kib);
         tracing::info!(point = %point.display(), name = options.name, "mounted");
         Ok(Mount {

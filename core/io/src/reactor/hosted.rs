@@ -29,6 +29,8 @@ struct Hosted<A: Actor> {
     turn: Turn,
     messages: VecDeque<A::Msg>,
     completions: Completions,
+    /// Dropped last, whether it ends, panics or its runtime does.
+    _at_drop: AtDrop,
 }
 
 /// When the next round is due.
@@ -64,16 +66,19 @@ impl Ending {
     }
 
     /// Comes when the result is dropped.
-    pub(super) fn at_drop(&self) -> impl Drop + Send + use<> {
-        struct AtDrop(Ending);
-        impl Drop for AtDrop {
-            fn drop(&mut self) {
-                let Over { over, told } = &*self.0.0;
-                *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
-                told.notify_all();
-            }
-        }
+    pub(super) fn at_drop(&self) -> AtDrop {
         AtDrop(self.clone())
+    }
+}
+
+/// Says the end.
+pub(super) struct AtDrop(Ending);
+
+impl Drop for AtDrop {
+    fn drop(&mut self) {
+        let Over { over, told } = &*self.0.0;
+        *over.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        told.notify_all();
     }
 }
 
@@ -91,14 +96,9 @@ where
     let watched =
         watch(&turn.engine, runtime).map_err(|error| error.within(format_args!("watch the ring of {name}")))?;
     let (messages, completions) = Default::default();
-    let hosted = Hosted { actor, inbox, turn, messages, completions };
     let ending = Ending::default();
-    let at_drop = ending.at_drop();
-    runtime.spawn(async move {
-        // Dropped last, whether it ends, panics or the runtime does.
-        let _at_drop = at_drop;
-        run(hosted, &rung, watched).await;
-    });
+    let hosted = Hosted { actor, inbox, turn, messages, completions, _at_drop: ending.at_drop() };
+    runtime.spawn(run(hosted, rung, watched));
     Ok((mailbox, ending))
 }
 
@@ -113,7 +113,7 @@ fn watch(engine: &Engine, runtime: &Handle) -> Result<Option<AsyncFd<OwnedFd>>> 
     watched.map(Some).map_err(|error| os(error.into()))
 }
 
-async fn run<A: Actor>(mut hosted: Hosted<A>, rung: &Notify, watched: Option<AsyncFd<OwnedFd>>) {
+async fn run<A: Actor>(mut hosted: Hosted<A>, rung: Arc<Notify>, watched: Option<AsyncFd<OwnedFd>>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     // For when it is set; 0: for nothing.
     let mut timer_ms = 0;
@@ -153,7 +153,7 @@ async fn ended(watched: Option<&AsyncFd<OwnedFd>>) {
 impl<A: Actor> Hosted<A> {
     /// Takes all events at hand.
     fn round(&mut self) -> Next {
-        let Self { actor, inbox, turn, messages, completions } = self;
+        let Self { actor, inbox, turn, messages, completions, .. } = self;
         let waker = inbox.waker();
         waker.rouse();
         turn.now = clock::now();
@@ -169,10 +169,13 @@ impl<A: Actor> Hosted<A> {
         turn.hand_over();
         // From here on whoever sends rings; who did so before is seen here.
         waker.doze();
-        if turn.stopping {
-            return if turn.in_flight() == 0 { Next::Ended } else { Next::Later(None) };
+        if turn.stopping && turn.in_flight() == 0 {
+            return Next::Ended;
         }
-        let is_idle = turn.early.is_empty() && inbox.is_idle() && !turn.engine.has_ended();
-        if is_idle { Next::Later(turn.timer) } else { Next::Now }
+        let is_idle = turn.early.is_empty() && (turn.stopping || inbox.is_idle());
+        if !is_idle || turn.engine.is_behind() {
+            return Next::Now;
+        }
+        Next::Later(turn.timer.filter(|_| !turn.stopping))
     }
 }

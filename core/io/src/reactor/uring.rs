@@ -108,6 +108,11 @@ impl Uring {
         }
     }
 
+    /// The kernel did not take all that was handed to it: it is short of something.
+    pub(super) fn is_behind(&mut self) -> bool {
+        !self.ring.submission().is_empty()
+    }
+
     /// Hands what was submitted to the kernel without waiting.
     pub(super) fn flush(&mut self) {
         if !self.ring.submission().is_empty() {

@@ -113,7 +113,7 @@ impl Session {
             }
             for reader in 1..devices.files.len() {
                 let read = move || read_all(devices, reader, pool, server);
-                readers.push(named(format!("fuse-{reader}")).spawn_scoped(scope, read)?);
+                readers.push(named(format!("{READER}{reader}")).spawn_scoped(scope, read)?);
             }
             let mut end = read_all(devices, 0, pool, server);
             devices.lanes.iter().for_each(|lane| lane.close());
@@ -180,6 +180,8 @@ fn first_request(request: &[u8]) -> Option<(Header, Init)> {
     }
 }
 
+/// Threads that take requests are called so, with a number.
+const READER: &str = "fuse-reader-";
 /// A request of more bytes ends its burst: taking it took as long as others may wait.
 const LONG: usize = 32 << 10;
 
@@ -333,12 +335,12 @@ mod tests {
 
     const SETTINGS: Settings = Settings { features: 0, max_write: 1 << 20, max_background: 8 };
 
-    /// Keeps what it cannot answer.
-    #[derive(Default)]
-    struct Server(Mutex<Vec<Reply>>);
+    /// Keeps what it cannot answer; asked on a runtime, or not.
+    struct Server(Mutex<Vec<Reply>>, bool);
 
     impl Serve for Server {
         fn request(&self, _header: &Header, op: Op<'_>, reply: Reply) {
+            assert_eq!(tokio::runtime::Handle::try_current().is_ok(), self.1);
             match op {
                 Op::Unknown => reply.error(Errno::ENOSYS),
                 Op::Lookup { name } => reply.data(name),
@@ -420,7 +422,7 @@ mod tests {
         kernel.init(7, 45);
         let session = Session::start(device, &SETTINGS, 1).expect("they agree");
         kernel.reply();
-        let (server, devices) = (Arc::new(Server::default()), Arc::clone(&session.devices));
+        let (server, devices) = (Arc::new(Server(Mutex::default(), runtime.is_some())), Arc::clone(&session.devices));
         let (served, runtime) = (Arc::clone(&server), runtime.cloned());
         let run = thread::spawn(move || session.run(&served, runtime.as_ref()));
         kernel.0.send(b"garbage").expect("sent");

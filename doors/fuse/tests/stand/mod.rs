@@ -77,7 +77,7 @@ impl Stand {
         let fs = Fs::new(Session::with_patience(Arc::new(live), ClientId(1), patience), FsId(1), root());
         runtime.block_on(fs.make_root(0o755)).expect("a root directory");
         let dir = std::env::temp_dir().join(format!("braid-fuse-{name}-{}", std::process::id()));
-        let mounts = Mounts::new(fs, runtime.handle().clone());
+        let mounts = Mounts::new(fs, runtime.handle().clone()).taken_on_runtime();
         Some(Self { mounts, held: Vec::new(), dir, world, _runtime: runtime })
     }
 
@@ -91,6 +91,12 @@ impl Stand {
         let io_uring = std::env::var_os(OVER_URING).is_some();
         let options = Options { io_uring, ..options };
         self.held.push(self.mounts.mount(&point, &options).expect("it mounts"));
+        // Answered by whoever takes the requests.
+        assert!(fs::metadata(&point).is_ok_and(|root| root.is_dir()));
+        match std::env::var_os(ON_RUNTIME) {
+            Some(_) => assert!(!has_thread("fuse-reader-1"), "a runtime of one worker takes the requests"),
+            None => assert!(io_uring || at_last(|| has_thread("fuse-reader-1")), "threads take the requests"),
+        }
         assert!(!io_uring || at_last(|| has_thread("fuse-ring-0")), "the kernel does not use the rings");
         point
     }
