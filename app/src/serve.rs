@@ -106,11 +106,7 @@ fn await_end(dir: &Path) {
 /// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.
 pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     raise_open_files();
-    // What a whole cluster does is mostly done by threads of its partitions and its mounts.
-    let runtime = match order.what {
-        What::Backend(_) => workers::runtime(),
-        What::Up(_) => workers::build(&mut tokio::runtime::Builder::new_multi_thread()),
-    }?;
+    let runtime = workers::runtime()?;
     let ready = move |words| {
         ready(words)?;
         systemd::ready();

@@ -136,7 +136,11 @@ fn run_on(runtime: &Handle, devices: &Arc<Devices>, pool: &Arc<Pool>, server: &A
     // All of them, whatever the first one says.
     let mut end = Ok(());
     for reader in readers {
-        end = end.and(runtime.block_on(reader).unwrap_or_else(|_| Err(io::Error::other("a reader panicked"))));
+        end = end.and(runtime.block_on(reader).unwrap_or_else(|error| match error.is_cancelled() {
+            // The process is ending.
+            true => Ok(()),
+            false => Err(io::Error::other("a reader panicked")),
+        }));
     }
     end
 }
