@@ -349,7 +349,6 @@ mod tests {
             seats: RwLock::new([(PartitionId(0), door)].into()),
             drives: RwLock::default(),
             runtime: runtime.clone(),
-            place: reactor::Place::Thread,
             reader: OnceLock::new(),
             clients: Mutex::default(),
             kv: Weak::<MapKv>::new(),

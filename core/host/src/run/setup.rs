@@ -121,8 +121,7 @@ impl Host {
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
         let mut endings = Vec::new();
-        let place = Place::beside(&runtime);
-        let drives = start_drives(&config, &place, &mut endings);
+        let drives = start_drives(&config, &runtime, &mut endings);
         let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
@@ -131,7 +130,6 @@ impl Host {
         let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
         let switch = Arc::new(Switch {
             host: config.host,
-            place,
             seats: RwLock::default(),
             drives: RwLock::new(drives),
             runtime,
@@ -383,7 +381,7 @@ impl Host {
 
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
-        let running = start_drive(&self.config, &self.switch.place, spec)?;
+        let running = start_drive(&self.config, &self.switch.runtime, spec)?;
         let mark = Mark::of(&spec.path)?;
         self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.id, mark);
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
@@ -521,10 +519,14 @@ impl Host {
     }
 }
 
-fn start_drives(config: &HostConfig, place: &Place, endings: &mut Vec<Ending>) -> BTreeMap<DriveId, Drive> {
+fn start_drives(
+    config: &HostConfig,
+    runtime: &tokio::runtime::Handle,
+    endings: &mut Vec<Ending>,
+) -> BTreeMap<DriveId, Drive> {
     let mut drives = BTreeMap::new();
     for spec in &config.drives {
-        match start_drive(config, place, spec) {
+        match start_drive(config, runtime, spec) {
             Ok(running) => {
                 drives.insert(spec.id, running.drive);
                 endings.push(running.ending);
@@ -535,8 +537,8 @@ fn start_drives(config: &HostConfig, place: &Place, endings: &mut Vec<Ending>) -
     drives
 }
 
-fn start_drive(config: &HostConfig, place: &Place, spec: &DriveSpec) -> Result<Running> {
-    let running = DriveActor::open(&spec.path, Some(config.cluster), place, Backend::Auto)?;
+fn start_drive(config: &HostConfig, runtime: &tokio::runtime::Handle, spec: &DriveSpec) -> Result<Running> {
+    let running = DriveActor::open(&spec.path, Some(config.cluster), &Place::beside(runtime), Backend::Auto)?;
     if running.superblock.drive != spec.uuid {
         let found = running.superblock.drive;
         let words = format!("{}: expected drive {}, found drive {found}", spec.path.display(), spec.uuid);

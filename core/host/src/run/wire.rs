@@ -24,7 +24,6 @@ use braid_client::reader::{Reader, StageSource};
 use braid_client::wire::{BoxFuture, PushSink, Wire};
 use braid_cluster::coordinator::Coordinator;
 use braid_drive::Drive;
-use braid_io::reactor::Place;
 use braid_io::{clock, seldom};
 use braid_meta::DriveSet;
 use braid_replica::Kv;
@@ -53,8 +52,6 @@ pub(super) struct Switch {
     /// Emptied when the host stops: a drive closes when nobody can reach it any more.
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
-    /// Where drives run.
-    pub(super) place: Place,
     pub(super) reader: OnceLock<Reader>,
     /// Clients that take pushes, of this process or connected to it; one that is gone is forgotten at its next push.
     pub(super) clients: Mutex<HashMap<ClientId, Weak<dyn PushSink>>>,
