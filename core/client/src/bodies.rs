@@ -2,9 +2,10 @@
 //! training run) waits twice for each, for where its bytes are and for the bytes. Many files asked for together cost
 //! little more than one, so what it is likely to read next comes while it reads.
 //!
-//! Files come in the order in which the directory was listed, from the one on that had to be asked for last. As with
-//! names ([`crate::ahead`]), the measure is what was read so far: files are fetched in proportion to those that had to
-//! be asked for and those that were there, and no more where hardly any was of use.
+//! Files come in the order in which the directory was listed, from the one on that had to be asked for last, and after
+//! the last one from the first. As with names ([`crate::ahead`]), the measure is what was read so far: files are fetched
+//! in proportion to those that were there and to the square of those that had to be asked for, and no more where hardly
+//! any was of use.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,8 +19,8 @@ pub(crate) const BODY_MAX: u64 = 64 << 10;
 const FILES_MAX: usize = 1 << 16;
 /// Files of a directory that had to be asked for before any is fetched.
 const MISSES_MIN: u64 = 2;
-/// Files that may be fetched for each that had to be asked for, and for each that was there.
-const PER_MISS: u64 = 8;
+/// Files that may be fetched for each pair of those that had to be asked for, and for each that was there.
+const PER_MISS_SQUARED: u64 = 4;
 const PER_HIT: u64 = 4;
 /// Beyond this many, one of so many must have been of use.
 const TRIAL: u64 = 256;
@@ -29,6 +30,8 @@ const BATCH_MIN: u64 = 8;
 const BATCH_MAX: u64 = 32;
 /// Files fetched and not read yet, at most: 8 MiB of the largest ones.
 const UNREAD_MAX: u64 = 128;
+/// Files that are looked at for a batch.
+const LOOKS_MAX: usize = 1_024;
 
 #[derive(Default)]
 struct Trail {
@@ -101,13 +104,18 @@ impl Trail {
     fn batch(&mut self) -> Vec<Ino> {
         let is_useful = self.fetched <= TRIAL + TRIAL_PER_HIT * self.hits;
         let unread = self.fetched.saturating_sub(self.hits);
-        let allowed = (PER_MISS * self.misses + PER_HIT * self.hits).saturating_sub(self.fetched);
+        let by_misses = PER_MISS_SQUARED * self.misses.saturating_pow(2).min(TRIAL);
+        let allowed = (by_misses + PER_HIT * self.hits).saturating_sub(self.fetched);
         let count = allowed.min(UNREAD_MAX.saturating_sub(unread)).min(BATCH_MAX);
         if self.misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
             return Vec::new();
         }
         let mut files = Vec::new();
-        while self.next < self.files.len() && files.len() < count as usize {
+        for _ in 0..self.files.len().min(LOOKS_MAX) {
+            if files.len() == count as usize {
+                break;
+            }
+            self.next %= self.files.len();
             let (ino, is_done) = &mut self.files[self.next];
             if !std::mem::replace(is_done, true) {
                 files.push(*ino);
@@ -158,6 +166,13 @@ mod tests {
             let (asked, fetched) = walk(size, late, 0..size);
             assert!(asked <= most && fetched <= size, "{size}: asked for {asked}, fetched {fetched}");
         }
+    }
+
+    #[test]
+    fn files_read_in_another_order_are_there_too() {
+        // 71 has no common factor with the size.
+        let (asked, fetched) = walk(100, 4, (0..100).map(|n| n * 71 % 100));
+        assert!(asked <= 16 && fetched <= 100, "asked for {asked}, fetched {fetched}");
     }
 
     #[test]

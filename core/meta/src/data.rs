@@ -225,6 +225,7 @@ pub(crate) fn drive(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveResult
 /// One bounded step of background work (reap orphans, clean punched chunks, plan destage, open and drop packs).
 pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     guarded(t, s, |t, s| {
+        s.data.stage.began(t.now.mono_ms);
         held::expire(t, s);
         grants::tend(t, s);
         merge::step(t, s)?;

@@ -349,7 +349,7 @@ impl LogAt<'_> {
     }
 
     fn write(&mut self, id: u64, segment: Segment, off: u64, data: Bytes) {
-        let op = match self.files.segments.file(segment, off == 0, self.turn) {
+        let op = match self.files.segments.file_to_write(segment, off, self.turn) {
             Err(error) if off == 0 && error.kind() == ErrorKind::NoSpace => {
                 let text = format!("its log waits for room, free some: {error}");
                 if self.files.parked.is_none() {

@@ -3,15 +3,19 @@
 //! ```text
 //! DIR/seg-00000000000000000007     segment 7
 //! DIR/spare-3                      written once over its whole length, waiting to become a segment
+//! DIR/filling-4                    on its way to that
 //! ```
 //!
 //! A file that was never written costs a journal commit of the host's file system at every durable write;
-//! one that was written before costs none. So segments are made from spares, and go back to be spares.
+//! one that was written before costs none. So segments are made from spares, and go back to be spares. Spares outlive
+//! the process: a host that starts would otherwise write 64 MiB twice for each of its logs, beside all else that it does
+//! then. For the same reason the next one is made only when some of a segment is used.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use braid_base::{Error, ErrorKind, Result};
@@ -22,6 +26,10 @@ use braid_replica::log::{LogReader, Segment};
 /// Spares kept for reuse, at most: what a busy partition drops in one go.
 const SPARES_MAX: usize = 8;
 const FILL_BYTES: usize = 1 << 20;
+/// The next spare is made when one of so many parts of a segment is used.
+const ORDER_AT: u64 = 4;
+const SPARE: &str = "spare-";
+const FILLING: &str = "filling-";
 /// What a new segment leaves free beside itself: the view, which lies on the same disk, must be able to write its
 /// buffers and to put files together, or it takes no more of what the log says.
 const VIEW_ROOM_BYTES: u64 = 192 << 20;
@@ -30,15 +38,19 @@ const FETCH_FROM: usize = 1 << 20;
 /// How much of it.
 const FETCH_BYTES: u64 = 8 << 20;
 
+/// The number of a file that was made last, in any directory: a seat that is opened again must not take a name that the
+/// thread of the one before still has in hand.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
 /// Segment files by number.
 pub(super) struct SegmentDir {
     dir: PathBuf,
     open: HashMap<Segment, FileId>,
     /// A spare that is being made on another thread, ahead of need.
     next: Option<Receiver<Result<PathBuf>>>,
-    recycled: Vec<PathBuf>,
+    /// Those that are ready. A cell: what a replica begins with is given up before anything is written.
+    spares: RefCell<Vec<PathBuf>>,
     bytes: u64,
-    serial: u64,
     reader: Rc<SegmentReader>,
 }
 
@@ -54,29 +66,36 @@ fn segment_path(dir: &Path, segment: Segment) -> PathBuf {
 }
 
 impl SegmentDir {
-    /// The segments in `dir` (made if missing); files of `bytes` each. Starts making the first spare.
+    /// The segments in `dir` (made if missing); files of `bytes` each. Starts making a spare if there is none.
     pub(super) fn open(dir: &Path, bytes: u64) -> Result<Self> {
         file::make_dir(dir)?;
-        let mut recycled = Vec::new();
+        let mut spares = Vec::new();
         for name in file::list(dir)? {
-            if name.to_string_lossy().starts_with("spare-") {
-                recycled.push(dir.join(name));
+            let (path, name) = (dir.join(&name), name.to_string_lossy());
+            let number = name.strip_prefix(SPARE).or_else(|| name.strip_prefix(FILLING));
+            LAST.fetch_max(number.and_then(|number| number.parse().ok()).unwrap_or(0), Ordering::Relaxed);
+            if name.starts_with(SPARE) {
+                let is_whole = File::open(&path, OpenMode::READ_CACHED)?.size()? == bytes;
+                if !is_whole || spares.len() >= SPARES_MAX {
+                    file::remove(&path)?;
+                    continue;
+                }
+                spares.push(path);
+            } else if name.starts_with(FILLING) {
+                file::remove(&path)?;
             }
-        }
-        // A spare of an interrupted run may be half filled: only its slowness would show, but be exact.
-        for path in recycled.drain(..) {
-            file::remove(&path)?;
         }
         let mut this = Self {
             dir: dir.to_owned(),
             open: HashMap::new(),
             next: None,
-            recycled,
+            spares: RefCell::new(spares),
             bytes,
-            serial: 0,
             reader: Rc::new(SegmentReader { dir: dir.to_owned(), reading: RefCell::default() }),
         };
-        this.order_spare()?;
+        if this.spares.borrow().is_empty() {
+            this.order_spare()?;
+        }
         Ok(this)
     }
 
@@ -94,6 +113,15 @@ impl SegmentDir {
         Ok(())
     }
 
+    /// The file of `segment` for a write at `off`, the first of which makes it from a spare.
+    pub(super) fn file_to_write(&mut self, segment: Segment, off: u64, turn: &mut Turn) -> Result<FileId> {
+        if off >= self.bytes / ORDER_AT && self.next.is_none() && self.spares.get_mut().is_empty() {
+            // If no thread is to be had, whoever takes the spare tries again.
+            drop(self.order_spare());
+        }
+        self.file(segment, off == 0, turn)
+    }
+
     /// The file of `segment`; made from a spare if `create`.
     pub(super) fn file(&mut self, segment: Segment, create: bool, turn: &mut Turn) -> Result<FileId> {
         if let Some(id) = self.open.get(&segment) {
@@ -103,9 +131,6 @@ impl SegmentDir {
         if create {
             let spare = self.take_spare()?;
             file::rename(&spare, &path)?;
-            if self.recycled.is_empty() {
-                self.order_spare()?;
-            }
         }
         let id = turn.open(&path, OpenMode::WRITE)?;
         turn.file(id).map_or(Ok(()), File::hold)?;
@@ -113,9 +138,10 @@ impl SegmentDir {
         Ok(id)
     }
 
-    /// Removes all segments, before any is open.
+    /// Removes all segments, before any is open. Spares, too: they may have been segments whose numbers are used again.
     pub(super) fn discard(&self) -> Result<()> {
         self.reader.reading.take();
+        self.spares.take().iter().try_for_each(|path| file::remove(path))?;
         self.reader.segments()?.into_iter().try_for_each(|segment| file::remove(&segment_path(&self.dir, segment)))?;
         file::sync_dir(&self.dir)
     }
@@ -127,17 +153,17 @@ impl SegmentDir {
             turn.close(id);
         }
         let path = segment_path(&self.dir, segment);
-        if self.recycled.len() >= SPARES_MAX {
+        if self.spares.get_mut().len() >= SPARES_MAX {
             return file::remove(&path);
         }
-        let spare = self.spare_path();
+        let spare = self.new_path(SPARE);
         file::rename(&path, &spare)?;
-        self.recycled.push(spare);
+        self.spares.get_mut().push(spare);
         Ok(())
     }
 
     fn take_spare(&mut self) -> Result<PathBuf> {
-        if let Some(path) = self.recycled.pop() {
+        if let Some(path) = self.spares.get_mut().pop() {
             return Ok(path);
         }
         if self.next.is_none() {
@@ -152,24 +178,24 @@ impl SegmentDir {
             return Ok(());
         }
         let (done, next): (SyncSender<Result<PathBuf>>, _) = sync_channel(1);
-        let (path, bytes) = (self.spare_path(), self.bytes);
+        let (path, spare, bytes) = (self.new_path(FILLING), self.new_path(SPARE), self.bytes);
         std::thread::Builder::new()
             .name("log-spare".into())
             .spawn(move || {
                 let made = room(&path, bytes).and_then(|()| fill(&path, bytes));
+                let made = made.and_then(|()| file::rename(&path, &spare));
                 if made.is_err() {
                     let _ = file::remove(&path); // what little there was room for is not to be kept
                 }
-                drop(done.send(made.map(|()| path)));
+                drop(done.send(made.map(|()| spare)));
             })
             .map_err(|e| Error::os("start a thread for a log segment", &e))?;
         self.next = Some(next);
         Ok(())
     }
 
-    fn spare_path(&mut self) -> PathBuf {
-        self.serial += 1;
-        self.dir.join(format!("spare-{}", self.serial))
+    fn new_path(&self, kind: &str) -> PathBuf {
+        self.dir.join(format!("{kind}{}", LAST.fetch_add(1, Ordering::Relaxed) + 1))
     }
 }
 
@@ -214,5 +240,46 @@ impl LogReader for SegmentReader {
             file.will_need(offset + len as u64, FETCH_BYTES);
         }
         Ok(file.read_at(offset, len)?.to_vec())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SegmentDir, room};
+    use braid_base::ErrorKind;
+    use braid_io::file;
+    use std::path::Path;
+
+    const BYTES: u64 = 1 << 20;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let names = file::list(dir).expect("it is there");
+        names.into_iter().map(|name| name.into_string().expect("ASCII")).collect()
+    }
+
+    #[test]
+    fn spares_outlive_the_process_and_not_the_replica() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let seg = "seg-00000000000000000007";
+        for (name, bytes) in [("spare-3", BYTES), ("spare-4", BYTES / 2), ("filling-5", BYTES), (seg, BYTES)] {
+            std::fs::write(dir.join(name), vec![7; bytes as usize]).expect("written");
+        }
+        let mut segments = SegmentDir::open(dir, BYTES).expect("opened");
+        assert_eq!(names(dir), [seg, "spare-3"], "what is whole is kept, and nothing new is made");
+        assert_eq!(segments.take_spare().expect("there is one"), dir.join("spare-3"));
+        let made = segments.take_spare().expect("another is made");
+        assert!(made != dir.join("spare-3") && std::fs::read(&made).expect("read") == vec![0; BYTES as usize]);
+
+        let segments = SegmentDir::open(dir, BYTES).expect("opened again");
+        segments.discard().expect("discarded");
+        assert_eq!(names(dir), [""; 0], "numbers start again, so what had them goes");
+    }
+
+    #[test]
+    fn a_spare_that_would_fill_the_disk_is_refused() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let error = room(&dir.path().join("filling-1"), u64::MAX / 2).expect_err("no disk is so large");
+        assert_eq!(error.kind(), ErrorKind::NoSpace);
     }
 }

@@ -63,6 +63,8 @@ pub(crate) struct Stage {
     leaving: VecDeque<(Index, Index)>,
     /// First position written at some millisecond, ascending: tells ages.
     marks: VecDeque<(Index, u64)>,
+    /// True from the first [`Stage::began`] on.
+    has_begun: bool,
     /// Entries whose payload nothing refers to any more, since [`Stage::take_gone`].
     gone: Vec<Index>,
     /// Destage everything older than this (the log wants to drop segments).
@@ -102,10 +104,16 @@ impl Stage {
             }
             bad.is_none()
         })?;
-        // What is older than this primary counts as old: its age is not known.
         stage.marks.clear();
-        stage.marks.push_back((Index(0), 0));
         bad.map_or(Ok(stage), Err)
+    }
+
+    /// The primary has begun, if this is the first time that it says so. How old what it found is, nobody knows: it counts
+    /// as written now, so that what comes after a fail-over or a start is not held up by moves that nobody waits for.
+    pub fn began(&mut self, now_ms: u64) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.marks.push_front((Index(0), now_ms));
+        }
     }
 
     /// A slice was written.
@@ -305,6 +313,18 @@ mod tests {
         stage.add(chunk(0), Index(2), &staged(2), second(9));
         assert_eq!(stage.due(second(9) + CALM_MS - 1, Index(2)), None);
         assert_eq!(stage.due(second(9) + CALM_MS, Index(2)), Some(Index(1)), "the young one waits");
+    }
+
+    #[test]
+    fn what_an_earlier_primary_staged_is_as_old_as_the_next_one() {
+        let mut stage = Stage::default();
+        stage.add(chunk(0), Index(1), &staged(1), 0);
+        stage.marks.clear(); // as after a load
+        let begin = 1_000_000;
+        stage.began(begin);
+        stage.began(begin + DESTAGE_AGE_MS - 1);
+        assert_eq!(stage.due(begin + DESTAGE_AGE_MS - 1, Index(1)), None);
+        assert!(stage.due(begin + DESTAGE_AGE_MS, Index(1)).is_some());
     }
 
     #[test]
