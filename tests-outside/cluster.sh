@@ -134,8 +134,10 @@ END
     # One host more than a pack has shards: there is a place for each lost one.
     hosts_new hosts 7 --protection 4+2 --partitions 6
     # 4 of 6 bytes on drives are data.
-    megabytes=$((size * 7 / 10 * 8 * 4 / 6 / 1000000))
-    for ((file = 0; file * 100 < megabytes; file++)); do head -c 100000000 /dev/urandom >"$MOUNT/file-$file"; done
+    megabytes=$((size * 7 / 10 * 8 * 4 / 6 / 1048576))
+    for ((file = 0; file * 100 < megabytes; file++)); do
+      dd if=/dev/urandom of="$MOUNT/file-$file" bs=1M count=100 iflag=fullblock status=none # head writes 8 KiB at a time
+    done
     sync -f "$MOUNT"
     (cd "$MOUNT" && sha256sum file-*) >"$SCRATCH/sums"
     used=$(on h1 cluster drive --json | python3 -c 'import json, sys; print(next(d["used_bytes"] for d in json.load(sys.stdin) if d["id"] == 7))')
@@ -233,7 +235,10 @@ E3
   cold) # what `bench` says before a cold read: no process keeps anything
     STATE=$SCRATCH/hosts MOUNT=$SCRATCH/hosts.m
     mapfile -t HOSTS < <(seq -f h%g 1 6)
+    server=$(cat "$STATE/mount.pid")
     umount "$MOUNT"
+    # It tells the hosts that it leaves.
+    timeout 10 tail --pid="$server" -f /dev/null || die "cold: the server of the mount does not end"
     for host in "${HOSTS[@]}"; do on "$host" down "$STATE/$host" >/dev/null & done
     wait
     for host in "${HOSTS[@]}"; do host_start "$host" >/dev/null & done

@@ -33,7 +33,7 @@ use crate::reach::{self, Reach, TOKEN};
 use crate::serve::Signals;
 use crate::workers;
 
-/// How often it is looked whether the mount is still there.
+/// How often it is looked whether the mount is still there; an unmount is heard of at once.
 const LOOK: Duration = Duration::from_millis(200);
 /// Time to write back what programs wrote: longer than a request waits for a server.
 const WRITE_BACK_MAX: Duration = Duration::from_secs(40);
@@ -178,8 +178,10 @@ async fn serve(order: &Order, ticket: Ticket, ready: impl FnOnce() -> io::Result
     let mut signals = Signals::new()?;
     let (fs, mount) = attach(order, ticket).await?;
     let up = ready().map_err(|error| Error::os("telling that the mount answers", &error));
+    let mut is_closed = false;
     while up.is_ok() && mount.is_mounted() {
         tokio::select! {
+            () = mount.closed(), if !is_closed => is_closed = true,
             () = tokio::time::sleep(LOOK) => {}
             name = signals.next() => {
                 tracing::info!("{name}: unmounting {}", mount.point().display());

@@ -44,6 +44,8 @@ const HELLO_AGAIN_MS: u64 = 1_000;
 const BUSY_MS_MAX: u64 = 1_200_000;
 /// Files whose open references are told at a time.
 const OPENS_AT_ONCE: usize = 64;
+/// Partitions that are told at a time that a client leaves.
+const ENDS_AT_ONCE: usize = 64;
 
 /// The session of one client id. Share it in an `Arc`.
 pub struct Session {
@@ -255,12 +257,9 @@ impl Session {
 
     /// Ends the session in every partition: open references and locks go. Errors: the first one met.
     pub async fn end(&self, fs: FsId) -> Result<()> {
-        let mut first = Ok(());
-        for p in 0..self.wire.partitions() {
-            let ended = self.call_at(PartitionId(p), fs, Cred::default(), Op::EndSession).await;
-            first = first.and(ended.map(|_| ()));
-        }
-        first
+        let ends = (0..self.wire.partitions()).map(PartitionId);
+        let ends = ends.map(|p| self.call_at(p, fs, Cred::default(), Op::EndSession)).collect();
+        join_bounded(ENDS_AT_ONCE, ends).await.into_iter().try_for_each(|ended| ended.map(drop))
     }
 
     pub(crate) fn home(&self, ino: Ino) -> PartitionId {

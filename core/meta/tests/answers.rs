@@ -15,6 +15,7 @@ use bytes::Bytes;
 const FS: FsId = FsId(1);
 
 struct World {
+    now_ms: u64,
     partition: Partition,
     kv: Arc<MapKv>,
     asked: u64,
@@ -42,6 +43,7 @@ impl World {
         let mut partition = Partition::open(config, kv.clone(), Index(0)).expect("an empty view");
         partition.set_alone(true);
         let mut world = Self {
+            now_ms: 0,
             partition,
             kv,
             asked: 0,
@@ -83,7 +85,8 @@ impl World {
 
     fn step(&mut self, event: Event) {
         let mut effects = Vec::new();
-        self.partition.step(Now::default(), event, &mut effects);
+        let now = Now { mono_ms: self.now_ms, ..Now::default() };
+        self.partition.step(now, event, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Reply(token, Answer { result, grants, .. }) => {
@@ -292,6 +295,29 @@ fn whoever_looks_at_names_waits_until_the_directory_is_everybodys() {
         _ => false,
     });
     assert_eq!(found.count(), 2, "{:?}", world.answers);
+}
+
+/// A primary that was stopped could hear nobody: when it goes on, what clients have said meanwhile still waits to be read.
+#[test]
+fn a_primary_that_was_stopped_blames_nobody() {
+    for stopped in [true, false] {
+        let (mut world, ..) = alone();
+        world.now_ms = 1_000;
+        world.step(Event::Tick);
+        assert!(world.tell(B, Op::Lookup { dir: Ino::root(FS), name: b"b".to_vec() }).is_none());
+        if !stopped {
+            // It goes on, and hears nothing of A.
+            for _ in 0..40 {
+                world.now_ms += 1_000;
+                world.step(Event::Tick);
+            }
+        }
+        world.now_ms += 40_000;
+        world.step(Event::Tick);
+        world.step(Event::Tick);
+        let hello = world.tell(A, Op::Hello { begin: false, home: None }).expect("answered");
+        assert_eq!(hello.is_ok(), stopped, "A was asked for its lease: {hello:?}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use crate::attrs::Numbers;
 use crate::calls::{Calls, Writes};
@@ -56,7 +57,7 @@ pub struct Mount {
     device: String,
     gone: AtomicBool,
     /// Requests are taken; false once the kernel has closed the connection.
-    serving: Arc<AtomicBool>,
+    serving: watch::Receiver<bool>,
     /// Says when the request threads have ended.
     ended: Mutex<Receiver<()>>,
     writes: Arc<Writes>,
@@ -109,8 +110,7 @@ impl Mounts {
         let member =
             self.hub.join(me, numbers, session.notifier()).map_err(|e| refused("no thread for notices", &e))?;
         let (end, ended) = sync_channel(1);
-        let serving = Arc::new(AtomicBool::new(true));
-        let serves = Arc::clone(&serving);
+        let (serves, serving) = watch::channel(true);
         let (door, runtime) = (Arc::new(door), self.runtime.clone());
         let device = holders::mount_on(point).map(|line| line.device).unwrap_or_default();
         let (here, mine) = (point.to_owned(), device.clone());
@@ -122,7 +122,7 @@ impl Mounts {
                     let _ = rustix::mount::unmount(&here, UnmountFlags::FORCE | UnmountFlags::DETACH);
                 }
             }
-            serves.store(false, Ordering::Release);
+            serves.send_replace(false);
             // Nobody listens if the mount was given up already.
             let _ = end.send(());
         };
@@ -154,8 +154,14 @@ impl Mount {
     pub fn is_mounted(&self) -> bool {
         let here = || holders::mount_table().iter().any(|line| line.point == self.point && line.device == self.device);
         // The number of a mount that went may already be another one's, which is then alive while ours is not.
-        let is_ours = || self.serving.load(Ordering::Acquire) || is_dead(&self.point);
+        let is_ours = || *self.serving.borrow() || is_dead(&self.point);
         !self.gone.load(Ordering::Acquire) && here() && is_ours()
+    }
+
+    /// Ready when the kernel has closed the connection, as it does at once when someone unmounts.
+    pub async fn closed(&self) {
+        // Without a sender nothing is served either.
+        let _ = self.serving.clone().wait_for(|serving| !serving).await;
     }
 
     /// Unmounts; blocks until the kernel has let go, so do not call it on a thread of the runtime. Errors:

@@ -321,6 +321,7 @@ pub(super) fn expire(t: &mut Txn<'_>, s: &mut State) {
     let blind_ms = now.saturating_sub(sessions.looked_ms + LOOK_MS).min(now);
     let blind_ms = if sessions.looked_ms == 0 { 0 } else { blind_ms };
     sessions.looked_ms = now;
+    s.leases.table.was_blind(blind_ms, now);
     for (client, live) in &mut sessions.live {
         live.heard_ms = now.min(live.heard_ms + blind_ms);
         let may_end = live.refused || !live.in_process;
@@ -330,8 +331,9 @@ pub(super) fn expire(t: &mut Txn<'_>, s: &mut State) {
         }
     }
     for (client, awaited) in &mut sessions.awaited {
-        let since_ms = *awaited.since_ms.get_or_insert(now);
-        if awaited.ending == Ending::No && now >= since_ms + ttl_ms {
+        let since_ms = awaited.since_ms.get_or_insert(now);
+        *since_ms = now.min(*since_ms + blind_ms);
+        if awaited.ending == Ending::No && now >= *since_ms + ttl_ms {
             awaited.ending = Ending::At(index);
             t.delete(keys::active(t.partition, *client));
         }

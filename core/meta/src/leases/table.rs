@@ -230,6 +230,19 @@ impl Table {
         }
     }
 
+    /// For so long nobody's answer could be heard: recalls are that much younger.
+    pub(super) fn was_blind(&mut self, blind_ms: u64, now: u64) {
+        if blind_ms == 0 {
+            return;
+        }
+        for (key, client) in &self.recalling {
+            let held = self.held.get_mut(key).and_then(|list| list.iter_mut().find(|held| held.client == *client));
+            if let Some(recall) = held.and_then(|held| held.recall.as_mut()) {
+                recall.since_ms = now.min(recall.since_ms + blind_ms);
+            }
+        }
+    }
+
     fn count_down(&mut self, client: ClientId, by: usize) {
         if let Some(count) = self.counts.get_mut(&client) {
             *count -= by;
