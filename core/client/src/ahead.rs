@@ -12,6 +12,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 
+use crate::habit::Habit;
+
 /// Directories that are watched; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
 /// Names asked for in a directory before anything is fetched.
@@ -55,30 +57,34 @@ pub(crate) struct Ahead(Mutex<Trails>);
 #[derive(Default)]
 struct Trails {
     dirs: HashMap<Ino, Trail>,
+    habit: Habit,
     last_page: u64,
 }
 
 impl Ahead {
     /// A name in `dir` was answered from memory.
     pub(crate) fn hit(&self, dir: Ino) {
-        if let Some(trail) = self.trails().dirs.get_mut(&dir) {
+        let Trails { dirs, habit, .. } = &mut *self.trails();
+        if let Some(trail) = dirs.get_mut(&dir) {
             trail.hits += 1;
+            habit.hit();
         }
     }
 
     /// A name in `dir` was there and had to be asked for; what to fetch now. Then [`Self::fetched`] must follow.
     pub(crate) fn miss(&self, dir: Ino) -> Option<Page> {
-        let Trails { dirs, last_page } = &mut *self.trails();
+        let Trails { dirs, habit, last_page } = &mut *self.trails();
         if dirs.len() >= DIRS_MAX && !dirs.contains_key(&dir) {
             dirs.clear();
         }
         let trail = dirs.entry(dir).or_default();
         trail.misses += 1;
         let is_useful = trail.fetched <= TRIAL + TRIAL_PER_HIT * trail.hits;
-        if trail.fetching.is_some() || trail.misses < MISSES_MIN || !is_useful {
+        let misses = trail.misses + habit.lead();
+        if trail.fetching.is_some() || misses < MISSES_MIN || !is_useful {
             return None;
         }
-        let allowed = PER_MISS_SQUARED * trail.misses.saturating_pow(2).min(TRIAL) + PER_HIT * trail.hits;
+        let allowed = PER_MISS_SQUARED * misses.saturating_pow(2).min(TRIAL) + PER_HIT * trail.hits;
         let limit = allowed.saturating_sub(trail.fetched).min(PAGE_MAX);
         if limit < PAGE_MIN {
             return None;
@@ -91,13 +97,14 @@ impl Ahead {
     /// A page came: so many entries, and where the next one begins (0 after the last: what is not known by then was
     /// forgotten again). Without that it could not be had.
     pub(crate) fn fetched(&self, dir: Ino, page: Page, found: Option<(usize, u64)>) {
-        let mut trails = self.trails();
-        let trail = trails.dirs.get_mut(&dir).filter(|trail| trail.fetching == Some(page.number));
+        let Trails { dirs, habit, .. } = &mut *self.trails();
+        let trail = dirs.get_mut(&dir).filter(|trail| trail.fetching == Some(page.number));
         let Some(trail) = trail else { return };
         trail.fetching = None;
         if let Some((count, cookie)) = found {
             // An empty one has cost a message, too.
             trail.fetched += (count as u64).max(PAGE_MIN);
+            habit.fetched((count as u64).max(PAGE_MIN));
             trail.cookie = cookie;
         }
     }

@@ -13,6 +13,8 @@ use std::sync::{Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 
+use crate::habit::Habit;
+
 /// Larger files are read when they are wanted, bytes: a page of them would crowd out everything else.
 pub(crate) const BODY_MAX: u64 = 64 << 10;
 /// Files whose place in a directory is remembered; beyond, all start afresh.
@@ -49,6 +51,7 @@ struct Trails {
     dirs: HashMap<Ino, Trail>,
     /// The directory in which a file was listed, and its place there.
     places: HashMap<Ino, (Ino, usize)>,
+    habit: Habit,
 }
 
 /// What was listed, and read, where.
@@ -58,7 +61,7 @@ pub(crate) struct Bodies(Mutex<Trails>);
 impl Bodies {
     /// These small files were found in `dir`.
     pub(crate) fn listed(&self, dir: Ino, files: impl Iterator<Item = Ino>) {
-        let Trails { dirs, places } = &mut *self.trails();
+        let Trails { dirs, places, .. } = &mut *self.trails();
         for ino in files {
             if places.len() >= FILES_MAX {
                 dirs.clear();
@@ -74,22 +77,25 @@ impl Bodies {
 
     /// A small file is being read, and its bytes were there or not. Which files to fetch now.
     pub(crate) fn read(&self, ino: Ino, was_there: bool) -> Vec<Ino> {
-        let Trails { dirs, places } = &mut *self.trails();
+        let Trails { dirs, places, habit } = &mut *self.trails();
         let Some((dir, at)) = places.get(&ino) else { return Vec::new() };
         let Some(trail) = dirs.get_mut(dir) else { return Vec::new() };
         if was_there {
             trail.hits += 1;
+            habit.hit();
         } else {
             trail.misses += 1;
             trail.next = at + 1;
         }
         trail.files[*at].1 = true;
-        trail.batch()
+        let files = trail.batch(habit.lead());
+        habit.fetched(files.len() as u64);
+        files
     }
 
     /// `dir` changes: what was listed is no longer known.
     pub(crate) fn forget(&self, dir: Ino) {
-        let Trails { dirs, places } = &mut *self.trails();
+        let Trails { dirs, places, .. } = &mut *self.trails();
         for (ino, _) in dirs.remove(&dir).into_iter().flat_map(|trail| trail.files) {
             places.remove(&ino);
         }
@@ -101,13 +107,15 @@ impl Bodies {
 }
 
 impl Trail {
-    fn batch(&mut self) -> Vec<Ino> {
+    /// The next ones; `lead`: misses that count beside those here.
+    fn batch(&mut self, lead: u64) -> Vec<Ino> {
+        let misses = self.misses + lead;
         let is_useful = self.fetched <= TRIAL + TRIAL_PER_HIT * self.hits;
         let unread = self.fetched.saturating_sub(self.hits);
-        let by_misses = PER_MISS_SQUARED * self.misses.saturating_pow(2).min(TRIAL);
+        let by_misses = PER_MISS_SQUARED * misses.saturating_pow(2).min(TRIAL);
         let allowed = (by_misses + PER_HIT * self.hits).saturating_sub(self.fetched);
         let count = allowed.min(UNREAD_MAX.saturating_sub(unread)).min(BATCH_MAX);
-        if self.misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
+        if misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
             return Vec::new();
         }
         let mut files = Vec::new();

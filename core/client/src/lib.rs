@@ -27,6 +27,7 @@ mod ahead;
 mod behind;
 mod bodies;
 pub mod fs;
+mod habit;
 mod health;
 mod idle;
 mod join;

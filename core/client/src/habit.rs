@@ -1,0 +1,60 @@
+//! Whether what was fetched ahead of need was of use lately, over all directories: a walk through a tree begins in each of
+//! them anew, and need not prove itself each time.
+
+/// So much must have been fetched before it says anything.
+const FETCHED_MIN: u64 = 64;
+/// Beyond this both counts are halved: what was long ago fades.
+const FETCHED_MAX: u64 = 1_024;
+/// Misses of other directories that count in a new one.
+const LEAD: u64 = 3;
+
+/// What was fetched, and how much of it was wanted.
+#[derive(Default)]
+pub(crate) struct Habit {
+    fetched: u64,
+    hits: u64,
+}
+
+impl Habit {
+    /// So much was fetched.
+    pub(crate) fn fetched(&mut self, count: u64) {
+        self.fetched += count;
+        while self.fetched > FETCHED_MAX {
+            (self.fetched, self.hits) = (self.fetched / 2, self.hits / 2);
+        }
+    }
+
+    /// Something was wanted that was there.
+    pub(crate) fn hit(&mut self) {
+        self.hits = (self.hits + 1).min(self.fetched);
+    }
+
+    /// How many misses count as made before a directory is looked at: some if three of four were of use, else none.
+    pub(crate) fn lead(&self) -> u64 {
+        if self.fetched >= FETCHED_MIN && 4 * self.hits >= 3 * self.fetched { LEAD } else { 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FETCHED_MAX, Habit, LEAD};
+
+    #[test]
+    fn what_was_of_use_leads_until_it_is_not() {
+        let mut habit = Habit::default();
+        assert_eq!(habit.lead(), 0);
+        for _ in 0..100 {
+            habit.fetched(100);
+            (0..100).for_each(|_| habit.hit());
+        }
+        assert_eq!(habit.lead(), LEAD);
+        let wasted = (1..).find(|_| {
+            habit.fetched(32);
+            habit.lead() == 0
+        });
+        assert!(wasted.is_some_and(|times| 32 * times <= FETCHED_MAX / 2), "{wasted:?} directories for nothing");
+        (0..10_000).for_each(|_| habit.hit());
+        habit.fetched(10_000);
+        assert!(habit.fetched <= FETCHED_MAX && habit.hits <= habit.fetched, "hits of old are no credit");
+    }
+}
