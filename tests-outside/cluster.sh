@@ -238,7 +238,7 @@ E3
     server=$(cat "$STATE/mount.pid")
     umount "$MOUNT"
     # It tells the hosts that it leaves.
-    timeout 10 tail --pid="$server" -f /dev/null || die "cold: the server of the mount does not end"
+    until_true 45 "cold: the server of the mount does not end" has_ended "$server"
     for host in "${HOSTS[@]}"; do on "$host" down "$STATE/$host" >/dev/null & done
     wait
     for host in "${HOSTS[@]}"; do host_start "$host" >/dev/null & done

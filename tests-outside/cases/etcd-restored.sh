@@ -28,6 +28,13 @@ refused() { # WORDS, COMMAND...: of h1
 }
 
 hosts_new restored 6 --protection 3+2 --partitions 6
+mkdir "$MOUNT"/everywhere-{1..24}
+# A durable write in each of many directories, which lie in all partitions.
+writes_everywhere() {
+  for folder in "$MOUNT"/everywhere-*; do
+    timeout 5 dd if=/dev/zero of="$folder/file" bs=4k count=1 conv=fsync status=none || return 1
+  done
+}
 refused "nothing to recover" cluster recover
 
 # 1. An early copy of etcd.
@@ -80,6 +87,8 @@ refused "braid cluster recover" fs add never
 host_signal h4 STOP
 refused "host h4 .* does not answer" cluster recover
 host_signal h4 CONT
+# Nobody could take its place, so nobody has turned away from it.
+until_true 20 "what h4 leads is not served when it goes on" writes_everywhere
 # One that has seen all starts anew. Its partitions wait for it, since nobody may drop it: not for longer than a client
 # waits, which is 30 s.
 load_goes_on "a host was silent"

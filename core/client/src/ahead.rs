@@ -26,6 +26,8 @@ const PER_HIT: u64 = 8;
 /// Beyond this many, one of so many must have been of use.
 const TRIAL: u64 = 4_096;
 const TRIAL_PER_HIT: u64 = 64;
+/// Names that may be on their way to be asked for when the last page comes: they are no reason to begin anew.
+const LATE: u8 = 4;
 /// Entries of one page: about a millisecond of the partition's time at most.
 const PAGE_MIN: u64 = 16;
 const PAGE_MAX: u64 = 256;
@@ -48,6 +50,8 @@ struct Trail {
     cookie: u64,
     /// The page that is on its way.
     fetching: Option<u64>,
+    /// So many names may still be late.
+    late: u8,
 }
 
 /// What was looked up where.
@@ -78,6 +82,10 @@ impl Ahead {
             dirs.clear();
         }
         let trail = dirs.entry(dir).or_default();
+        if trail.late > 0 {
+            trail.late -= 1;
+            return None;
+        }
         trail.misses += 1;
         let is_useful = trail.fetched <= TRIAL + TRIAL_PER_HIT * trail.hits;
         let misses = trail.misses + habit.lead();
@@ -104,8 +112,9 @@ impl Ahead {
         if let Some((count, cookie)) = found {
             // An empty one has cost a message, too.
             trail.fetched += (count as u64).max(PAGE_MIN);
-            habit.fetched((count as u64).max(PAGE_MIN));
+            habit.fetched(count as u64);
             trail.cookie = cookie;
+            trail.late = if cookie == 0 { LATE } else { 0 };
         }
     }
 
@@ -165,6 +174,30 @@ mod tests {
         assert!(asked == 10 && fetched <= 800, "{fetched}");
         let (asked, fetched) = walk(1_000_000, spread(1_000_000).take(5_000));
         assert!(asked > 4_900 && fetched <= 2 * TRIAL, "asked for {asked}, fetched {fetched}");
+    }
+
+    #[test]
+    fn a_walk_through_a_tree_need_not_prove_itself_again() {
+        let (ahead, mut fetched) = (Ahead::default(), 0);
+        for dir in (1..=50).map(Ino) {
+            let (mut known, mut coming): (u64, Option<super::Page>) = (0, None);
+            for (turn, cookie) in (0..100).map(|n| (n, n * 71 % 100 + 1)) {
+                // A page that was asked for beside one name comes while the next one is on its way.
+                let is_known = cookie <= known;
+                if let Some(page) = coming.take() {
+                    let count = u64::from(page.limit).min(100 - known);
+                    (known, fetched) = (known + count, fetched + count);
+                    ahead.fetched(dir, page, Some((count as usize, known % 100)));
+                }
+                if is_known {
+                    ahead.hit(dir);
+                } else {
+                    coming = ahead.miss(dir);
+                    assert!(turn > 0 || dir <= Ino(1) || coming.is_some(), "{dir}: its first name brings others");
+                }
+            }
+        }
+        assert_eq!(fetched, 5_000, "each entry once");
     }
 
     #[test]

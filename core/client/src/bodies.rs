@@ -39,6 +39,8 @@ const LOOKS_MAX: usize = 1_024;
 struct Trail {
     /// In the order of the listing, and whether it was read, or fetched.
     files: Vec<(Ino, bool)>,
+    /// Of these, how many were neither.
+    left: usize,
     /// Where the next ones are taken from.
     next: usize,
     misses: u64,
@@ -68,9 +70,10 @@ impl Bodies {
                 places.clear();
             }
             if let Entry::Vacant(place) = places.entry(ino) {
-                let files = &mut dirs.entry(dir).or_default().files;
-                place.insert((dir, files.len()));
-                files.push((ino, false));
+                let trail = dirs.entry(dir).or_default();
+                place.insert((dir, trail.files.len()));
+                trail.files.push((ino, false));
+                trail.left += 1;
             }
         }
     }
@@ -87,7 +90,7 @@ impl Bodies {
             trail.misses += 1;
             trail.next = at + 1;
         }
-        trail.files[*at].1 = true;
+        trail.take(*at);
         let files = trail.batch(habit.lead());
         habit.fetched(files.len() as u64);
         files
@@ -107,6 +110,13 @@ impl Bodies {
 }
 
 impl Trail {
+    /// The file at this place is read, or about to be; false if it was before.
+    fn take(&mut self, at: usize) -> bool {
+        let is_new = !std::mem::replace(&mut self.files[at].1, true);
+        self.left -= usize::from(is_new);
+        is_new
+    }
+
     /// The next ones; `lead`: misses that count beside those here.
     fn batch(&mut self, lead: u64) -> Vec<Ino> {
         let misses = self.misses + lead;
@@ -115,7 +125,7 @@ impl Trail {
         let by_misses = PER_MISS_SQUARED * misses.saturating_pow(2).min(TRIAL);
         let allowed = (by_misses + PER_HIT * self.hits).saturating_sub(self.fetched);
         let count = allowed.min(UNREAD_MAX.saturating_sub(unread)).min(BATCH_MAX);
-        if misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
+        if self.left == 0 || misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
             return Vec::new();
         }
         let mut files = Vec::new();
@@ -124,9 +134,8 @@ impl Trail {
                 break;
             }
             self.next %= self.files.len();
-            let (ino, is_done) = &mut self.files[self.next];
-            if !std::mem::replace(is_done, true) {
-                files.push(*ino);
+            if self.take(self.next) {
+                files.push(self.files[self.next].0);
             }
             self.next += 1;
         }
@@ -181,6 +190,21 @@ mod tests {
         // 71 has no common factor with the size.
         let (asked, fetched) = walk(100, 4, (0..100).map(|n| n * 71 % 100));
         assert!(asked <= 16 && fetched <= 100, "asked for {asked}, fetched {fetched}");
+    }
+
+    #[test]
+    fn the_first_file_of_a_directory_brings_others_where_that_was_of_use() {
+        let bodies = Bodies::default();
+        for dir in 1..=4 {
+            let files = || (0..100).map(move |n| Ino(dir * 1_000 + n));
+            bodies.listed(Ino(dir), files());
+            let mut there = BTreeSet::<Ino>::new();
+            for (turn, ino) in files().enumerate() {
+                let more = bodies.read(ino, there.remove(&ino));
+                assert!(dir < 3 || turn > 0 || more.len() == BATCH_MAX as usize, "directory {dir}: {more:?}");
+                there.extend(more);
+            }
+        }
     }
 
     #[test]

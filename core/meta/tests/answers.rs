@@ -306,10 +306,11 @@ fn a_primary_that_was_stopped_blames_nobody() {
         world.step(Event::Tick);
         assert!(world.tell(B, Op::Lookup { dir: Ino::root(FS), name: b"b".to_vec() }).is_none());
         if !stopped {
-            // It goes on, and hears nothing of A.
+            // It goes on, and hears of A, but not that the lease is given back.
             for _ in 0..40 {
                 world.now_ms += 1_000;
                 world.step(Event::Tick);
+                drop(world.tell(A, Op::Hello { begin: false, home: None }));
             }
         }
         world.now_ms += 40_000;

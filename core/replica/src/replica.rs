@@ -311,7 +311,10 @@ impl Replica {
             Event::Msg(msg) => self.hear(now, msg),
             Event::Tick => self.tick(now),
             Event::CasResult { now: found } => self.cas_result(now, found),
-            Event::ConfigSeen(config) => self.see_config(now, config),
+            Event::ConfigSeen(config) => {
+                self.see_config(now, config.clone());
+                self.confirmed(now, &config);
+            }
             Event::Seats(seats) => self.seats = seats,
             Event::Leave => {
                 self.leaves = true;

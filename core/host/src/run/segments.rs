@@ -25,6 +25,8 @@ use braid_replica::log::{LogReader, Segment};
 
 /// Spares kept for reuse, at most: what a busy partition drops in one go.
 const SPARES_MAX: usize = 8;
+/// Of these so many outlive the process: the rest of a burst gives its room back when the host is started again.
+const KEPT_MAX: usize = 2;
 const FILL_BYTES: usize = 1 << 20;
 /// The next spare is made when one of so many parts of a segment is used.
 const ORDER_AT: u64 = 4;
@@ -76,7 +78,7 @@ impl SegmentDir {
             LAST.fetch_max(number.and_then(|number| number.parse().ok()).unwrap_or(0), Ordering::Relaxed);
             if name.starts_with(SPARE) {
                 let is_whole = File::open(&path, OpenMode::READ_CACHED)?.size()? == bytes;
-                if !is_whole || spares.len() >= SPARES_MAX {
+                if !is_whole || spares.len() >= KEPT_MAX {
                     file::remove(&path)?;
                     continue;
                 }

@@ -318,8 +318,8 @@ pub(super) fn expire(t: &mut Txn<'_>, s: &mut State) {
         t.delete(keys::active(t.partition, client));
     }
     // While this partition did not look, it could hear nobody either.
-    let blind_ms = now.saturating_sub(sessions.looked_ms + LOOK_MS).min(now);
-    let blind_ms = if sessions.looked_ms == 0 { 0 } else { blind_ms };
+    let gap_ms = if sessions.looked_ms == 0 { 0 } else { now.saturating_sub(sessions.looked_ms) };
+    let blind_ms = if gap_ms > LOOK_MS { gap_ms } else { 0 };
     sessions.looked_ms = now;
     s.leases.table.was_blind(blind_ms, now);
     for (client, live) in &mut sessions.live {

@@ -1,4 +1,8 @@
 //! The way to lead: wait for the promise to run out, look for the longest log, win the register (R6-R8).
+//!
+//! The register is read before it is asked to change. Who has asked it once cannot promise anything to the old primary
+//! any more, until it has answered (R6): with a register that is away, a primary that was silent for a moment would find
+//! nobody who follows it, and nobody could take its place.
 
 use std::sync::Arc;
 
@@ -8,7 +12,7 @@ use super::event::{Body, Effect};
 use super::follow::Follow;
 use super::variant::Variant;
 use super::{Replica, Role};
-use crate::config::Member;
+use crate::config::{Config, Member};
 use crate::entry::Record;
 
 /// Where a campaign stands.
@@ -22,7 +26,9 @@ enum Stage {
     Probing(Vec<(Member, (Term, Index))>),
     /// One of them has more: it is fetched.
     Pulling { from: Member, best: (Term, Index) },
-    /// The register is asked.
+    /// The register is read, again after a while: does it answer, and is the configuration still the one known here?
+    Confirming,
+    /// It is asked for a change.
     Deciding,
 }
 
@@ -55,6 +61,7 @@ impl Replica {
         match campaign.stage {
             Stage::Probing(_) if now >= campaign.since_ms + probe_ms => self.decide(now),
             Stage::Pulling { .. } if now >= campaign.since_ms + 2 * probe_ms => self.give_up(now),
+            Stage::Confirming if now >= campaign.since_ms + self.timing.heartbeat_ms * 4 => self.stand(now),
             Stage::Deciding if self.cas.is_none() => self.give_up(now),
             _ => {}
         }
@@ -129,8 +136,19 @@ impl Replica {
         self.campaign_after = now + self.timing.heartbeat_ms;
     }
 
-    /// R6: the compare-and-set removes the old primary. R7: so does a restarted primary's, in a new term.
+    /// Asks for the register's word on the present configuration.
     fn stand(&mut self, now: u64) {
+        self.role = Role::Campaign(Campaign { stage: Stage::Confirming, since_ms: now });
+        self.effects.push(Effect::ReadConfig);
+    }
+
+    /// The register holds `found`. R6: the compare-and-set removes the old primary. R7: so does a restarted primary's, in a
+    /// new term.
+    pub(super) fn confirmed(&mut self, now: u64, found: &Config) {
+        let Role::Campaign(Campaign { stage: Stage::Confirming, .. }) = &self.role else { return };
+        if *found != self.known || self.cas.is_some() {
+            return;
+        }
         self.role = Role::Campaign(Campaign { stage: Stage::Deciding, since_ms: now });
         let (expect, me) = (self.known.clone(), self.me);
         let resumes = self.same(expect.primary, me);

@@ -31,6 +31,8 @@ struct Lab {
     /// No group ends by itself.
     gathers: bool,
     slow_register: bool,
+    /// It answers nothing at all.
+    no_register: bool,
 }
 
 fn member(host: u32, store: u8) -> Member {
@@ -64,6 +66,7 @@ impl Lab {
             slow_disk: false,
             gathers: false,
             slow_register: false,
+            no_register: false,
         }
     }
 
@@ -81,14 +84,14 @@ impl Lab {
             match effect {
                 Effect::Send { to, msg } => self.wires.push((host, to.host.0 as usize, msg)),
                 Effect::AppendLog { ticket, .. } if !self.slow_disk => self.step(host, Event::LogDurable { ticket }),
-                Effect::Cas { expect, new } if !self.slow_register => {
+                Effect::Cas { expect, new } if !self.slow_register && !self.no_register => {
                     if self.register == expect {
                         self.register = new;
                     }
                     let now = self.register.clone();
                     self.step(host, Event::CasResult { now });
                 }
-                Effect::ReadConfig => self.step(host, Event::ConfigSeen(self.register.clone())),
+                Effect::ReadConfig if !self.no_register => self.step(host, Event::ConfigSeen(self.register.clone())),
                 other => self.seen[host].push(other),
             }
         }
@@ -248,6 +251,27 @@ fn a_campaigner_does_not_promise_what_it_may_have_broken() {
     lab.step(2, Event::CasResult { now: taken });
     lab.step(2, Event::Msg(append(&lab, 0, 2, 2, Vec::new())));
     assert_eq!(lab.wires.len(), 1, "then it answers again");
+}
+
+/// A primary is stopped for longer than promises last, while the register is away: nobody can take its place, so all
+/// follow it again when it goes on.
+#[test]
+fn a_silent_primary_is_followed_again_if_the_register_is_away() {
+    let mut lab = Lab::started(3, None);
+    lab.no_register = true;
+    for host in [1, 2] {
+        lab.tick_alone(host, 4 * G);
+    }
+    let campaigns = |lab: &Lab| lab.seen.iter().flatten().filter(|e| matches!(e, Effect::Cas { .. })).count();
+    assert_eq!(campaigns(&lab), 0, "nobody asks for what it would have to wait for");
+    lab.lose(0);
+    lab.step(0, Event::Propose(entry(1)));
+    lab.tick_until(|lab| lab.committed(0) == 1 && lab.replicas[0].may_read(lab.now));
+    // It is back: the next silence is the last one.
+    lab.no_register = false;
+    lab.tick_alone(2, 2 * G);
+    lab.tick_until(|lab| lab.replicas[2].is_active());
+    assert_eq!(lab.register.primary, lab.members[2]);
 }
 
 fn append(lab: &Lab, from: usize, to: usize, term: u64, records: Vec<Arc<Record>>) -> Msg {
