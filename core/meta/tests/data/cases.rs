@@ -353,6 +353,7 @@ fn a_held_write_that_nobody_asks_for_any_more_is_never_made() -> Outcome {
 #[test]
 fn a_broken_record_stops_writes_and_keeps_the_log() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
+    world.feed(Event::Tick)?; // the primary has begun: what is written ages
     write(&mut world, ino, 0, b"abc")?;
     let key = keys::slice(P, FS, ino, Chunk(0), Layer::FIRST, world.committed, 0);
     let mut batch = Batch::new();
