@@ -200,14 +200,12 @@ impl Table {
     /// Recalls that were last sent `every` milliseconds ago.
     pub(super) fn repeat(&mut self, now: u64, every: u64) -> Vec<Recalled> {
         let mut out = Vec::new();
-        for (key, client) in &self.recalling {
-            let held = self.held.get_mut(key).and_then(|list| list.iter_mut().find(|held| held.client == *client));
-            let Some(Held { seq, recall: Some(recall), .. }) = held else { continue };
+        self.each_recall(|(key, client), seq, recall| {
             if now >= recall.sent_ms + every {
                 recall.sent_ms = now;
-                out.push(Recalled { client: *client, key: *key, seq: *seq, keep: recall.keep });
+                out.push(Recalled { client, key, seq, keep: recall.keep });
             }
-        }
+        });
         out
     }
 
@@ -222,23 +220,26 @@ impl Table {
 
     /// The time that `client` has to answer begins anew.
     pub(super) fn excuse(&mut self, client: ClientId, now: u64) {
-        for (key, _) in self.recalling.iter().filter(|(_, holder)| *holder == client) {
-            let held = self.held.get_mut(key).and_then(|list| list.iter_mut().find(|held| held.client == client));
-            if let Some(recall) = held.and_then(|held| held.recall.as_mut()) {
+        self.each_recall(|(_, holder), _, recall| {
+            if holder == client {
                 recall.since_ms = now;
             }
-        }
+        });
     }
 
     /// For so long nobody's answer could be heard: recalls are that much younger.
     pub(super) fn was_blind(&mut self, blind_ms: u64, now: u64) {
-        if blind_ms == 0 {
-            return;
+        if blind_ms > 0 {
+            self.each_recall(|_, _, recall| recall.since_ms = now.min(recall.since_ms + blind_ms));
         }
+    }
+
+    /// Looks at each lease that is wanted back: whose it is, its number, and how the recall stands.
+    fn each_recall(&mut self, mut visit: impl FnMut((Key, ClientId), u64, &mut Recall)) {
         for (key, client) in &self.recalling {
             let held = self.held.get_mut(key).and_then(|list| list.iter_mut().find(|held| held.client == *client));
-            if let Some(recall) = held.and_then(|held| held.recall.as_mut()) {
-                recall.since_ms = now.min(recall.since_ms + blind_ms);
+            if let Some(Held { seq, recall: Some(recall), .. }) = held {
+                visit((*key, *client), *seq, recall);
             }
         }
     }
