@@ -74,16 +74,13 @@ impl SegmentDir {
         let mut spares = Vec::new();
         for name in file::list(dir)? {
             let (path, name) = (dir.join(&name), name.to_string_lossy());
-            let number = name.strip_prefix(SPARE).or_else(|| name.strip_prefix(FILLING));
-            LAST.fetch_max(number.and_then(|number| number.parse().ok()).unwrap_or(0), Ordering::Relaxed);
-            if name.starts_with(SPARE) {
-                let is_whole = File::open(&path, OpenMode::READ_CACHED)?.size()? == bytes;
-                if !is_whole || spares.len() >= KEPT_MAX {
-                    file::remove(&path)?;
-                    continue;
-                }
+            let spare = name.strip_prefix(SPARE);
+            let Some(number) = spare.or_else(|| name.strip_prefix(FILLING)) else { continue };
+            LAST.fetch_max(number.parse().unwrap_or(0), Ordering::Relaxed);
+            let may_stay = spare.is_some() && spares.len() < KEPT_MAX;
+            if may_stay && File::open(&path, OpenMode::READ_CACHED)?.size()? == bytes {
                 spares.push(path);
-            } else if name.starts_with(FILLING) {
+            } else {
                 file::remove(&path)?;
             }
         }
@@ -117,7 +114,7 @@ impl SegmentDir {
 
     /// The file of `segment` for a write at `off`, the first of which makes it from a spare.
     pub(super) fn file_to_write(&mut self, segment: Segment, off: u64, turn: &mut Turn) -> Result<FileId> {
-        if off >= self.bytes / ORDER_AT && self.next.is_none() && self.spares.get_mut().is_empty() {
+        if off >= self.bytes / ORDER_AT && self.spares.get_mut().is_empty() {
             // If no thread is to be had, whoever takes the spare tries again.
             drop(self.order_spare());
         }
@@ -168,13 +165,12 @@ impl SegmentDir {
         if let Some(path) = self.spares.get_mut().pop() {
             return Ok(path);
         }
-        if self.next.is_none() {
-            self.order_spare()?;
-        }
+        self.order_spare()?;
         let made = self.next.take().and_then(|next| next.recv().ok());
         made.unwrap_or_else(|| Err(Error::new(ErrorKind::Stopped, "the thread that makes log segments died")))
     }
 
+    /// Begins to make a spare, if none is being made.
     fn order_spare(&mut self) -> Result<()> {
         if self.next.is_some() {
             return Ok(());
