@@ -63,6 +63,11 @@ impl Timing {
     /// later: who waits for a write does not care which of them was lost.
     pub const DESIGN: Timing =
         Timing { heartbeat_ms: 250, lease_ms: 2000, grace_ms: 2500, drop_ms: 2500, probe_ms: 300, settled_ms: 20_000 };
+
+    /// A register that has not answered for so long is asked again.
+    fn register_ms(&self) -> u64 {
+        4 * self.heartbeat_ms
+    }
 }
 
 impl Default for Timing {
@@ -327,7 +332,7 @@ impl Replica {
 
     fn tick(&mut self, now: u64) {
         if let Some(cas) = &mut self.cas
-            && now >= cas.tried_ms + 4 * self.timing.heartbeat_ms
+            && now >= cas.tried_ms + self.timing.register_ms()
         {
             cas.tried_ms = now;
             self.effects.push(Effect::Cas { expect: cas.expect.clone(), new: cas.new.clone() });

@@ -61,7 +61,7 @@ impl Replica {
         match campaign.stage {
             Stage::Probing(_) if now >= campaign.since_ms + probe_ms => self.decide(now),
             Stage::Pulling { .. } if now >= campaign.since_ms + 2 * probe_ms => self.give_up(now),
-            Stage::Confirming if now >= campaign.since_ms + self.timing.heartbeat_ms * 4 => self.stand(now),
+            Stage::Confirming if now >= campaign.since_ms + self.timing.register_ms() => self.stand(now),
             Stage::Deciding if self.cas.is_none() => self.give_up(now),
             _ => {}
         }
@@ -146,7 +146,7 @@ impl Replica {
     /// new term.
     pub(super) fn confirmed(&mut self, now: u64, found: &Config) {
         let Role::Campaign(Campaign { stage: Stage::Confirming, .. }) = &self.role else { return };
-        if *found != self.known || self.cas.is_some() {
+        if *found != self.known {
             return;
         }
         self.role = Role::Campaign(Campaign { stage: Stage::Deciding, since_ms: now });
