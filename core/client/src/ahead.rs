@@ -12,20 +12,14 @@ use std::sync::{Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 
-use crate::habit::Habit;
+use crate::habit::{Habit, Rules, Score};
 
 /// Directories that are watched; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
-/// Names asked for in a directory before anything is fetched.
-const MISSES_MIN: u64 = 2;
-/// Entries that may be fetched for each pair of names that had to be asked for, one with the other: 32 after two names,
-/// 800 after ten, which is all of most directories.
-const PER_MISS_SQUARED: u64 = 8;
-/// Entries that may be fetched for each name that was found.
-const PER_HIT: u64 = 8;
-/// Beyond this many, one of so many must have been of use.
+/// Beyond this many entries, some must have been of use.
 const TRIAL: u64 = 4_096;
-const TRIAL_PER_HIT: u64 = 64;
+/// 32 entries after two names that had to be asked for, 800 after ten, which is all of most directories.
+const RULES: Rules = Rules { per_miss_squared: 8, per_hit: 8, trial: TRIAL, trial_per_hit: 64 };
 /// Names that may be on their way to be asked for when the last page comes: they are no reason to begin anew.
 const LATE: u8 = 4;
 /// Entries of one page: about a millisecond of the partition's time at most.
@@ -43,9 +37,7 @@ pub(crate) struct Page {
 
 #[derive(Default)]
 struct Trail {
-    misses: u64,
-    hits: u64,
-    fetched: u64,
+    score: Score,
     /// Where the next page begins.
     cookie: u64,
     /// The page that is on its way.
@@ -70,7 +62,7 @@ impl Ahead {
     pub(crate) fn hit(&self, dir: Ino) {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
-            trail.hits += 1;
+            trail.score.hits += 1;
             habit.hit();
         }
     }
@@ -86,15 +78,9 @@ impl Ahead {
             trail.late -= 1;
             return None;
         }
-        trail.misses += 1;
-        let is_useful = trail.fetched <= TRIAL + TRIAL_PER_HIT * trail.hits;
-        let misses = trail.misses + habit.lead();
-        if trail.fetching.is_some() || misses < MISSES_MIN || !is_useful {
-            return None;
-        }
-        let allowed = PER_MISS_SQUARED * misses.saturating_pow(2).min(TRIAL) + PER_HIT * trail.hits;
-        let limit = allowed.saturating_sub(trail.fetched).min(PAGE_MAX);
-        if limit < PAGE_MIN {
+        trail.score.misses += 1;
+        let limit = trail.score.allowed(&RULES, habit.lead()).min(PAGE_MAX);
+        if trail.fetching.is_some() || limit < PAGE_MIN {
             return None;
         }
         *last_page += 1;
@@ -111,7 +97,7 @@ impl Ahead {
         trail.fetching = None;
         if let Some((count, cookie)) = found {
             // An empty one has cost a message, too.
-            trail.fetched += (count as u64).max(PAGE_MIN);
+            trail.score.fetched += (count as u64).max(PAGE_MIN);
             habit.fetched(count as u64);
             trail.cookie = cookie;
             trail.late = if cookie == 0 { LATE } else { 0 };

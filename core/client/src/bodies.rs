@@ -13,20 +13,15 @@ use std::sync::{Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 
-use crate::habit::Habit;
+use crate::habit::{Habit, Rules, Score};
 
 /// Larger files are read when they are wanted, bytes: a page of them would crowd out everything else.
 pub(crate) const BODY_MAX: u64 = 64 << 10;
 /// Files whose place in a directory is remembered; beyond, all start afresh.
 const FILES_MAX: usize = 1 << 16;
-/// Files of a directory that had to be asked for before any is fetched.
-const MISSES_MIN: u64 = 2;
-/// Files that may be fetched for each pair of those that had to be asked for, and for each that was there.
-const PER_MISS_SQUARED: u64 = 4;
-const PER_HIT: u64 = 4;
-/// Beyond this many, one of so many must have been of use.
+/// Beyond this many files, some must have been of use.
 const TRIAL: u64 = 256;
-const TRIAL_PER_HIT: u64 = 4;
+const RULES: Rules = Rules { per_miss_squared: 4, per_hit: 4, trial: TRIAL, trial_per_hit: 4 };
 /// Files that are fetched together.
 const BATCH_MIN: u64 = 8;
 const BATCH_MAX: u64 = 32;
@@ -43,9 +38,7 @@ struct Trail {
     left: usize,
     /// Where the next ones are taken from.
     next: usize,
-    misses: u64,
-    hits: u64,
-    fetched: u64,
+    score: Score,
 }
 
 #[derive(Default)]
@@ -84,10 +77,10 @@ impl Bodies {
         let Some((dir, at)) = places.get(&ino) else { return Vec::new() };
         let Some(trail) = dirs.get_mut(dir) else { return Vec::new() };
         if was_there {
-            trail.hits += 1;
+            trail.score.hits += 1;
             habit.hit();
         } else {
-            trail.misses += 1;
+            trail.score.misses += 1;
             trail.next = at + 1;
         }
         trail.take(*at);
@@ -119,13 +112,10 @@ impl Trail {
 
     /// The next ones; `lead`: misses that count beside those here.
     fn batch(&mut self, lead: u64) -> Vec<Ino> {
-        let misses = self.misses + lead;
-        let is_useful = self.fetched <= TRIAL + TRIAL_PER_HIT * self.hits;
-        let unread = self.fetched.saturating_sub(self.hits);
-        let by_misses = PER_MISS_SQUARED * misses.saturating_pow(2).min(TRIAL);
-        let allowed = (by_misses + PER_HIT * self.hits).saturating_sub(self.fetched);
+        let unread = self.score.fetched.saturating_sub(self.score.hits);
+        let allowed = self.score.allowed(&RULES, lead);
         let count = allowed.min(UNREAD_MAX.saturating_sub(unread)).min(BATCH_MAX);
-        if self.left == 0 || misses < MISSES_MIN || !is_useful || count < BATCH_MIN {
+        if self.left == 0 || count < BATCH_MIN {
             return Vec::new();
         }
         let mut files = Vec::new();
@@ -139,7 +129,7 @@ impl Trail {
             }
             self.next += 1;
         }
-        self.fetched += files.len() as u64;
+        self.score.fetched += files.len() as u64;
         files
     }
 }
