@@ -108,12 +108,20 @@ for name in "${chosen[@]}"; do
       stop_all
     }
     verdict FAIL "$name" "$seconds" "exit code $code"
-    tail -n 25 "$log" | cut -c 1-300 | sed 's/^/     | /'
-    [[ -z ${STATE:-} || ! -f $STATE/braid.log ]] || tail -n 5 "$STATE/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
+    {
+      tail -n 25 "$log" | cut -c 1-300 | sed 's/^/     | /'
+      [[ -z ${STATE:-} || ! -f $STATE/braid.log ]] || tail -n 5 "$STATE/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
+    } | tee "$SCRATCH/failed-$name"
   fi
   # Whatever a case with its own cluster left behind.
   [[ $needs != cluster ]] || stop_others
 done
 
+# Once more at the end: of a long output its middle may be all that is cut.
+for file in "$SCRATCH"/failed-*; do
+  [[ -f $file ]] || continue
+  echo "FAIL ${file##*/failed-}, its last words:"
+  tail -n 12 "$file"
+done
 echo "outside: $passed passed, $failed failed"
 ((failed == 0))

@@ -278,7 +278,7 @@ kill -TERM "$writer"
 wait "$writer" || true
 "$BENCH" oracle check --dir "$MOUNT/load" --log "$SCRATCH/bad-log" >"$SCRATCH/bad-check" || die "promises are broken"
 for host in "${HOSTS[@]}"; do
-  ! grep -l panicked "$STATE/$host/braid.log" || bad "$host" "a panic"
+  ! grep -A 2 panicked "$STATE/$host/braid.log" || bad "$host" "a panic"
 done
 umount "$MOUNT"
 wrong=$(wc -l <"$SCRATCH/bad-wrong")
