@@ -128,6 +128,11 @@ impl Leases {
         self.is_idle(client) || !self.conflicts((fs, ino), client, Use::Look)
     }
 
+    /// Whether `client` may change an inode now, as far as others may remember it.
+    pub(crate) fn may_change(&self, fs: FsId, ino: Ino, client: ClientId) -> bool {
+        !self.conflicts((fs, ino), client, Use::Change)
+    }
+
     /// The inode is gone, and all that could be held of it.
     pub(crate) fn gone(&mut self, fs: FsId, ino: Ino) {
         self.table.gone((fs, ino));

@@ -18,7 +18,7 @@ use crate::leases::{self, Ready};
 use crate::overlay::Overlay;
 use crate::state::State;
 use crate::txn::{Outcome, Txn, batch_of};
-use crate::{data, ops};
+use crate::{data, ops, peers};
 
 /// One partition, as its primary runs it.
 pub struct Partition {
@@ -117,17 +117,7 @@ impl Partition {
             }
             Event::Tick => self.tick(out),
         }
-        // Writes that waited for room run as soon as there is some, whatever made it.
-        while let Some((token, request)) = crate::data::next_held(&mut self.state) {
-            self.run(out, |t, s| ops::request(t, s, token, request));
-        }
-        // Likewise what waited for other clients.
-        while let Some(ready) = leases::next(&mut self.state) {
-            match ready {
-                Ready::Ended(client) => _ = self.run(out, |t, s| leases::ended(t, s, client)),
-                Ready::Request(token, request) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
-            }
-        }
+        while self.woken(out) {}
         if self.state.leases.has_pushes() {
             out.extend(self.state.leases.take_pushes().into_iter().map(Effect::Push));
         }
@@ -137,6 +127,25 @@ impl Partition {
                 answer.term = term;
             }
         }
+    }
+
+    /// Does one thing that waited and can be done now, whatever made that so; false if there is none.
+    fn woken(&mut self, out: &mut Vec<Effect>) -> bool {
+        // Writes that waited for room.
+        if let Some((token, request)) = data::next_held(&mut self.state) {
+            self.run(out, |t, s| ops::request(t, s, token, request));
+            return true;
+        }
+        // What waited for other clients.
+        match leases::next(&mut self.state) {
+            Some(Ready::Ended(client)) => _ = self.run(out, |t, s| leases::ended(t, s, client)),
+            Some(Ready::Request(token, request)) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
+            None => {
+                let Some((from, message)) = peers::next_put_off(&mut self.state) else { return false };
+                self.run(out, |t, s| ops::peer(t, s, from, message));
+            }
+        }
+        true
     }
 
     /// The oldest log position whose payload is still referenced: the log keeps everything from it on.

@@ -8,6 +8,7 @@ use braid_base::attr::{FileType, Time};
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request, Told};
 use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody, Release};
+use braid_base::msg::peer::{Note, PeerMsg};
 use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token};
 use braid_replica::{Kv, MapKv};
 use bytes::Bytes;
@@ -24,6 +25,8 @@ struct World {
     /// With the last answer.
     grants: Vec<Grant>,
     pushes: Vec<Push>,
+    /// To other partitions.
+    told: Vec<PeerMsg>,
 }
 
 impl World {
@@ -51,6 +54,7 @@ impl World {
             answers: Vec::new(),
             grants: Vec::new(),
             pushes: Vec::new(),
+            told: Vec::new(),
         };
         world.ask(false, Op::MakeRoot { ino: Ino::root(FS), mode: 0o755 });
         world.commit();
@@ -94,6 +98,7 @@ impl World {
                     self.grants = grants;
                 }
                 Effect::Push(push) => self.pushes.push(push),
+                Effect::Peer(_, message) => self.told.push(message),
                 Effect::Propose(entry) => self.proposed.push(entry),
                 _ => {}
             }
@@ -319,6 +324,41 @@ fn a_primary_that_was_stopped_blames_nobody() {
         let hello = world.tell(A, Op::Hello { begin: false, home: None }).expect("answered");
         assert_eq!(hello.is_ok(), stopped, "A was asked for its lease: {hello:?}");
     }
+}
+
+/// Notes of another partition about a file that somebody remembers: taken as soon as that is given back, all that came.
+#[test]
+fn notes_that_waited_for_a_lease_do_not_wait_to_be_sent_again() {
+    let (mut world, numbers, _) = alone();
+    let told = Told { ino: numbers.first, at: Time::default() };
+    world.tell(A, create("b", Some(told), 0)).expect("answered").expect("made");
+    let lease = world.grants.iter().find(|grant| grant.ino == numbers.first).expect("a lease on the file").clone();
+    let note = |seq, sec| {
+        let note = Note::Renamed { ino: numbers.first, at: Time { sec, nsec: 0 } };
+        Event::Peer(PartitionId(1), PeerMsg::Note { seq, fs: FS, client: B, note })
+    };
+    for (seq, sec) in [(1, 70), (3, 90), (2, 80), (2, 80)] {
+        world.step(note(seq, sec));
+        world.commit();
+    }
+    assert!(world.told.is_empty(), "A may count on what it knows: {:?}", world.told);
+    let recalls = world.pushes.iter().filter(|push| push.to == A).count();
+    assert_eq!(recalls, 1);
+    let release = Release { fs: FS, ino: numbers.first, seq: lease.seq, keep: None };
+    world.ask_as(A, 1, false, Op::ReleaseLease { leases: vec![release] });
+    world.commit();
+    let acknowledged = |world: &mut World| -> Vec<u64> {
+        let upto = |told| match told {
+            PeerMsg::Noted { upto } => upto,
+            other => panic!("{other:?}"),
+        };
+        world.told.drain(..).map(upto).collect()
+    };
+    assert_eq!(acknowledged(&mut world), [1, 2, 3]);
+    world.step(note(2, 80));
+    assert_eq!(acknowledged(&mut world), [3], "what comes again is acknowledged again");
+    let attr = world.tell(B, Op::GetAttr { ino: numbers.first }).expect("answered").expect("it is there");
+    assert!(matches!(&attr, Reply::Attr(attr) if attr.ctime.sec == 90), "{attr:?}");
 }
 
 #[test]

@@ -35,6 +35,8 @@ pub(crate) struct Post {
     pub(crate) out: BTreeMap<PartitionId, Out>,
     /// By sender: the last note taken.
     pub(crate) taken: BTreeMap<PartitionId, u64>,
+    /// By sender: what came and is not taken while others remember the inode of the first of it. Volatile.
+    put_off: BTreeMap<PartitionId, BTreeMap<u64, PutOff>>,
     /// Acknowledged, not yet deleted.
     acked: Vec<(PartitionId, u64)>,
     /// Operations whose answers wait.
@@ -47,6 +49,15 @@ pub(crate) struct Out {
     pub(crate) last: u64,
     pub(crate) unacked: BTreeMap<u64, NoteRec>,
     pub(crate) sent_ms: u64,
+}
+
+/// A note that was put off.
+struct PutOff {
+    client: ClientId,
+    fs: FsId,
+    note: Note,
+    /// What others remember of its inode is being recalled.
+    tried: bool,
 }
 
 /// An operation that took effect here; its answer is kept (table 41).
@@ -139,7 +150,8 @@ fn send(t: &mut Txn<'_>, s: &mut State, record: NoteRec) {
     t.after(Effect::Peer(to, PeerMsg::Note { seq, fs, client: op.client, note }));
 }
 
-/// A note arrives: taken if it is the next one. What was taken is acknowledged, now or again.
+/// A note arrives: taken if it is the next one and nobody remembers its inode, else put off until that is so
+/// ([`next_put_off`]). What was taken is acknowledged, now or again.
 pub(super) fn take(
     t: &mut Txn<'_>,
     s: &mut State,
@@ -152,11 +164,17 @@ pub(super) fn take(
     wait_for(t, &key);
     let mut taken = s.peers.post.taken.get(&from).copied().unwrap_or(0);
     if seq > taken + 1 {
+        if let Some(behind) = s.peers.post.put_off.get_mut(&from).filter(|behind| behind.len() < RESEND_AT_ONCE) {
+            behind.entry(seq).or_insert(PutOff { client, fs, note, tried: false });
+        }
         return Ok(());
     }
     if seq == taken + 1 {
-        // Not taken while others remember the inode: the sender repeats it.
-        leases::may_change(t, s, fs, client, &[ino_of(&note)])?;
+        if let Err(error) = leases::may_change(t, s, fs, client, &[ino_of(&note)]) {
+            let behind = s.peers.post.put_off.entry(from).or_default();
+            behind.insert(seq, PutOff { client, fs, note, tried: true });
+            return Err(error);
+        }
         t.attempt(|t| apply(t, s, fs, note))?;
         t.put(key, seq.to_le_bytes().to_vec());
         s.peers.post.taken.insert(from, seq);
@@ -164,6 +182,30 @@ pub(super) fn take(
     }
     t.after(Effect::Peer(from, PeerMsg::Noted { upto: taken }));
     Ok(())
+}
+
+/// A note that was put off and can be taken now.
+pub(super) fn next_put_off(s: &mut State) -> Option<(PartitionId, PeerMsg)> {
+    let Post { put_off, taken, .. } = &mut s.peers.post;
+    let leases = &s.leases;
+    let mut found = None;
+    put_off.retain(|from, behind| {
+        let next = taken.get(from).copied().unwrap_or(0) + 1;
+        // What came again was taken then.
+        *behind = behind.split_off(&next);
+        if let (None, Some(first)) = (&found, behind.first_entry())
+            && *first.key() == next
+            && let PutOff { client, fs, note, tried } = first.get()
+            && (!tried || leases.may_change(*fs, ino_of(note), *client))
+        {
+            let (seq, PutOff { client, fs, note, .. }) = first.remove_entry();
+            found = Some((*from, PeerMsg::Note { seq, fs, client, note }));
+            // What comes behind it in the meantime is put off, too, if this one is again.
+            return true;
+        }
+        !behind.is_empty()
+    });
+    found
 }
 
 /// All notes up to this one are taken.
