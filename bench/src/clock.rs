@@ -10,8 +10,14 @@ pub fn seconds() -> f64 {
 }
 
 /// Waits `milliseconds`.
-pub fn wait(milliseconds: i64) {
-    let time = Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+pub fn wait(milliseconds: u64) {
+    pause(1000 * milliseconds);
+}
+
+/// Waits `microseconds`.
+pub fn pause(microseconds: u64) {
+    let (seconds, rest) = (microseconds / 1_000_000, microseconds % 1_000_000);
+    let time = Timespec { tv_sec: seconds as i64, tv_nsec: 1000 * rest as i64 };
     // An early end by a signal is harmless: every caller checks its condition again.
     let _ = rustix::thread::nanosleep(&time);
 }

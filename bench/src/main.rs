@@ -6,6 +6,7 @@ mod arguments;
 mod bigdir;
 mod chance;
 mod clock;
+mod contest;
 mod field;
 mod fio;
 mod flip;
@@ -36,6 +37,9 @@ braid-bench soak   --dir DIR --pid PID --minutes N --mib N --percent N   4 KiB o
 braid-bench bigdir --dir DIR --files N --stats M --pid PID   one directory of N files
 braid-bench posix  --dir DIR [--only WORDS]        one check for each thing a local file system offers
 braid-bench litmus [--only WORDS] [--rounds N] DIR DIR...   is what one mount does seen by the other
+braid-bench contest [--seconds S] [--until PATH] [--round MS] [--longest S] [--only KIND]
+                    [--history FILE] DIR DIR... [--cached]
+                                              names, bytes and a lock fought over through several mounts: linearizable
 braid-bench fsx2   [--seed S] [--seeds N] [--ops N] [--pass nothing|fsync|close] DIR DIR...
                                               one stream of operations over two mounts against one model
 braid-bench oracle write --dir DIR --log DIR --seed S --seconds T   a mixed load that notes what was acknowledged
@@ -50,6 +54,7 @@ fn main() -> ExitCode {
     let done = Arguments::parse(words).and_then(|arguments| match command.as_str() {
         "suite" => suite::run(&arguments),
         "fsx2" => fsx2::run(&arguments),
+        "contest" => contest::run(&arguments),
         "litmus" => litmus::run(&arguments),
         "meta" => meta::run(&arguments),
         "small" => small::run(&arguments),

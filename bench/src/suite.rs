@@ -70,7 +70,7 @@ const GROUPS: [Group; 9] = [
 /// A shorter run says nothing about CPU: the kernel counts in hundredths of a second.
 const CPU_SECONDS_MIN: f64 = 0.15;
 /// How long the idle load of the machine is looked at.
-const IDLE_MS: i64 = 3_000;
+const IDLE_MS: u64 = 3_000;
 
 /// What a workload did: operations or GiB, and in how many seconds.
 struct Done {

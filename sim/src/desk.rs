@@ -1,5 +1,5 @@
 //! What clients do with names and files that are everybody's: each call and its answer are recorded, and the histories
-//! must be linearizable ([`crate::linear`]).
+//! must be linearizable ([`braid_linear`]).
 //!
 //! 1. A few names in directories of several partitions, one file and its lock: of each a generation at a time. After so
 //!    many calls, or some whose outcome is open, the next generation begins, so that each history can be searched.
@@ -26,12 +26,12 @@ use bytes::Bytes;
 use crate::board::Board;
 use crate::deeds::Deed;
 use crate::kernel::Kernel;
-use crate::linear::content::{self, Content};
-use crate::linear::locks::{self, Lock};
-use crate::linear::names::{self, Names, Place};
-use crate::linear::{History, check};
 use crate::perform::is_unreadable;
 use crate::register::Losses;
+use braid_linear::content::{self, Content};
+use braid_linear::locks::{self, Lock};
+use braid_linear::names::{self, Names, Place};
+use braid_linear::{History, check};
 use units::{units_of, whole};
 
 /// Calls of a generation.
@@ -188,7 +188,7 @@ pub fn judge(desk: &DeskRef, board: &Board) -> Answer<()> {
     lock(desk).judge(board)
 }
 
-fn note<S: crate::linear::State>(board: &Board, history: &History<S>) {
+fn note<S: braid_linear::State>(board: &Board, history: &History<S>) {
     if history.overlaps() {
         board.did(Deed::CallsOverlapped);
     }

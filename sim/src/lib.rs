@@ -33,7 +33,6 @@ pub mod generate;
 pub mod hand;
 pub mod kept;
 pub mod kernel;
-pub mod linear;
 pub mod media;
 pub mod model;
 pub mod perform;

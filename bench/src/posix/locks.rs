@@ -89,7 +89,7 @@ fn killed(dir: &Path) -> Found {
 }
 
 fn waited(dir: &Path) -> Found {
-    const HELD_MS: i64 = 300;
+    const HELD_MS: u64 = 300;
     let path = dir.join("a");
     let (one, two) = (open(&path)?, open(&path)?);
     rustix::fs::flock(&one, FlockOperation::LockExclusive)?;

@@ -7,7 +7,7 @@ use braid_client::fs::Create;
 
 use super::{Told, Worker, full_name};
 use crate::deeds::Deed;
-use crate::linear::names::{self, Place};
+use braid_linear::names::{self, Place};
 
 impl Worker {
     pub(super) async fn ask_name(&self, dirs: &[Ino], generation: usize, call: &names::Call) -> Told<names::Answer> {

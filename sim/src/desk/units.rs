@@ -1,6 +1,6 @@
 //! What bytes of the shared file say: of which writes they are.
 
-use crate::linear::content;
+use braid_linear::content;
 
 /// What stands at a unit boundary.
 pub(super) fn whole(bytes: u64, unit: usize, answer: fn(usize) -> content::Answer) -> content::Answer {

@@ -1,5 +1,14 @@
-//! Linearizability: whether some order of the calls that clients made on one object, each taking effect at one moment
-//! between its begin and its end, explains all answers.
+//! # braid-linear: is a history of concurrent calls on files linearizable
+//!
+//! Duty: keeps what clients asked and were told, with begin and end of each call, and searches for an order, each call
+//! taking effect at one moment between its begin and its end, that explains all answers.
+//!
+//! Door: [`History`], [`check`]; what can be asked of an object and how it changes: [`names`], [`content`], [`locks`].
+//!
+//! Never: asks anybody anything; reads a clock (times are for the words of an error only).
+//!
+//! Flow: [`History::begin`], the call, [`History::end`]; [`check`] when all is told. Users are the simulator, which knows
+//! of deaths and lost sessions, and the programs of `bench` on real mounts.
 //!
 //! 1. A history is kept for each object (P-compositionality: if each object is linearizable, all together are). All
 //!    shared names are one object, since renames join them; the content of each file is one, its lock is another.
@@ -16,6 +25,11 @@
 //! Who dies or loses its session may lose its locks at any moment since ([`locks::Call::Lose`]); who waits for a lock
 //! may have it, and give it back, before it is told that it has it; who is told that another one has it may have had it
 //! in a term that ended meanwhile ([`locks::refused_elsewhere`]).
+//!
+//! Tests: `tests.rs`: histories by hand, right and wrong; random ones of a model that does everything in some order.
+
+// Fields of calls and answers say nothing that their variants do not.
+#![allow(missing_docs)]
 
 pub mod content;
 pub mod locks;
@@ -23,6 +37,9 @@ pub mod names;
 
 use std::collections::BTreeSet;
 use std::fmt;
+
+/// Words of the house that calls on names use.
+pub use braid_base::{ids::Ino, msg::fs::RenameMode};
 
 /// States that are kept at most: more say that the history was made too wide to be judged.
 const STATES_MAX: usize = 1 << 17;
@@ -32,13 +49,18 @@ const CHANGES_SHOWN: usize = 2;
 /// A state of an object.
 pub trait State: Clone + Ord + fmt::Debug {
     /// What clients ask.
-    type Call: Clone + fmt::Debug;
+    type Call: Clone + fmt::Debug + Send;
     /// What they are told.
-    type Answer: Clone + fmt::Debug;
+    type Answer: Clone + fmt::Debug + Send;
 
     /// The state after `call`; `None`: it cannot be answered so in this state. Without an answer: after whatever the
     /// call would do.
     fn step(&self, call: &Self::Call, answer: Option<&Self::Answer>) -> Option<Self>;
+
+    /// Another state that may be after it, if what was answered fits more than one.
+    fn else_step(&self, _: &Self::Call, _: Option<&Self::Answer>) -> Option<Self> {
+        None
+    }
 
     /// True if a call that was answered so changes nothing in any state; without an answer: whatever the answer.
     fn looks(call: &Self::Call, answer: Option<&Self::Answer>) -> bool;
@@ -57,6 +79,14 @@ pub struct Entry<S: State> {
     order: (u64, Option<u64>),
     /// Begin and end, microseconds.
     us: (u64, Option<u64>),
+}
+
+impl<S: State> Entry<S> {
+    /// True if both were under way at some moment.
+    fn overlaps(&self, other: &Self) -> bool {
+        let ends_before = |a: &Self, b: &Self| a.order.1.is_some_and(|end| end < b.order.0);
+        !ends_before(self, other) && !ends_before(other, self)
+    }
 }
 
 /// The calls on one object.
@@ -120,6 +150,11 @@ impl<S: State> History<S> {
     /// All calls.
     pub fn entries(&self) -> &[Entry<S>] {
         &self.entries
+    }
+
+    /// All calls in the order of their begins, a line each, for people.
+    pub fn lines(&self) -> String {
+        self.entries.iter().map(|entry| format!("{}\n", Line(entry))).collect()
     }
 
     /// Changes of which it is not known whether they took effect.
@@ -295,13 +330,15 @@ fn close<S: State>(
         }
         for at in under_way.difference(&guess.done) {
             let Entry { call, answer, .. } = &entries[*at];
-            let Some(state) = guess.state.step(call, answer.as_ref()) else { continue };
-            if answer.is_none() && state == guess.state {
-                continue; // it may have its effect later
+            let may_be = [guess.state.step(call, answer.as_ref()), guess.state.else_step(call, answer.as_ref())];
+            for state in may_be.into_iter().flatten() {
+                if answer.is_none() && state == guess.state {
+                    continue; // it may have its effect later
+                }
+                let mut done = guess.done.clone();
+                done.insert(*at);
+                pending.push(Guess { state, done });
             }
-            let mut done = guess.done.clone();
-            done.insert(*at);
-            pending.push(Guess { state, done });
         }
     }
     Some(after)

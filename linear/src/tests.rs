@@ -94,6 +94,46 @@ fn a_renamed_file_has_one_name_and_keeps_its_inode() {
 }
 
 #[test]
+fn who_is_told_no_inode_still_needs_the_names_to_fit() {
+    let done = Some(names::Answer::Done);
+    let begin = || vec![(1, 1, 2, create(1), made(7)), (1, 3, 4, rename(RenameMode::NoReplace), done.clone())];
+    let with = |line| is_right::<Names>(begin().into_iter().chain([line]).collect());
+    assert!(with((2, 5, 6, names::Call::Lookup(B), made(7))));
+    assert!(with((2, 5, 6, names::Call::Unlink(B), done.clone())));
+    assert!(!with((2, 5, 6, names::Call::Unlink(A), done.clone())), "it has another name");
+    assert!(!with((2, 5, 6, rename(RenameMode::Replace), done.clone())), "nothing to move");
+    let other = names::Call::Create { at: A, serial: 2 };
+    let exchange = |mode| vec![(2, 5, 6, other.clone(), made(8)), (2, 7, 8, rename(mode), done.clone())];
+    let with = |mode| is_right::<Names>(begin().into_iter().chain(exchange(mode)).collect());
+    assert!(with(RenameMode::Exchange) && with(RenameMode::Replace) && !with(RenameMode::NoReplace));
+    let seen = |mode, name, ino| {
+        let looks = [(2, 9, 10, names::Call::Lookup(name), made(ino))];
+        is_right::<Names>(begin().into_iter().chain(exchange(mode)).chain(looks).collect())
+    };
+    assert!(seen(RenameMode::Replace, B, 8) && !seen(RenameMode::Replace, A, 7) && !seen(RenameMode::Replace, B, 9));
+}
+
+/// Two kernels move one file: the second looked the new name up when the first had moved it there.
+#[test]
+fn a_kernel_that_sees_one_file_under_both_names_moves_nothing() {
+    let done = || Some(names::Answer::Done);
+    let of = |mode, begin, mine: names::Call| {
+        let first = (1, 3, 8, rename(RenameMode::Replace), done());
+        let mut all = history::<Names>(vec![(1, 1, 2, create(1), made(7)), first, (2, begin, begin + 5, mine, done())]);
+        let look = all.begin(1, names::Call::Lookup(B), 90);
+        all.end(look, names::Answer::Ino(Ino(7)), 91);
+        let strict = check(&Names::default(), &all).is_ok();
+        all.of_kernels();
+        assert!(!strict, "{mode:?}: there is one to move");
+        check(&Names::default(), &all).is_ok()
+    };
+    assert!(of(RenameMode::Replace, 4, rename(RenameMode::Replace)));
+    assert!(of(RenameMode::Exchange, 4, rename(RenameMode::Exchange)));
+    assert!(of(RenameMode::NoReplace, 4, rename(RenameMode::NoReplace)), "then it was the other one");
+    assert!(!of(RenameMode::Replace, 20, rename(RenameMode::Replace)), "nobody came between");
+}
+
+#[test]
 fn exchanged_names_change_places_at_one_moment() {
     let make_b = names::Call::Create { at: B, serial: 2 };
     let swapped = Some(names::Answer::Moved(Ino(7), Some(Ino(8))));
@@ -170,6 +210,11 @@ fn appends_follow_each_other() {
     let cut = (2, 3, 4, content::Call::Truncate { units: 0 }, Some(content::Answer::Done));
     assert!(is_right::<Content>(vec![(1, 1, 2, append(1), at(0)), cut.clone(), (1, 5, 6, append(3), at(0))]));
     assert!(!is_right::<Content>(vec![(1, 1, 2, append(1), at(0)), cut, (1, 5, 6, append(3), at(1))]));
+    let untold = |found: &[u32]| {
+        let append = |tag, begin| (u64::from(tag), begin, begin + 3, append(tag), Some(content::Answer::Done));
+        is_right::<Content>(vec![append(1, 1), append(2, 2), (3, 7, 8, READ, units(found))])
+    };
+    assert!(untold(&[1, 2]) && untold(&[2, 1]) && !untold(&[1]) && !untold(&[1, 1]));
     let torn = Some(content::Answer::Torn("of two".to_owned()));
     assert!(!is_right::<Content>(vec![(1, 1, 2, append(1), at(0)), (1, 3, 4, READ, torn)]));
     assert!(is_right::<Content>(vec![

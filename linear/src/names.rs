@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::RenameMode;
 
-use super::State;
+use super::{History, State};
 
 /// A directory and a name in it, by number.
 pub type Place = (usize, usize);
@@ -47,6 +47,10 @@ pub enum Answer {
     Ino(Ino),
     /// What was moved, and what was replaced or has the old name now.
     Moved(Ino, Option<Ino>),
+    /// Removed or moved, and nothing was said of inodes, as programs are told.
+    Done,
+    /// Moved, or nothing was to be done ([`History::of_kernels`]).
+    DoneOrSame,
     /// A name is not there.
     Missing,
     /// A name is there.
@@ -104,7 +108,8 @@ impl State for Names {
             (Call::Create { at, .. }, Some(Answer::Exists)) => same(self.has(*at)),
             (Call::Lookup(at), Some(Answer::Ino(ino))) => self.with(*at, *ino),
             (Call::Lookup(at) | Call::Unlink(at), Some(Answer::Missing)) => same(!self.has(*at)),
-            (Call::Unlink(at), Some(Answer::Ino(_)) | None) => {
+            (Call::Unlink(at), Some(Answer::Done)) if !self.has(*at) => None,
+            (Call::Unlink(at), Some(Answer::Ino(_) | Answer::Done) | None) => {
                 let mut all = match answer {
                     Some(Answer::Ino(ino)) => self.with(*at, *ino)?,
                     _ => self.clone(),
@@ -120,6 +125,9 @@ impl State for Names {
                     None => known,
                 };
                 known.rename(*from, *to, *mode)
+            }
+            (Call::Rename { from, to, mode }, Some(Answer::Done | Answer::DoneOrSame)) => {
+                self.rename(*from, *to, *mode)
             }
             (Call::Rename { from, to, mode }, None) => Some(self.rename(*from, *to, *mode).unwrap_or(self.clone())),
             (Call::Rename { from, to, mode }, Some(Answer::Missing)) => {
@@ -143,8 +151,36 @@ impl State for Names {
         }
     }
 
+    fn else_step(&self, call: &Call, answer: Option<&Answer>) -> Option<Self> {
+        let Call::Rename { to, .. } = call else { return None };
+        (answer == Some(&Answer::DoneOrSame) && self.has(*to)).then(|| self.clone())
+    }
+
     fn looks(call: &Call, answer: Option<&Answer>) -> bool {
         let refused = matches!(answer, Some(Answer::Missing | Answer::Exists | Answer::NoRoom));
         matches!(call, Call::Lookup(_)) || refused
+    }
+}
+
+impl History<Names> {
+    /// What was told by kernels, which look both names of a rename up, one after the other, before they ask. Whoever moves
+    /// the file to the second one in between has them see one file under both, and then nothing is to be done (POSIX).
+    pub fn of_kernels(&mut self) {
+        let brings = |call: &Call, place: Place| match call {
+            Call::Rename { from, to, mode } => *to == place || (*from == place && *mode == RenameMode::Exchange),
+            _ => false,
+        };
+        let mut same = Vec::new();
+        for (at, entry) in self.entries().iter().enumerate() {
+            let (Call::Rename { to, mode, .. }, Some(Answer::Done)) = (&entry.call, &entry.answer) else { continue };
+            let others = self.entries().iter().filter(|other| other.who != entry.who && other.overlaps(entry));
+            // With the third mode the kernel says that the name is there.
+            if *mode != RenameMode::NoReplace && others.into_iter().any(|other| brings(&other.call, *to)) {
+                same.push(at);
+            }
+        }
+        for at in same {
+            self.entries[at].answer = Some(Answer::DoneOrSame);
+        }
     }
 }

@@ -24,7 +24,7 @@ pub enum Call {
 /// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Done.
+    /// Done; an append is not told where.
     Done,
     /// An append landed at this unit.
     At(usize),
@@ -55,7 +55,7 @@ impl State for Content {
         };
         match (call, answer) {
             (Call::Write { at, units, tag }, Some(Answer::Done) | None) => with(*at, *units, *tag),
-            (Call::Append { units, tag }, None) => with(size, *units, *tag),
+            (Call::Append { units, tag }, Some(Answer::Done) | None) => with(size, *units, *tag),
             (Call::Append { units, tag }, Some(Answer::At(at))) if *at == size => with(size, *units, *tag),
             (Call::Truncate { units }, Some(Answer::Done) | None) => {
                 let mut all = self.0.clone();
