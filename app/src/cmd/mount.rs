@@ -62,7 +62,7 @@ Options (-o):
   readahead_kb=N                the kernel reads ahead so much
   io_uring, noio_uring          take the kernel's requests over io_uring, or over /dev/fuse (default); the host must
                                 allow it: echo 1 > /sys/module/fuse/parameters/enable_uring
-  dentry_max_age_positive=MS    names and attributes are believed so long (1000)
+  dentry_max_age_positive=MS    attributes are believed so long, names too, but 1000 at most (1000)
   dentry_max_age_negative=MS    that a name is missing is believed so long (0)
   qos_max_throughput_mbps=N     megabytes per second, read and written
   qos_max_ops=N                 reads and writes per second

@@ -41,7 +41,8 @@ pub(crate) struct Calls {
     moves_atime: bool,
     /// Nothing passes through the kernel's page cache.
     direct: bool,
-    /// How long the kernel may believe a name or attributes, unless it is told to forget them before.
+    /// How long the kernel may believe a name, or attributes, unless it is told to forget them before.
+    name_age: Duration,
     positive_age: Duration,
     /// How long it may believe that there is no such name, even if another client makes it meanwhile.
     negative_age: Duration,
@@ -52,6 +53,13 @@ pub(crate) struct Calls {
     departures: Option<Departures>,
     reads: Reads,
     pub(crate) writes: Arc<Writes>,
+}
+
+/// A name that a rename brought, and what it stands for.
+pub(crate) struct Came {
+    dir: Ino,
+    name: Vec<u8>,
+    ino: Ino,
 }
 
 /// Writes of the kernel so far.
@@ -107,6 +115,7 @@ impl Calls {
             closes: Closes::default(),
             moves_atime: options.atime && !options.read_only,
             direct: options.cache == CacheMode::Direct,
+            name_age: options.name_age(),
             positive_age: options.positive_age,
             negative_age: options.negative_age,
             throttle,
@@ -125,13 +134,15 @@ impl Calls {
     }
 
     pub(crate) fn shown_attr(&self, dir: Ino, name: &[u8], attr: &Attr) -> Shown {
-        let name_ttl = if self.fs.is_certain_name(dir, name, attr.ino) { self.positive_age } else { Duration::ZERO };
+        let is_certain = self.fs.is_certain_name(dir, name, attr.ino) && !self.hub.is_contended(self.me, dir);
+        let name_ttl = if is_certain { self.name_age } else { Duration::ZERO };
         self.numbers.entry(attr, (name_ttl, self.attr_ttl(attr)))
     }
 
     /// That there is no such name, if the kernel may believe that at all.
-    pub(crate) fn shown_absence(&self) -> Option<Shown> {
-        (!self.negative_age.is_zero()).then(|| Shown::none(self.negative_age))
+    pub(crate) fn shown_absence(&self, dir: Ino) -> Option<Shown> {
+        let may_believe = !self.negative_age.is_zero() && !self.hub.is_contended(self.me, dir);
+        may_believe.then(|| Shown::none(self.negative_age))
     }
 
     pub(crate) fn attr_ttl(&self, attr: &Attr) -> Duration {
@@ -141,14 +152,12 @@ impl Calls {
     // Names.
 
     pub(crate) async fn lookup(&self, dir: Ino, name: &[u8]) -> Answer<Entry> {
-        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.lookup(dir, name).await.map_err(|e| of(&e))?;
         self.saw(&entry.attr);
         Ok(entry)
     }
 
     pub(crate) async fn make(&self, cred: Cred, dir: Ino, name: &[u8], what: Create) -> Answer<Entry> {
-        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.create(cred, dir, name, what).await.map_err(|e| of(&e))?;
         self.tell(|| vec![name_of(dir, name), Notice::Attr(dir)]).await;
         Ok(entry)
@@ -194,7 +203,6 @@ impl Calls {
     }
 
     pub(crate) async fn link(&self, ino: Ino, dir: Ino, name: &[u8]) -> Answer<Entry> {
-        let _locked = self.hub.enter(self.me, dir);
         let entry = self.fs.link(ino, dir, name).await.map_err(|e| of(&e))?;
         self.remembered.changed(&entry.attr);
         self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(ino)]).await;
@@ -202,23 +210,44 @@ impl Calls {
     }
 
     pub(crate) async fn remove(&self, dir: Ino, name: &[u8], is_dir: bool) -> Answer<()> {
-        let _locked = self.hub.enter(self.me, dir);
         let gone = if is_dir { self.fs.rmdir(dir, name).await } else { self.fs.unlink(dir, name).await };
         let gone = gone.map_err(|e| of(&e))?;
         self.tell(|| vec![name_of(dir, name), Notice::Attr(dir), Notice::Attr(gone)]).await;
         Ok(())
     }
 
-    pub(crate) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Answer<()> {
-        let _locked = (self.hub.enter(self.me, from.0), self.hub.enter(self.me, to.0));
-        let done = self.fs.rename(from.0, from.1, to.0, to.1, mode).await.map_err(|e| of(&e))?;
+    /// What came where: for [`Self::came`], when the kernel has the answer.
+    pub(crate) async fn rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), mode: RenameMode) -> Answer<Vec<Came>> {
+        let exchanges = mode == RenameMode::Exchange;
+        let moves = || {
+            self.hub.moves(self.me, from.0, to.0);
+            if exchanges {
+                self.hub.moves(self.me, to.0, from.0);
+            }
+        };
+        // The kernel moves what it knows when it has the answer: whoever changes these names meanwhile counts on that.
+        moves();
+        let done = self.fs.rename(from.0, from.1, to.0, to.1, mode).await;
+        moves();
+        let done = done.map_err(|e| of(&e))?;
         self.tell(|| {
             let mut notices = vec![name_of(from.0, from.1), name_of(to.0, to.1)];
             notices.extend([from.0, to.0, done.moved].into_iter().chain(done.other).map(Notice::Attr));
             notices
         })
         .await;
-        Ok(())
+        let back = done.other.filter(|_| exchanges).map(|other| (from, other));
+        let came = [Some((to, done.moved)), back].into_iter().flatten();
+        Ok(came.map(|((dir, name), ino)| Came { dir, name: name.to_vec(), ino }).collect())
+    }
+
+    /// The kernel took names along that it believes: those that no lease covers where they are now it is to forget.
+    pub(crate) fn came(&self, came: Vec<Came>) {
+        for Came { dir, name, ino } in came {
+            if !self.fs.is_certain_name(dir, &name, ino) || self.hub.is_contended(self.me, dir) {
+                self.hub.came(self.me, dir, name);
+            }
+        }
     }
 
     pub(crate) async fn readlink(&self, ino: Ino) -> Answer<Vec<u8>> {
@@ -226,7 +255,6 @@ impl Calls {
     }
 
     pub(crate) async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Answer<Vec<DirEntry>> {
-        let _locked = self.hub.enter(self.me, dir);
         let (entries, _) = self.fs.readdir(dir, cookie, limit, plus).await.map_err(|e| of(&e))?;
         entries.iter().filter_map(|entry| entry.attr.as_ref()).for_each(|attr| self.saw(attr));
         Ok(entries)

@@ -5,17 +5,24 @@
 //! to the kernel. Who changed something is answered when its notices are given, so that nobody sees the old state after
 //! that. The kernel may make a notice wait until a request of that mount is answered: pages wait for a read of them, or
 //! for a write that fills a part of one, and a name for the lock of its directory. So notices never come from a thread
-//! that answers requests, and one that waits does not hold up those about other inodes. Reads wait for nobody. A write, or
-//! a request about a directory, may wait for the other mount in turn: a notice about that inode is waited for
-//! [`BLOCKED_MAX`] only, and what is left of a circle resolves itself after [`NAMES_MAX`]. Notices about one inode are
-//! merged, which bounds the list by the number of inodes that change at a time.
+//! that answers requests, and one that waits does not hold up those about other inodes. Reads wait for nobody. A write may
+//! wait for the other mount in turn: a notice about that file is waited for [`BLOCKED_MAX`] only. Notices about one inode
+//! are merged, which bounds the list by the number of inodes that change at a time.
+//!
+//! Names need no such limit. A directory that there was a notice about is [`Contended`] for a while: the kernel
+//! is given its names to ask about again each time. What it was given before it believes for a second at most. So when
+//! that is over nothing is left to tell it, and no change waits for the lock of that directory, which a request that waits
+//! for others may hold.
 //!
 //! A notice that comes late does harm beside the moment of old state: the kernel throws away attributes that meet it on
 //! their way, the size with them. A program is then told of a size that its next read or mapped access does not know.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+mod contended;
+mod pending;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use braid_base::ids::Ino;
@@ -25,23 +32,19 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
 use crate::attrs::Numbers;
+use crate::hub::contended::Contended;
+use crate::hub::pending::Pending;
 use crate::wire::notify::Notifier;
 
-/// Most pending notices of a mount. What does not fit is dropped: names and attributes expire by themselves within
-/// a second, pages when the file is opened again.
-const PENDING_MAX: usize = 65_536;
 /// How long a change waits for the kernels of other mounts at most. A notice takes microseconds, on a machine that has
 /// other work a few time slices.
 const PAGES_MAX: Duration = Duration::from_secs(2);
-/// The same for names.
-const NAMES_MAX: Duration = Duration::from_millis(100);
-/// The same while a request of that mount about this inode may be what the notice waits for, and that request for others
-/// in turn.
+/// The same while a write of that mount to this inode may be what the notice waits for, and that write for others in turn.
 const BLOCKED_MAX: Duration = Duration::from_millis(5);
 /// Threads that give notices about inodes, and about names: so many of them may wait in the kernel before they hold up
 /// others.
 const INODE_THREADS: usize = 4;
-const NAME_THREADS: usize = 2;
+const NAME_THREADS: usize = 8;
 
 /// The mounts of one file system.
 #[derive(Default)]
@@ -54,6 +57,7 @@ struct Mine {
     me: u64,
     inodes: Arc<Pending>,
     names: Arc<Pending>,
+    contended: Contended,
 }
 
 /// What the kernel should forget.
@@ -81,13 +85,21 @@ impl Hub {
         given
     }
 
-    /// A request of mount `me` is in directory `dir` until the result is dropped: its kernel may hold the lock of it.
-    pub(crate) fn enter(&self, me: u64, dir: Ino) -> Option<Within> {
-        let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.names))?;
-        Some(Within::of(pending, dir))
+    /// Whether the kernel of mount `me` must not believe names in `dir` that it is given now.
+    pub(crate) fn is_contended(&self, me: u64, dir: Ino) -> bool {
+        self.mounts().iter().any(|mine| mine.me == me && mine.contended.has(dir))
     }
 
-    /// The same for a write to `ino`: its kernel may hold the lock of a page that it wrote a part of.
+    /// The kernel of mount `me` takes names of directory `from` along to `to`, with the time until which it believes them.
+    pub(crate) fn moves(&self, me: u64, from: Ino, to: Ino) {
+        self.mounts()
+            .iter()
+            .filter(|mine| mine.me == me)
+            .for_each(|mine| mine.contended.moves(from, to, Instant::now()));
+    }
+
+    /// A request of mount `me` writes to `ino` until the result is dropped: its kernel may hold the lock of a page that it
+    /// wrote a part of.
     pub(crate) fn write(&self, me: u64, ino: Ino) -> Option<Within> {
         let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.inodes))?;
         Some(Within::of(pending, ino))
@@ -96,6 +108,17 @@ impl Hub {
     /// True if a notice about `ino` has not been given to mount `me` yet.
     pub(crate) fn is_pending(&self, me: u64, ino: Ino) -> bool {
         self.mounts().iter().any(|mine| mine.me == me && mine.inodes.list().due.contains_key(&ino))
+    }
+
+    /// The kernel of mount `me` took what it believes along to `name` in `dir`, and nobody may say when that is out of date.
+    /// Only after its request was answered: the notice waits for it, and a thread that waits in the kernel would keep a
+    /// mount alive whose process was killed.
+    pub(crate) fn came(&self, me: u64, dir: Ino, name: Vec<u8>) {
+        let mounts = self.mounts();
+        mounts
+            .iter()
+            .filter(|mine| mine.me == me)
+            .for_each(|mine| mine.names.add(Notice::Name { dir, name: name.clone() }));
     }
 
     /// Tells mount `me` itself: something happened that its kernel could not know.
@@ -111,7 +134,14 @@ impl Hub {
     }
 
     /// Adds mount `me`, whose kernel is reached through `notifier`; the notices end when the result is dropped.
-    pub(crate) fn join(self: &Arc<Self>, me: u64, numbers: Numbers, notifier: Notifier) -> io::Result<Member> {
+    /// It believes names for `age` at most, and for `absence` that there is none.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        me: u64,
+        numbers: Numbers,
+        (age, absence): (Duration, Duration),
+        notifier: Notifier,
+    ) -> io::Result<Member> {
         let start = |name: &str, threads: usize| {
             let pending = Arc::new(Pending::default());
             for _ in 0..threads {
@@ -132,7 +162,13 @@ impl Hub {
         };
         let inodes = start("inodes", INODE_THREADS)?;
         let names = start("names", NAME_THREADS).inspect_err(|_| inodes.close())?;
-        self.mounts.write().expect("nothing panics while it holds the mounts").push(Mine { me, inodes, names });
+        let contended = Contended::new(age, absence);
+        self.mounts.write().expect("nothing panics while it holds the mounts").push(Mine {
+            me,
+            inodes,
+            names,
+            contended,
+        });
         Ok(Member { hub: Arc::clone(self), me })
     }
 }
@@ -140,19 +176,21 @@ impl Hub {
 impl Mine {
     /// Adds notices; `given` waits for those that should be waited for.
     fn add(&self, notices: impl IntoIterator<Item = Notice>, given: &mut Given) {
-        let (mut inodes, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut inodes, mut dirs) = (BTreeSet::new(), BTreeMap::new());
         for notice in notices {
             let ino = notice.of();
-            let (pending, inos) = match notice {
-                Notice::Name { .. } => (&self.names, &mut names),
-                _ => (&self.inodes, &mut inodes),
-            };
-            pending.list().add(notice);
-            pending.more.notify_one();
-            inos.insert(ino);
+            if let Notice::Name { .. } = notice {
+                let is_due = *dirs.entry(ino).or_insert_with(|| self.contended.note(ino));
+                if is_due {
+                    self.names.add(notice);
+                }
+            } else {
+                self.inodes.add(notice);
+                inodes.insert(ino);
+            }
         }
-        inodes.into_iter().for_each(|ino| given.add(&self.inodes, ino, PAGES_MAX));
-        names.into_iter().for_each(|dir| given.add(&self.names, dir, NAMES_MAX));
+        inodes.into_iter().for_each(|ino| given.pages(self, ino));
+        dirs.into_keys().for_each(|dir| given.names(self, dir));
     }
 }
 
@@ -179,8 +217,8 @@ impl Watcher for Hub {
         let mut given = Given::default();
         for mine in self.mounts().iter() {
             for ino in inos {
-                given.add(&mine.inodes, *ino, PAGES_MAX);
-                given.add(&mine.names, *ino, NAMES_MAX);
+                given.pages(mine, *ino);
+                given.names(mine, *ino);
             }
         }
         Box::pin(given.wait())
@@ -193,19 +231,28 @@ pub(crate) struct Given(Vec<Wait>);
 
 struct Wait {
     heard: oneshot::Receiver<()>,
-    pending: Arc<Pending>,
+    /// Where it is not waited for while a write may be what it waits for.
+    pending: Option<Arc<Pending>>,
     ino: Ino,
-    most: Duration,
+    until: Instant,
 }
 
 impl Given {
-    /// Those about `ino` that `pending` has now.
-    fn add(&mut self, pending: &Arc<Pending>, ino: Ino, most: Duration) {
-        let heard = pending.list().given(ino);
-        self.0.extend(heard.map(|heard| Wait { heard, pending: Arc::clone(pending), ino, most }));
+    /// Those about the attributes and pages of `ino` that `mine` has now.
+    fn pages(&mut self, mine: &Mine, ino: Ino) {
+        let heard = mine.inodes.list().given(ino);
+        let (pending, until) = (Some(Arc::clone(&mine.inodes)), Instant::now() + PAGES_MAX);
+        self.0.extend(heard.map(|heard| Wait { heard, pending, ino, until }));
     }
 
-    /// Ready when their kernels have heard them, or do not listen for too long.
+    /// Those about names in `dir`.
+    fn names(&mut self, mine: &Mine, dir: Ino) {
+        let Some(until) = mine.contended.until(dir).filter(|until| *until > Instant::now()) else { return };
+        let heard = mine.names.list().given(dir);
+        self.0.extend(heard.map(|heard| Wait { heard, pending: None, ino: dir, until }));
+    }
+
+    /// Ready when their kernels have heard them, or do not believe any more what they say.
     pub(crate) async fn wait(self) {
         let begin = Instant::now();
         for wait in self.0 {
@@ -219,13 +266,17 @@ impl Wait {
         // All looked at from one begin: what several wait for does not add up.
         let mut look = begin;
         loop {
-            look = (look + BLOCKED_MAX).max(Instant::now());
+            look = match self.pending {
+                Some(_) => (look + BLOCKED_MAX).max(Instant::now()).min(self.until),
+                None => self.until,
+            };
             // A mount that goes away has no caches.
-            if timeout_at(look.min(begin + self.most), &mut self.heard).await.is_ok() {
+            if timeout_at(look, &mut self.heard).await.is_ok() {
                 return;
             }
-            // Asked each time: a request that came after the notice may be what it waits for.
-            if Instant::now() >= begin + self.most || self.pending.list().within.contains_key(&self.ino) {
+            // Asked each time: a write that came after the notice may be what it waits for.
+            let is_blocked = |pending: &Arc<Pending>| pending.list().within.contains_key(&self.ino);
+            if Instant::now() >= self.until || self.pending.as_ref().is_some_and(is_blocked) {
                 tracing::debug!(ino = ?self.ino, "a kernel takes its time with a notice");
                 return;
             }
@@ -233,7 +284,7 @@ impl Wait {
     }
 }
 
-/// A request is in a directory, or writes a file.
+/// A request writes a file.
 pub(crate) struct Within {
     pending: Arc<Pending>,
     ino: Ino,
@@ -288,156 +339,17 @@ fn give(notifier: &Notifier, numbers: Numbers, notice: &Notice) -> io::Result<()
     }
 }
 
-/// Notices that wait to be given.
-#[derive(Default)]
-struct Pending {
-    list: Mutex<List>,
-    more: Condvar,
-}
-
-#[derive(Default)]
-struct List {
-    closed: bool,
-    dropped: u64,
-    /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
-    inodes: HashMap<Ino, Option<(u64, u64)>>,
-    order: VecDeque<Notice>,
-    /// Turns that are not over, pending or being given, by inode or directory of the name.
-    due: HashMap<Ino, Due>,
-    /// Directories that requests of this mount are in, or files that they write, and how many.
-    within: HashMap<Ino, usize>,
-}
-
-#[derive(Default)]
-struct Due {
-    /// One is being given. One at a time: if it waits in the kernel, one thread is enough for that.
-    giving: bool,
-    /// Turns since there was none, and those of them that are over.
-    added: u64,
-    over: u64,
-    /// Who waits until so many are over, in this order.
-    waits: VecDeque<(u64, oneshot::Sender<()>)>,
-}
-
-impl List {
-    fn add(&mut self, notice: Notice) {
-        let (ino, pages) = match notice {
-            Notice::Name { .. } => {
-                self.push(notice);
-                return;
-            }
-            Notice::Attr(ino) => (ino, None),
-            Notice::Pages { ino, from, to } => (ino, Some((from, to))),
-        };
-        if let Some(known) = self.inodes.get_mut(&ino) {
-            *known = match (*known, pages) {
-                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-                (known, new) => known.or(new),
-            };
-        } else if self.push(Notice::Attr(ino)) {
-            self.inodes.insert(ino, pages);
-        }
-    }
-
-    /// Adds a turn; false if there are too many.
-    fn push(&mut self, turn: Notice) -> bool {
-        if self.order.len() >= PENDING_MAX {
-            self.dropped += 1;
-            if self.dropped.is_power_of_two() {
-                tracing::info!(dropped = self.dropped, "others change more than this kernel takes notices of");
-            }
-            return false;
-        }
-        self.due.entry(turn.of()).or_default().added += 1;
-        self.order.push_back(turn);
-        true
-    }
-
-    /// The first turn about what no other is being given about.
-    fn take(&mut self) -> Option<Notice> {
-        let is_free = |turn: &Notice| self.due.get(&turn.of()).is_some_and(|due| !due.giving);
-        let place = self.order.iter().position(is_free)?;
-        let turn = self.order.remove(place)?;
-        let ino = turn.of();
-        self.due.get_mut(&ino)?.giving = true;
-        // What came since it was pushed is merged there.
-        let pages = if let Notice::Name { .. } = turn { None } else { self.inodes.remove(&ino).flatten() };
-        Some(pages.map_or(turn, |(from, to)| Notice::Pages { ino, from, to }))
-    }
-
-    /// Tells when all turns about `ino` so far are over; `None` if they are.
-    fn given(&mut self, ino: Ino) -> Option<oneshot::Receiver<()>> {
-        let due = self.due.get_mut(&ino).filter(|_| !self.closed)?;
-        let (tx, rx) = oneshot::channel();
-        due.waits.push_back((due.added, tx));
-        Some(rx)
-    }
-
-    /// The turn about `ino` that was being given is over; returns who waited for it.
-    fn over(&mut self, ino: Ino) -> Vec<oneshot::Sender<()>> {
-        let mut heard = Vec::new();
-        let Some(due) = self.due.get_mut(&ino) else { return heard };
-        (due.giving, due.over) = (false, due.over + 1);
-        while due.waits.front().is_some_and(|(upto, _)| *upto <= due.over) {
-            heard.extend(due.waits.pop_front().map(|(_, wait)| wait));
-        }
-        if due.over == due.added {
-            self.due.remove(&ino);
-        }
-        heard
-    }
-}
-
-impl Pending {
-    /// The next notice; waits for one. `None` after [`Self::close`].
-    fn next(&self) -> Option<Notice> {
-        let mut list = self.list();
-        loop {
-            if list.closed {
-                return None;
-            }
-            match list.take() {
-                Some(turn) => return Some(turn),
-                None => list = self.more.wait(list).expect("nothing panics while it holds the notices"),
-            }
-        }
-    }
-
-    /// The notice about `ino` that [`Self::next`] gave out is given.
-    fn done(&self, ino: Ino) {
-        // Who waited may go on in this very thread, and want the list of another mount: not with this one in hand.
-        let heard = self.list().over(ino);
-        // A turn about the same inode may be taken now.
-        self.more.notify_one();
-        for wait in heard {
-            // Who waited may have lost patience.
-            let _ = wait.send(());
-        }
-    }
-
-    fn close(&self) {
-        let mut list = self.list();
-        list.closed = true;
-        let due = std::mem::take(&mut list.due);
-        drop(list);
-        drop(due);
-        self.more.notify_all();
-    }
-
-    fn list(&self) -> MutexGuard<'_, List> {
-        self.list.lock().expect("nothing panics while it holds the notices")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use braid_base::ids::Ino;
     use tokio::time::Instant;
 
-    use super::{BLOCKED_MAX, Given, Notice, PAGES_MAX, Pending, Within};
+    use super::contended::ON_THE_WAY;
+    use super::{BLOCKED_MAX, Contended, Given, Mine, Notice, PAGES_MAX, Pending, Within};
 
     #[test]
     fn notices_about_one_inode_are_merged_and_keep_their_turn() {
@@ -480,29 +392,37 @@ mod tests {
     #[test]
     fn the_list_is_bounded() {
         let pending = Pending::default();
-        (0..super::PENDING_MAX as u64 + 10).for_each(|ino| pending.list().add(Notice::Attr(Ino(ino))));
-        assert_eq!(pending.list().order.len(), super::PENDING_MAX);
+        (0..super::pending::PENDING_MAX as u64 + 10).for_each(|ino| pending.list().add(Notice::Attr(Ino(ino))));
+        assert_eq!(pending.list().order.len(), super::pending::PENDING_MAX);
         assert_eq!(pending.list().dropped, 10);
     }
 
+    const AGE: Duration = Duration::from_millis(50);
+
+    fn mine() -> Mine {
+        let (inodes, names) = (Arc::default(), Arc::default());
+        Mine { me: 1, inodes, names, contended: Contended::new(AGE, AGE) }
+    }
+
     #[tokio::test]
-    async fn a_request_that_came_after_the_notice_is_not_waited_for() {
-        let pending = Arc::new(Pending::default());
-        pending.list().add(Notice::Attr(Ino(1)));
+    async fn a_write_that_came_after_the_notice_is_not_waited_for() {
+        let mine = mine();
+        let pending = &mine.inodes;
+        pending.add(Notice::Attr(Ino(1)));
         let wait = || {
             let mut given = Given::default();
-            given.add(&pending, Ino(1), PAGES_MAX);
+            given.pages(&mine, Ino(1));
             given.wait()
         };
         let (begin, waits) = (Instant::now(), wait());
-        let within = Within::of(Arc::clone(&pending), Ino(1));
+        let within = Within::of(Arc::clone(pending), Ino(1));
         waits.await;
         assert!(begin.elapsed() < PAGES_MAX, "nobody gives it, and nobody waits to the end");
         drop(within);
 
         assert_eq!(pending.next(), Some(Notice::Attr(Ino(1))));
         let (given, waits) = (Arc::new(AtomicBool::new(false)), wait());
-        let (gives, is_given) = (Arc::clone(&pending), Arc::clone(&given));
+        let (gives, is_given) = (Arc::clone(pending), Arc::clone(&given));
         tokio::spawn(async move {
             tokio::time::sleep(4 * BLOCKED_MAX).await;
             is_given.store(true, Ordering::Relaxed);
@@ -510,5 +430,28 @@ mod tests {
         });
         waits.await;
         assert!(given.load(Ordering::Relaxed), "looked at more than once");
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_name_waits_until_the_kernel_has_heard_it_or_does_not_believe_the_old_one() {
+        let mine = mine();
+        let notice = || Notice::Name { dir: Ino(1), name: b"n".to_vec() };
+        let tell = || {
+            let mut given = Given::default();
+            mine.add([notice()], &mut given);
+            given.wait()
+        };
+        let begin = Instant::now();
+        let first = tell();
+        assert_eq!(mine.names.next(), Some(notice()));
+        mine.names.done(Ino(1));
+        first.await;
+        assert!(begin.elapsed() < AGE, "it has heard");
+        // Now a request that waits for others holds the lock of the directory.
+        tokio::join!(tell(), tell());
+        assert!(begin.elapsed() >= AGE + ON_THE_WAY);
+        let told = mine.names.list().order.len();
+        tell().await;
+        assert_eq!(mine.names.list().order.len(), told, "there is nothing left to tell");
     }
 }

@@ -107,8 +107,8 @@ impl Mounts {
         let session = Session::start(device, &Settings { features, ..SETTINGS }, readers)
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
-        let member =
-            self.hub.join(me, numbers, session.notifier()).map_err(|e| refused("no thread for notices", &e))?;
+        let joined = self.hub.join(me, numbers, (options.name_age(), options.negative_age), session.notifier());
+        let member = joined.map_err(|e| refused("no thread for notices", &e))?;
         let (end, ended) = sync_channel(1);
         let (serves, serving) = watch::channel(true);
         let (door, runtime) = (Arc::new(door), self.runtime.clone());

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use braid_client::qos::Limits;
 
+/// No name is believed for longer than that: so long may wait who first meets another mount in a directory (decision 47).
+pub const NAME_AGE_MAX: Duration = Duration::from_secs(1);
+
 /// What is kept in memory of file contents.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheMode {
@@ -35,7 +38,7 @@ pub struct Options {
     pub threads: usize,
     /// Kernel readahead, KiB.
     pub readahead_kib: u32,
-    /// How long the kernel may believe a name and attributes.
+    /// How long the kernel may believe a name ([`NAME_AGE_MAX`] at most) and attributes.
     pub positive_age: Duration,
     /// How long the kernel may believe that there is no such name.
     pub negative_age: Duration,
@@ -64,6 +67,11 @@ pub struct Ignore {
 }
 
 impl Options {
+    /// How long the kernel may believe a name.
+    pub(crate) fn name_age(&self) -> Duration {
+        self.positive_age.min(NAME_AGE_MAX)
+    }
+
     /// The usual way to mount file system `name`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {

@@ -10,7 +10,7 @@ use braid_client::fs::Create;
 
 use super::{Door, cred, open_flags};
 use crate::attrs::{kind, kind_of_mode, permissions};
-use crate::calls::Calls;
+use crate::calls::{Calls, Came};
 use crate::listing::{self, Listing};
 use crate::wire::encode::{Body, Entry as Shown, Listed};
 use crate::wire::errno::Errno;
@@ -23,7 +23,7 @@ impl Door {
         self.start_entry(reply, |calls| async move {
             match calls.lookup(dir, &name).await {
                 Ok(found) => Ok(calls.shown(dir, &name, &found)),
-                Err(Errno::ENOENT) => calls.shown_absence().ok_or(Errno::ENOENT),
+                Err(Errno::ENOENT) => calls.shown_absence(dir).ok_or(Errno::ENOENT),
                 Err(errno) => Err(errno),
             }
         });
@@ -85,7 +85,12 @@ impl Door {
         let numbers = self.calls.numbers;
         let (from_dir, from) = (numbers.inode(from.0), from.1.to_vec());
         let (to_dir, to) = (numbers.inode(to.0), to.1.to_vec());
-        self.start_empty(reply, |calls| async move { calls.rename((from_dir, &from), (to_dir, &to), mode).await });
+        let calls = Arc::clone(&self.calls);
+        let work = |calls: Arc<Calls>| async move { calls.rename((from_dir, &from), (to_dir, &to), mode).await };
+        self.start(reply, work, move |reply, came: Vec<Came>| {
+            reply.ok();
+            calls.came(came);
+        });
     }
 
     pub(super) fn link(&self, header: &Header, node: Node, name: &[u8], reply: Reply) {
