@@ -47,6 +47,27 @@ load_end() {
   rm -rf "$LOAD" "$LOAD_LOG"
   echo "$1: kept" >&2
 }
+# contest_begin MOUNT...: programs fight over the same few names, bytes and a lock through all of these, besides.
+CONTESTS=0
+contest_begin() {
+  local mounts=()
+  CONTESTS=$((CONTESTS + 1))
+  CONTEST=contest-$CONTESTS
+  mkdir "$1/$CONTEST"
+  rm -f "$SCRATCH/contest-over"
+  mounts=("${@/%//$CONTEST}")
+  "$BENCH" contest --seconds 7200 --until "$SCRATCH/contest-over" --seed "$CONTESTS" "${mounts[@]}" >"$SCRATCH/contest-out" 2>&1 &
+  CONTEST_PID=$!
+  CONTEST_DIR=$1/$CONTEST
+}
+# contest_end WHAT: no call met an error or took longer than it may, and what all of them were told is linearizable.
+contest_end() {
+  touch "$SCRATCH/contest-over"
+  wait "$CONTEST_PID" || die "$1: $(tail -n 20 "$SCRATCH/contest-out")"
+  CONTEST_PID=
+  rm -rf "$CONTEST_DIR"
+  echo "$1: $(tail -n 1 "$SCRATCH/contest-out"); longest call $(grep -o 'longest [0-9.]*' "$SCRATCH/contest-out" | sort -k 2 -n | tail -n 1 | cut -d ' ' -f 2) s" >&2
+}
 # until_true SECONDS WHAT COMMAND...
 until_true() {
   local begin limit=$1 what=$2

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What: six hosts in namespaces, three members of etcd, 4+2 with three copies of metadata; hosts killed, stopped and cut off in twos, etcd gone, all power lost, each under load: no error, nothing lost.
+# What: six hosts in namespaces, three members of etcd, 4+2 with three copies of metadata; hosts killed, stopped and cut off in twos, etcd gone, all power lost, each under load and while three mounts fight over names, bytes and a lock: no error, nothing lost, histories linearizable.
 # Needs: cluster
-# Seconds: 400 2400
+# Seconds: 600 3000
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
 . "$(dirname "$0")/../load.sh"
 
-away=$(pick 8 60) rounds=$(pick 1 5)
+away=$(pick 8 60) rounds=$(pick 1 2)
 faults=0
 # fault NAME COMMAND...: while COMMAND runs, before and after it, programs write, read, rename and sync; none may meet
 # an error, all of them get on again, and every promise must hold afterwards.
@@ -16,17 +16,20 @@ fault() {
   shift
   faults=$((faults + 1)) begin=$(now)
   load_begin
+  contest_begin "$MOUNT" "$MOUNT.a" "$MOUNT.b"
   calm "$name, before it"
   "$@" || die "$name: the fault itself failed"
   calm "$name"
   until_serving 60 3 || die "$name: not all members are back"
   calm "$name, over"
+  contest_end "$name"
   load_end "$name"
   echo "$name: $(since "$begin") s" >&2
 }
 # All of the load gets on by some operations; for a while, in the long version.
 calm() {
   load_goes_on "$1" 20
+  [[ -z ${CONTEST_PID:-} ]] || kill -0 "$CONTEST_PID" 2>/dev/null || die "$1: $(tail -n 20 "$SCRATCH/contest-out")"
   sleep "$(pick 0 20)"
 }
 killed() {
@@ -53,6 +56,10 @@ no_etcd() {
 }
 
 hosts_new hosts 6 --protection 4+2 --partitions 6
+for more in a b; do
+  echo "$STATE $MOUNT.$more" >>"$SCRATCH/clusters"
+  hosts_mount "$MOUNT.$more"
+done
 begin=$(now)
 for ((round = 0; round < rounds; round++)); do
   fault "two hosts killed" killed h1 h2
@@ -81,5 +88,5 @@ until_serving 60 3
 # Programs waited, and go on.
 calm "power"
 load_end "power"
-umount "$MOUNT"
+umount "$MOUNT" "$MOUNT.a" "$MOUNT.b"
 echo "$faults faults and a loss of all power in $(since "$begin") s, no error, nothing lost"
