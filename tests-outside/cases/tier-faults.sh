@@ -509,8 +509,12 @@ lanes=(busy broken wrong silent full gone skewed azure emptied keys lost apart)
 [[ -z ${TIER_FAULTS:-} ]] || read -ra lanes <<<"$TIER_FAULTS"
 started=$(now)
 pids=()
-for one in "${lanes[@]}"; do "$one" & pids+=($!); done
-failed=0
-for pid in "${pids[@]}"; do wait "$pid" || failed=$((failed + 1)); done
-((!failed)) || { grep -hE 'WARN|ERROR' "$SCRATCH"/tf-c-*/braid.log | tail -n 12 | cut -c 1-250; die "$failed of ${#lanes[@]} lanes failed: see above"; }
+for one in "${lanes[@]}"; do "$one" 2> >(tee "$SCRATCH/tf-err-$one" >&2) & pids+=($!); done
+failed=()
+for at in "${!pids[@]}"; do wait "${pids[at]}" || failed+=("${lanes[at]}"); done
+((${#failed[@]} == 0)) || {
+  grep -hE 'WARN|ERROR' "$SCRATCH"/tf-c-*/braid.log | tail -n 12 | cut -c 1-250
+  for one in "${failed[@]}"; do tail -n 2 "$SCRATCH/tf-err-$one"; done
+  die "lanes that failed: ${failed[*]}"
+}
 echo "${#lanes[@]} lanes of faults between a mount and its store: right or EIO, nothing lost, all went on"
