@@ -50,23 +50,24 @@ load_end() {
 # contest_begin MOUNT...: programs fight over the same few names, bytes and a lock through all of these, besides.
 CONTESTS=0
 contest_begin() {
-  local mounts=()
   CONTESTS=$((CONTESTS + 1))
-  CONTEST=contest-$CONTESTS
-  mkdir "$1/$CONTEST"
+  CONTEST_DIR=$1/contest-$CONTESTS
+  mkdir "$CONTEST_DIR"
   rm -f "$SCRATCH/contest-over"
-  mounts=("${@/%//$CONTEST}")
-  "$BENCH" contest --seconds 7200 --until "$SCRATCH/contest-over" --seed "$CONTESTS" "${mounts[@]}" >"$SCRATCH/contest-out" 2>&1 &
+  "$BENCH" contest --seconds 7200 --until "$SCRATCH/contest-over" --seed "$CONTESTS" "${@/%//contest-$CONTESTS}" \
+    >"$SCRATCH/contest-out" 2>&1 &
   CONTEST_PID=$!
-  CONTEST_DIR=$1/$CONTEST
 }
+contest_failed() { die "$1: $(tail -n 20 "$SCRATCH/contest-out")"; }
+# contest_goes_on WHAT: if there is one.
+contest_goes_on() { [[ -z ${CONTEST_PID:-} ]] || kill -0 "$CONTEST_PID" 2>/dev/null || contest_failed "$1"; }
 # contest_end WHAT: no call met an error or took longer than it may, and what all of them were told is linearizable.
 contest_end() {
   touch "$SCRATCH/contest-over"
-  wait "$CONTEST_PID" || die "$1: $(tail -n 20 "$SCRATCH/contest-out")"
+  wait "$CONTEST_PID" || contest_failed "$1"
   CONTEST_PID=
   rm -rf "$CONTEST_DIR"
-  echo "$1: $(tail -n 1 "$SCRATCH/contest-out"); longest call $(grep -o 'longest [0-9.]*' "$SCRATCH/contest-out" | sort -k 2 -n | tail -n 1 | cut -d ' ' -f 2) s" >&2
+  echo "$1: $(tail -n 1 "$SCRATCH/contest-out")" >&2
 }
 # until_true SECONDS WHAT COMMAND...
 until_true() {

@@ -94,7 +94,7 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
     let until = arguments.text("until").map(PathBuf::from);
     let start = clock::seconds();
     let end = start + arguments.number("seconds", 10)? as f64;
-    let (mut number, mut calls, mut overlapped) = (0, [0; 3], [false; 3]);
+    let (mut number, mut calls, mut overlapped, mut longest_s) = (0, [0; 3], [false; 3], 0.0_f64);
     while clock::seconds() < end && !until.as_ref().is_some_and(|path| path.exists()) {
         number += 1;
         let folder = format!("round-{number}");
@@ -110,16 +110,17 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
             cached: arguments.flag("cached"),
             history,
         };
-        let tallies = play(&round)?;
+        let tallies = play(&round).map_err(|error| format!("round {number}: {error}"))?;
         tallies.iter().zip(&mut overlapped).for_each(|(tally, some)| *some |= tally.overlapped);
+        longest_s = tallies.iter().fold(longest_s, |longest, tally| longest.max(tally.longest_s));
         let words = KINDS.iter().zip(&tallies).zip(&mut calls).map(|((kind, tally), sum)| {
             *sum += tally.calls;
             let alone = if tally.overlapped { "" } else { " (none at once)" };
             format!("{kind} {} calls{alone}, longest {:.1} s", tally.calls, tally.longest_s)
         });
         println!("round {number}: {}", words.collect::<Vec<_>>().join("; "));
-        if let Some(tally) = tallies.iter().find(|tally| tally.longest_s > longest) {
-            return Err(format!("round {number}: a call took {:.1} s, more than {longest}", tally.longest_s));
+        if longest_s > longest {
+            return Err(format!("round {number}: a call took {longest_s:.1} s, more than {longest}"));
         }
         // Now by this mount, now by that.
         let by = &here[number as usize % here.len()];
@@ -132,14 +133,14 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
         ));
     }
     println!(
-        "{number} rounds, {} calls on names, {} on contents, {} on locks: linearizable",
+        "{number} rounds, {} calls on names, {} on contents, {} on locks, the longest {longest_s:.1} s: linearizable",
         calls[0], calls[1], calls[2]
     );
     Ok(())
 }
 
 fn play(round: &Round<'_>) -> Outcome<[Tally; 3]> {
-    prepare(&round.dirs[0], round.dirs.len()).map_err(|error| format!("preparing round {}: {error}", round.number))?;
+    prepare(&round.dirs[0], round.dirs.len()).map_err(|error| format!("preparing it: {error}"))?;
     let counted = locks::Counted::default();
     let all = || round.dirs.iter().zip(0..);
     std::thread::scope(|scope| {
@@ -173,8 +174,7 @@ fn contest<P: Player>(
         return Ok(Tally::default());
     }
     let history = Mutex::new(History::<P::State>::default());
-    let players =
-        players.collect::<std::io::Result<Vec<P>>>().map_err(|error| format!("round {}: {error}", round.number))?;
+    let players = players.collect::<std::io::Result<Vec<P>>>().map_err(|error| error.to_string())?;
     let longest_s = std::thread::scope(|scope| {
         let threads: Vec<_> = players
             .into_iter()
@@ -196,7 +196,7 @@ fn contest<P: Player>(
         let kept = round.history.map(|path| std::fs::write(path, history.lines()));
         let lost =
             kept.and_then(Result::err).map_or(String::new(), |error| format!("\n    (history not written: {error})"));
-        format!("round {}: {words}{lost}", round.number)
+        format!("{words}{lost}")
     })?;
     Ok(Tally { calls: history.entries().len(), overlapped: history.overlaps(), longest_s })
 }
@@ -214,9 +214,9 @@ fn take_part<P: Player>(
         let begin = clock::seconds();
         let now_us = |seconds: f64| ((seconds - round.start) * 1e6) as u64;
         let number = lock(history).begin(who, call.clone(), now_us(begin));
-        let answer = player.perform(&call).map_err(|error| {
-            format!("round {}: {call:?} on {}: {error}", round.number, round.dirs[who as usize].display())
-        })?;
+        let answer = player
+            .perform(&call)
+            .map_err(|error| format!("{call:?} on {}: {error}", round.dirs[who as usize].display()))?;
         let end = clock::seconds();
         player.note(&mut lock(history), number, answer, (now_us(end), end - begin));
         longest = longest.max(end - begin);
@@ -241,9 +241,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 mod tests {
     use super::*;
 
-    fn round(dirs: &[PathBuf]) -> Outcome<[Tally; 3]> {
+    fn round(dirs: &[PathBuf]) -> Round<'_> {
         let start = clock::seconds();
-        play(&Round { dirs, number: 1, seed: 1, end: start + 0.3, start, only: "", cached: false, history: None })
+        Round { dirs, number: 1, seed: 1, end: start + 0.3, start, only: "", cached: false, history: None }
     }
 
     #[test]
@@ -251,14 +251,11 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (dirs, counted) = ([dir.path().join("round"), dir.path().join("round")], locks::Counted::default());
         prepare(&dirs[0], 2).expect("prepared");
-        let round = || {
-            let start = clock::seconds();
-            Round { dirs: &dirs, number: 1, seed: 1, end: start + 0.3, start, only: "", cached: false, history: None }
-        };
         // Not of the content: a local file system tears reads of pages that are written meanwhile.
         let who = || dirs.iter().zip(0..);
-        let names = contest(&round(), 0, who().map(|(dir, who)| names::Names::new(dir, who, 2))).expect("one object");
-        let locks = contest(&round(), 2, who().map(|(dir, who)| locks::Locker::new(dir, who, 1, &counted)));
+        let names =
+            contest(&round(&dirs), 0, who().map(|(dir, who)| names::Names::new(dir, who, 2))).expect("one object");
+        let locks = contest(&round(&dirs), 2, who().map(|(dir, who)| locks::Locker::new(dir, who, 1, &counted)));
         assert!(names.overlapped && names.calls > 100 && locks.expect("one lock").calls > 20);
     }
 
@@ -267,7 +264,7 @@ mod tests {
         let dirs = [tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("another")];
         let here: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().join("round-1")).collect();
         prepare(&here[1], 2).expect("prepared");
-        let error = round(&here).err().expect("what one does the other does not see");
+        let error = play(&round(&here)).err().expect("what one does the other does not see");
         assert!(error.contains("no order of these calls explains their answers"), "{error}");
     }
 }

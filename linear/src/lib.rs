@@ -165,13 +165,10 @@ impl<S: State> History<S> {
 
     /// True if some call overlaps a change by another client.
     pub fn overlaps(&self) -> bool {
-        let over = |a: &Entry<S>, b: &Entry<S>| {
-            a.order.0 < b.order.0 && a.order.1.is_some_and(|end| end > b.order.0) && b.order.1.is_some()
-        };
         let changes = |entry: &Entry<S>| !S::looks(&entry.call, entry.answer.as_ref());
-        self.entries.iter().enumerate().any(|(at, a)| {
-            let near = &self.entries[at + 1..];
-            near.iter().any(|b| a.who != b.who && (changes(a) || changes(b)) && (over(a, b) || over(b, a)))
+        let ended: Vec<_> = self.entries.iter().filter(|entry| entry.order.1.is_some()).collect();
+        ended.iter().enumerate().any(|(at, a)| {
+            ended[at + 1..].iter().any(|b| a.who != b.who && (changes(a) || changes(b)) && a.overlaps(b))
         })
     }
 

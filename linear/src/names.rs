@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::RenameMode;
 
-use super::{History, State};
+use super::{Entry, History, State};
 
 /// A directory and a name in it, by number.
 pub type Place = (usize, usize);
@@ -170,15 +170,17 @@ impl History<Names> {
             Call::Rename { from, to, mode } => *to == place || (*from == place && *mode == RenameMode::Exchange),
             _ => false,
         };
-        let mut same = Vec::new();
-        for (at, entry) in self.entries().iter().enumerate() {
-            let (Call::Rename { to, mode, .. }, Some(Answer::Done)) = (&entry.call, &entry.answer) else { continue };
-            let others = self.entries().iter().filter(|other| other.who != entry.who && other.overlaps(entry));
-            // With the third mode the kernel says that the name is there.
-            if *mode != RenameMode::NoReplace && others.into_iter().any(|other| brings(&other.call, *to)) {
-                same.push(at);
+        let may_be_same = |entry: &Entry<Names>| match (&entry.call, &entry.answer) {
+            // It would have said that the name is there.
+            (Call::Rename { mode: RenameMode::NoReplace, .. }, _) => false,
+            (Call::Rename { to, .. }, Some(Answer::Done)) => {
+                let comes =
+                    |other: &Entry<Names>| other.who != entry.who && brings(&other.call, *to) && other.overlaps(entry);
+                self.entries.iter().any(comes)
             }
-        }
+            _ => false,
+        };
+        let same: Vec<usize> = (0..self.entries.len()).filter(|at| may_be_same(&self.entries[*at])).collect();
         for at in same {
             self.entries[at].answer = Some(Answer::DoneOrSame);
         }

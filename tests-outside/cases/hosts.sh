@@ -29,7 +29,7 @@ fault() {
 # All of the load gets on by some operations; for a while, in the long version.
 calm() {
   load_goes_on "$1" 20
-  [[ -z ${CONTEST_PID:-} ]] || kill -0 "$CONTEST_PID" 2>/dev/null || die "$1: $(tail -n 20 "$SCRATCH/contest-out")"
+  contest_goes_on "$1"
   sleep "$(pick 0 20)"
 }
 killed() {

@@ -37,7 +37,7 @@ const PLAYERS_MAX: u32 = 64;
 impl Bytes {
     /// Past the page cache; every other one through it if `cached`.
     pub fn new(dir: &Path, turn: u64, cached: bool) -> Result<Bytes> {
-        let flags = if cached && turn.is_multiple_of(2) { 0 } else { rustix::fs::OFlags::DIRECT.bits() as i32 };
+        let flags = if cached && turn.is_multiple_of(2) { 0 } else { rustix::fs::OFlags::DIRECT.bits().cast_signed() };
         let open = |append: bool| {
             OpenOptions::new().read(true).write(!append).append(append).custom_flags(flags).open(path(dir))
         };

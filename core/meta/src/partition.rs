@@ -16,9 +16,10 @@ use crate::data::Mutation;
 use crate::event::{Effect, Entry, Event, Now};
 use crate::leases::{self, Ready};
 use crate::overlay::Overlay;
+use crate::peers::post;
 use crate::state::State;
 use crate::txn::{Outcome, Txn, batch_of};
-use crate::{data, ops, peers};
+use crate::{data, ops};
 
 /// One partition, as its primary runs it.
 pub struct Partition {
@@ -141,7 +142,7 @@ impl Partition {
             Some(Ready::Ended(client)) => _ = self.run(out, |t, s| leases::ended(t, s, client)),
             Some(Ready::Request(token, request)) => _ = self.run(out, |t, s| ops::request(t, s, token, request)),
             None => {
-                let Some((from, message)) = peers::next_put_off(&mut self.state) else { return false };
+                let Some((from, message)) = post::next_put_off(&mut self.state) else { return false };
                 self.run(out, |t, s| ops::peer(t, s, from, message));
             }
         }

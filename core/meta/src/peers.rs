@@ -171,11 +171,6 @@ pub(crate) fn take(t: &mut Txn<'_>, s: &mut State, from: PartitionId, message: P
     flight::next_move(t, s);
 }
 
-/// A message of another partition that waited for clients here, and can be taken now.
-pub(crate) fn next_put_off(s: &mut State) -> Option<(PartitionId, PeerMsg)> {
-    post::next_put_off(s)
-}
-
 /// Background: repeats what was not answered, asks about what was not decided, forgets what is done.
 pub(crate) fn background(t: &mut Txn<'_>, s: &mut State) {
     flight::care(t, s);

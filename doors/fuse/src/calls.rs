@@ -245,7 +245,7 @@ impl Calls {
     pub(crate) fn came(&self, came: Vec<Came>) {
         for Came { dir, name, ino } in came {
             if !self.fs.is_certain_name(dir, &name, ino) || self.hub.is_contended(self.me, dir) {
-                self.hub.came(self.me, dir, name);
+                self.hub.tell_self(self.me, Notice::Name { dir, name });
             }
         }
     }

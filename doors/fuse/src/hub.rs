@@ -87,46 +87,35 @@ impl Hub {
 
     /// Whether the kernel of mount `me` must not believe names in `dir` that it is given now.
     pub(crate) fn is_contended(&self, me: u64, dir: Ino) -> bool {
-        self.mounts().iter().any(|mine| mine.me == me && mine.contended.has(dir))
+        self.of(me, |mine| mine.contended.has(dir)).unwrap_or(false)
     }
 
     /// The kernel of mount `me` takes names of directory `from` along to `to`, with the time until which it believes them.
     pub(crate) fn moves(&self, me: u64, from: Ino, to: Ino) {
-        self.mounts()
-            .iter()
-            .filter(|mine| mine.me == me)
-            .for_each(|mine| mine.contended.moves(from, to, Instant::now()));
+        self.of(me, |mine| mine.contended.moves(from, to, Instant::now()));
     }
 
     /// A request of mount `me` writes to `ino` until the result is dropped: its kernel may hold the lock of a page that it
     /// wrote a part of.
     pub(crate) fn write(&self, me: u64, ino: Ino) -> Option<Within> {
-        let pending = self.mounts().iter().find(|mine| mine.me == me).map(|mine| Arc::clone(&mine.inodes))?;
-        Some(Within::of(pending, ino))
+        self.of(me, |mine| Within::of(Arc::clone(&mine.inodes), ino))
     }
 
     /// True if a notice about `ino` has not been given to mount `me` yet.
     pub(crate) fn is_pending(&self, me: u64, ino: Ino) -> bool {
-        self.mounts().iter().any(|mine| mine.me == me && mine.inodes.list().due.contains_key(&ino))
+        self.of(me, |mine| mine.inodes.list().due.contains_key(&ino)).unwrap_or(false)
     }
 
-    /// The kernel of mount `me` took what it believes along to `name` in `dir`, and nobody may say when that is out of date.
-    /// Only after its request was answered: the notice waits for it, and a thread that waits in the kernel would keep a
-    /// mount alive whose process was killed.
-    pub(crate) fn came(&self, me: u64, dir: Ino, name: Vec<u8>) {
-        let mounts = self.mounts();
-        mounts
-            .iter()
-            .filter(|mine| mine.me == me)
-            .for_each(|mine| mine.names.add(Notice::Name { dir, name: name.clone() }));
-    }
-
-    /// Tells mount `me` itself: something happened that its kernel could not know.
+    /// Tells mount `me` itself: something happened that its kernel could not know. Nobody waits for that, and nobody else
+    /// contends. Of a name only when the request about it was answered: the notice waits for it, and a thread that waits in
+    /// the kernel would keep a mount alive whose process was killed.
     pub(crate) fn tell_self(&self, me: u64, notice: Notice) {
-        let mounts = self.mounts();
-        for mine in mounts.iter().filter(|mine| mine.me == me) {
-            mine.add([notice.clone()], &mut Given::default());
-        }
+        self.of(me, |mine| mine.list_of(&notice).add(notice));
+    }
+
+    /// What `work` does with mount `me`, if it is there.
+    fn of<T>(&self, me: u64, work: impl FnOnce(&Mine) -> T) -> Option<T> {
+        self.mounts().iter().find(|mine| mine.me == me).map(work)
     }
 
     fn mounts(&self) -> RwLockReadGuard<'_, Vec<Mine>> {
@@ -162,13 +151,8 @@ impl Hub {
         };
         let inodes = start("inodes", INODE_THREADS)?;
         let names = start("names", NAME_THREADS).inspect_err(|_| inodes.close())?;
-        let contended = Contended::new(age, absence);
-        self.mounts.write().expect("nothing panics while it holds the mounts").push(Mine {
-            me,
-            inodes,
-            names,
-            contended,
-        });
+        let mine = Mine { me, inodes, names, contended: Contended::new(age, absence) };
+        self.mounts.write().expect("nothing panics while it holds the mounts").push(mine);
         Ok(Member { hub: Arc::clone(self), me })
     }
 }
@@ -179,18 +163,22 @@ impl Mine {
         let (mut inodes, mut dirs) = (BTreeSet::new(), BTreeMap::new());
         for notice in notices {
             let ino = notice.of();
-            if let Notice::Name { .. } = notice {
-                let is_due = *dirs.entry(ino).or_insert_with(|| self.contended.note(ino));
-                if is_due {
-                    self.names.add(notice);
-                }
+            let is_due = if let Notice::Name { .. } = notice {
+                *dirs.entry(ino).or_insert_with(|| self.contended.note(ino))
             } else {
-                self.inodes.add(notice);
                 inodes.insert(ino);
+                true
+            };
+            if is_due {
+                self.list_of(&notice).add(notice);
             }
         }
         inodes.into_iter().for_each(|ino| given.pages(self, ino));
         dirs.into_keys().for_each(|dir| given.names(self, dir));
+    }
+
+    fn list_of(&self, notice: &Notice) -> &Pending {
+        if let Notice::Name { .. } = notice { &self.names } else { &self.inodes }
     }
 }
 

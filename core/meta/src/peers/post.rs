@@ -185,7 +185,7 @@ pub(super) fn take(
 }
 
 /// A note that was put off and can be taken now.
-pub(super) fn next_put_off(s: &mut State) -> Option<(PartitionId, PeerMsg)> {
+pub(crate) fn next_put_off(s: &mut State) -> Option<(PartitionId, PeerMsg)> {
     let Post { put_off, taken, .. } = &mut s.peers.post;
     let leases = &s.leases;
     let mut found = None;

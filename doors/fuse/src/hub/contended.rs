@@ -21,11 +21,27 @@ pub(super) struct Contended {
     age: Duration,
     /// It believes longer that a name is not there: of that it is told as long as it lasts, and not waited for.
     tells_on: bool,
-    /// The first notice of those that came in a row, and the last.
-    dirs: Mutex<HashMap<Ino, (Instant, Instant)>>,
+    dirs: Mutex<HashMap<Ino, Row>>,
     /// Of them so many at least are looked through for those that are over.
     many: AtomicUsize,
     any: AtomicBool,
+}
+
+/// Notices about one directory that came in a row.
+struct Row {
+    first: Instant,
+    last: Instant,
+}
+
+impl Row {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last) < CONTENDED
+    }
+
+    /// When a kernel that believes names for `age` does not believe any in the directory any more.
+    fn until(&self, age: Duration) -> Instant {
+        self.first + age + ON_THE_WAY
+    }
 }
 
 impl Contended {
@@ -44,18 +60,18 @@ impl Contended {
     }
 
     /// When the kernel does not believe any name in `dir` any more.
-    fn note_at(&self, dirs: &mut HashMap<Ino, (Instant, Instant)>, dir: Ino, now: Instant) -> Instant {
+    fn note_at(&self, dirs: &mut HashMap<Ino, Row>, dir: Ino, now: Instant) -> Instant {
         if dirs.len() >= self.many.load(Ordering::Relaxed) {
-            dirs.retain(|_, (_, last)| is_recent(*last, now));
+            dirs.retain(|_, row| row.is_recent(now));
             self.many.store(MANY_MIN.max(2 * dirs.len()), Ordering::Relaxed);
         }
-        let (first, last) = dirs.entry(dir).or_insert((now, now));
-        if !is_recent(*last, now) {
-            *first = now;
+        let row = dirs.entry(dir).or_insert(Row { first: now, last: now });
+        if !row.is_recent(now) {
+            row.first = now;
         }
-        *last = now;
+        row.last = now;
         self.any.store(true, Ordering::Relaxed);
-        *first + self.age + ON_THE_WAY
+        row.until(self.age)
     }
 
     /// Names of `from` may come to `to`, and are believed there as long as they would be in `from`. If `to` is contended,
@@ -65,34 +81,29 @@ impl Contended {
             return;
         }
         let mut dirs = self.dirs();
-        if !dirs.get(&to).is_some_and(|(_, last)| is_recent(*last, now)) {
+        if !dirs.get(&to).is_some_and(|row| row.is_recent(now)) {
             return;
         }
         self.note_at(&mut dirs, from, now);
-        let since = dirs[&from].0;
-        if let Some((first, _)) = dirs.get_mut(&to) {
-            *first = since.max(*first);
+        let since = dirs[&from].first;
+        if let Some(row) = dirs.get_mut(&to) {
+            row.first = since.max(row.first);
         }
     }
 
     /// When the kernel does not believe any name in `dir` any more, if that is to come.
     pub(super) fn until(&self, dir: Ino) -> Option<Instant> {
-        self.dirs().get(&dir).map(|(first, _)| *first + self.age + ON_THE_WAY)
+        self.dirs().get(&dir).map(|row| row.until(self.age))
     }
 
     /// Whether `dir` is contended now.
     pub(super) fn has(&self, dir: Ino) -> bool {
-        let is_now = |(_, last): &(Instant, Instant)| is_recent(*last, Instant::now());
-        self.any.load(Ordering::Relaxed) && self.dirs().get(&dir).is_some_and(is_now)
+        self.any.load(Ordering::Relaxed) && self.dirs().get(&dir).is_some_and(|row| row.is_recent(Instant::now()))
     }
 
-    fn dirs(&self) -> MutexGuard<'_, HashMap<Ino, (Instant, Instant)>> {
+    fn dirs(&self) -> MutexGuard<'_, HashMap<Ino, Row>> {
         self.dirs.lock().expect("nothing panics while it holds the directories")
     }
-}
-
-fn is_recent(last: Instant, now: Instant) -> bool {
-    now.saturating_duration_since(last) < CONTENDED
 }
 
 #[cfg(test)]
