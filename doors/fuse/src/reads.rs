@@ -14,7 +14,7 @@ const FILES_MAX: usize = 100_000;
 const NOTED_MS: u64 = 60_000;
 /// The kernel reads ahead in several requests at a time, which end in any order: of those that are so near each other, in
 /// milliseconds and bytes, the furthest counts.
-const NEAR_MS: u64 = 100;
+const NEAR_MS: u64 = 1_000;
 const NEAR_BYTES: u64 = 4 << 20;
 
 /// A read of a file.
@@ -49,9 +49,12 @@ impl Reads {
             self.asked_ms.store(0, Ordering::Relaxed);
             return;
         }
-        let (before, at_ms) = self.last.get(&ino).unwrap_or_default();
-        let is_near = now_ms <= at_ms + NEAR_MS && (end..=end.saturating_add(NEAR_BYTES)).contains(&before);
-        self.last.put(ino, (if is_near { before } else { end }, now_ms));
+        // In one go: requests of one file end on several threads at once.
+        self.last.update(ino, |last| {
+            let (before, at_ms) = last.unwrap_or_default();
+            let is_near = now_ms <= at_ms + NEAR_MS && (end..=end.saturating_add(NEAR_BYTES)).contains(&before);
+            (if is_near { before } else { end }, now_ms)
+        });
     }
 
     /// The last read of `ino`, of those that were noted. From now on they are.
@@ -64,9 +67,13 @@ impl Reads {
 
 #[cfg(test)]
 mod tests {
+    use std::hint;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
     use braid_base::ids::Ino;
 
-    use super::{NEAR_BYTES, NOTED_MS, Read, Reads};
+    use super::{NEAR_BYTES, NEAR_MS, NOTED_MS, Read, Reads};
 
     #[test]
     fn reads_are_noted_while_somebody_asks() {
@@ -88,11 +95,36 @@ mod tests {
             "the last one, not the furthest"
         );
         reads.note(file, 5, || 500);
-        reads.note(file, 4, || 601);
-        assert_eq!(reads.of(file, 601), Some(Read { end: 4, ago_ms: 0 }), "it reads once more");
-        assert_eq!(reads.of(other, 601), None);
-        reads.note(file, 30, || 602 + NOTED_MS);
+        reads.note(file, 4, || 501 + NEAR_MS);
+        assert_eq!(reads.of(file, 501 + NEAR_MS), Some(Read { end: 4, ago_ms: 0 }), "it reads once more");
+        assert_eq!(reads.of(other, 501 + NEAR_MS), None);
+        reads.note(file, 30, || 502 + NEAR_MS + NOTED_MS);
         reads.note(file, 40, || unreachable!("it was given up"));
         assert_eq!(reads.of(file, 99_000).map(|read| read.end), Some(4));
+    }
+
+    #[test]
+    fn reads_that_end_on_several_threads_at_once_do_not_hide_the_furthest() {
+        const FILES: u64 = 50_000;
+        let reads = Reads::new();
+        reads.of(Ino(0), 1);
+        let at = AtomicU64::new(0);
+        thread::scope(|scope| {
+            for end in 1..=2 {
+                let (reads, at) = (&reads, &at);
+                scope.spawn(move || {
+                    for file in 0..FILES {
+                        // Both are there.
+                        at.fetch_add(1, Ordering::Relaxed);
+                        while at.load(Ordering::Relaxed) < 2 * (file + 1) {
+                            hint::spin_loop();
+                        }
+                        reads.note(Ino(file), end, || 2);
+                    }
+                });
+            }
+        });
+        let last = (0..FILES).map(|file| reads.of(Ino(file), 2).map(|read| read.end));
+        assert_eq!(last.filter(|end| *end != Some(2)).count(), 0, "of {FILES}");
     }
 }

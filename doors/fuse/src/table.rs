@@ -20,11 +20,17 @@ impl<K: Eq + Hash, V: Copy> Hints<K, V> {
     }
 
     pub(crate) fn put(&self, key: K, value: V) -> Option<V> {
+        self.update(key, |_| value)
+    }
+
+    /// Puts what `make` says of what was there, and returns that; no other change comes in between.
+    pub(crate) fn update(&self, key: K, make: impl FnOnce(Option<V>) -> V) -> Option<V> {
         let mut map = self.map();
-        if map.len() >= self.most && !map.contains_key(&key) {
+        let before = map.get(&key).copied();
+        if map.len() >= self.most && before.is_none() {
             map.clear();
         }
-        map.insert(key, value)
+        map.insert(key, make(before))
     }
 
     pub(crate) fn take(&self, key: &K) -> Option<V> {
