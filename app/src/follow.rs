@@ -73,8 +73,9 @@ struct Plan {
     given_bytes: u64,
     /// Number of the first one of the queue.
     first: u64,
-    /// The read that told where the job is, milliseconds.
-    seen_ms: u64,
+    /// The read that told where the job is, and its file.
+    seen: Read,
+    seen_path: PathBuf,
     /// What it has read, and when that is to leave, milliseconds.
     behind: VecDeque<(u64, Piece)>,
 }
@@ -115,8 +116,9 @@ impl<G: Ground> Follow<G> {
         drops: bool,
     ) -> Self {
         let (troubles, queue, behind) = Default::default();
-        let (lines, is_read, given, given_bytes, first, seen_ms) = (Box::new(lines), false, 0, 0, 0, 0);
-        let plan = Plan { lines, is_read, troubles, queue, given, given_bytes, first, seen_ms, behind };
+        let (lines, is_read, given, given_bytes, first) = (Box::new(lines), false, 0, 0, 0);
+        let (seen, seen_path) = (Read { at_ms: 0, end: None }, PathBuf::new());
+        let plan = Plan { lines, is_read, troubles, queue, given, given_bytes, first, seen, seen_path, behind };
         Self { ground, ahead, drops, plan: Mutex::new(plan) }
     }
 
@@ -137,7 +139,7 @@ impl<G: Ground> Follow<G> {
     /// True if nothing is to be done any more for what has come, all of it since `since_ms`.
     fn is_done(&self, since_ms: u64, now_ms: u64) -> bool {
         let plan = self.plan();
-        !self.drops || plan.is_through() || now_ms >= plan.seen_ms.max(since_ms) + SILENT_MS
+        !self.drops || plan.is_through() || now_ms >= plan.seen.at_ms.max(since_ms) + SILENT_MS
     }
 
     /// Goes on to where the job is now.
@@ -247,16 +249,26 @@ impl Plan {
     /// Takes the newest of `reads` (the newest first) that is of the plan; true if the job is further than it was. What is
     /// behind it is to leave, if `now_ms` is given.
     fn advance(&mut self, reads: &[(Read, PathBuf)], now_ms: Option<u64>) -> bool {
-        for (read, path) in reads.iter().filter(|(read, _)| read.at_ms > self.seen_ms + SAME_MS) {
+        for (read, path) in reads {
+            if !self.is_new(read, path) {
+                continue;
+            }
             let is_it = |ahead: &Ahead| ahead.piece.path == *path && ahead.piece.holds(read.end);
             let Some(at) = self.queue.iter().position(is_it) else { continue };
-            self.seen_ms = read.at_ms;
+            (self.seen, self.seen_path) = (*read, path.clone());
             let ends = read.end.is_some_and(|end| end >= self.queue[at].piece.range().1);
             let past = at + usize::from(ends);
             (0..past).for_each(|_| self.pass(now_ms));
             return past > 0;
         }
         false
+    }
+
+    /// True if `read` came after the one that told where the job is. Of the same file it may have come right after it: a
+    /// job is seen in the middle of a file, and at its end a moment later.
+    fn is_new(&self, read: &Read, path: &Path) -> bool {
+        let goes_on = *path == *self.seen_path && read.end > self.seen.end;
+        if goes_on { read.at_ms + SAME_MS >= self.seen.at_ms } else { read.at_ms > self.seen.at_ms + SAME_MS }
     }
 
     /// The job has read the first piece.
@@ -370,6 +382,22 @@ mod tests {
         assert_eq!(given(&follow), [9], "it skipped some: they need not come");
         let past = Piece { number: 5, ..Piece::whole("a".into()) };
         assert!((&follow).is_past(&past) && matches!((&mut &follow).next_piece(), Next::End));
+    }
+
+    #[test]
+    fn a_job_that_is_seen_in_the_middle_of_a_file_is_seen_at_its_end_a_moment_later() {
+        let job = Job::default();
+        let follow = Follow::new(&job, (0..4).map(|n| part("a", n * 10, 10)), 20, false);
+        assert_eq!(given(&follow), [0, 1]);
+        job.reads("a", 10, Some(15));
+        follow.look();
+        job.reads("a", 11, Some(20));
+        follow.look();
+        assert_eq!(given(&follow), [2, 3]);
+        // When it was is known within a moment only.
+        job.reads("a", 10, Some(40));
+        follow.look();
+        assert!(follow.plan().queue.is_empty(), "it has read all");
     }
 
     #[test]
