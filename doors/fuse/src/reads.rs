@@ -15,7 +15,8 @@ const NOTED_MS: u64 = 60_000;
 /// The kernel reads ahead in several requests at a time, which end in any order: of those that are so near each other, in
 /// milliseconds and bytes, the furthest counts.
 const NEAR_MS: u64 = 1_000;
-const NEAR_BYTES: u64 = 4 << 20;
+/// Wider than any readahead: with 4 MiB the first request of one, when it ended last, hid the end of the file.
+const NEAR_BYTES: u64 = 64 << 20;
 
 /// A read of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
