@@ -225,8 +225,13 @@ impl Departures {
 
     /// `[off, off+len)` of `ino` was written; the part of it that leaves now, if there is enough.
     pub(crate) fn written(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, u64)> {
-        let (left, piece) = self.0.get(&ino).unwrap_or_default().and(off, len).cut();
-        self.0.put(ino, left);
+        // In one go: writes of one file end on several threads at once.
+        let mut piece = None;
+        self.0.update(ino, |written| {
+            let left;
+            (left, piece) = written.unwrap_or_default().and(off, len).cut();
+            left
+        });
         piece
     }
 
