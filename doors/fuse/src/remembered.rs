@@ -33,14 +33,8 @@ impl Remembered {
     /// A change through this mount led to `attr`. If it was not the very next change, another one came between, and
     /// of that the kernel's pages know nothing.
     pub(crate) fn changed(&self, attr: &Attr) {
-        match self.pages.get(&attr.ino) {
-            Some(before) if before + 1 == attr.change => {
-                self.pages.put(attr.ino, attr.change);
-            }
-            _ => {
-                self.pages.take(&attr.ino);
-            }
-        }
+        // In one go: what is distrusted meanwhile stays so.
+        self.pages.replace(&attr.ino, |before| (before + 1 == attr.change).then_some(attr.change));
     }
 
     /// The pages of `ino` are not to be trusted at the next open.
@@ -82,6 +76,10 @@ fn atime_is_due(atime: Time, mtime: Time, ctime: Time, now_s: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::hint;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+
     use super::{Remembered, atime_is_due};
     use braid_base::attr::{Attr, Time};
     use braid_base::ids::Ino;
@@ -102,6 +100,29 @@ mod tests {
         assert!(!r.opened(&attr(5)), "so was 5");
         r.distrust(Ino(5));
         assert!(!r.opened(&attr(5)));
+    }
+
+    #[test]
+    fn pages_that_are_distrusted_while_a_change_is_noted_stay_distrusted() {
+        const FILES: u64 = 50_000;
+        let (r, at) = (Remembered::new(), AtomicU64::new(0));
+        let file = |n, change| Attr { ino: Ino(n), change, ..Attr::default() };
+        (0..FILES).for_each(|n| _ = r.opened(&file(n, 1)));
+        let each = |what: &dyn Fn(u64)| {
+            for n in 0..FILES {
+                // Both are there.
+                at.fetch_add(1, Ordering::Relaxed);
+                while at.load(Ordering::Relaxed) < 2 * (n + 1) {
+                    hint::spin_loop();
+                }
+                what(n);
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| each(&|n| r.changed(&file(n, 2))));
+            scope.spawn(|| each(&|n| r.distrust(Ino(n))));
+        });
+        assert_eq!((0..FILES).filter(|n| r.opened(&file(*n, 2))).count(), 0, "of {FILES}");
     }
 
     #[test]

@@ -33,6 +33,16 @@ impl<K: Eq + Hash, V: Copy> Hints<K, V> {
         map.insert(key, make(before))
     }
 
+    /// Replaces what is there by what `make` says of it, if anything; no other change comes in between.
+    pub(crate) fn replace(&self, key: &K, make: impl FnOnce(V) -> Option<V>) {
+        let mut map = self.map();
+        let Some(value) = map.get_mut(key) else { return };
+        match make(*value) {
+            Some(made) => *value = made,
+            None => _ = map.remove(key),
+        }
+    }
+
     pub(crate) fn take(&self, key: &K) -> Option<V> {
         self.map().remove(key)
     }
