@@ -165,6 +165,8 @@ where
     });
     let mut ended = state.into_inner().expect("a thread that panics ends the scope").ended;
     ended.failed.sort_by(|a, b| a.path.cmp(&b.path));
+    // Parts of one file fail together.
+    ended.failed.dedup();
     ended
 }
 

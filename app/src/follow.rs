@@ -6,6 +6,7 @@
 //!    stands before it in the plan is behind it. Not every piece need be seen: one that the kernel has in its page cache is
 //!    behind the job when a later one is read.
 //! 4. What is behind it need not come any more, and leaves flash after some seconds, if that is wanted.
+//! 5. A file that is gone takes no room of those bytes any more: nobody waits for a job whose mount was taken away.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -51,6 +52,9 @@ pub trait Ground: Sync {
     /// The last read of a file since the plan began.
     fn last_read(&self, path: &Path) -> Option<Read>;
 
+    /// True if a file that was there cannot be read by anybody any more.
+    fn is_gone(&self, path: &Path) -> bool;
+
     /// These bytes of it, or all, are not needed on flash any more.
     fn release(&self, path: &Path, part: Option<(u64, u64)>);
 }
@@ -82,7 +86,7 @@ struct Plan {
 
 struct Ahead {
     piece: Piece,
-    /// It was given up: it does not count any more.
+    /// It was given up, or its file is gone: it does not count any more.
     failed: bool,
 }
 
@@ -128,6 +132,7 @@ impl<G: Ground> Follow<G> {
         let mut since_ms = None;
         loop {
             self.look();
+            self.skip_gone();
             self.drop_due(mono_ms());
             if over.load(Ordering::Acquire) && self.is_done(*since_ms.get_or_insert_with(mono_ms), mono_ms()) {
                 return;
@@ -157,6 +162,19 @@ impl<G: Ground> Follow<G> {
             if !self.plan().advance(&reads, self.drops.then(mono_ms)) {
                 return;
             }
+        }
+    }
+
+    /// What the job cannot come to any more is not waited for.
+    fn skip_gone(&self) {
+        loop {
+            let first = {
+                let plan = self.plan();
+                plan.waited_for().map(|at| plan.queue[at].piece.clone())
+            };
+            let Some(piece) = first.filter(|piece| self.ground.is_gone(&piece.path)) else { return };
+            // The job may be further by now.
+            (&mut &*self).failed(&piece);
         }
     }
 
@@ -205,9 +223,9 @@ impl<G: Ground> Source for &Follow<G> {
     fn failed(&mut self, piece: &Piece) {
         let mut plan = self.plan();
         let at = piece.number.checked_sub(plan.first).and_then(|at| usize::try_from(at).ok());
-        let Some(ahead) = at.and_then(|at| plan.queue.get_mut(at)) else { return };
-        ahead.failed = true;
-        plan.given_bytes = plan.given_bytes.saturating_sub(piece.bytes_max);
+        if let Some(at) = at.filter(|at| *at < plan.given) {
+            plan.give_up(at);
+        }
     }
 
     fn words(&self) -> String {
@@ -271,6 +289,19 @@ impl Plan {
         if goes_on { read.at_ms + SAME_MS >= self.seen.at_ms } else { read.at_ms > self.seen.at_ms + SAME_MS }
     }
 
+    /// Which of what is handed out comes first that the job is to read.
+    fn waited_for(&self) -> Option<usize> {
+        self.queue.iter().take(self.given).position(|ahead| !ahead.failed)
+    }
+
+    /// The job is not waited for at piece `at`, which was handed out.
+    fn give_up(&mut self, at: usize) {
+        let Ahead { piece, failed } = &mut self.queue[at];
+        if !std::mem::replace(failed, true) {
+            self.given_bytes = self.given_bytes.saturating_sub(piece.bytes_max);
+        }
+    }
+
     /// The job has read the first piece.
     fn pass(&mut self, now_ms: Option<u64>) {
         let Some(Ahead { piece, failed }) = self.queue.pop_front() else { return };
@@ -324,6 +355,7 @@ mod tests {
     struct Job {
         reads: Mutex<BTreeMap<PathBuf, Read>>,
         left: Mutex<Vec<Left>>,
+        gone: Mutex<Vec<PathBuf>>,
     }
 
     /// A file, and what of it if not all.
@@ -332,6 +364,10 @@ mod tests {
     impl Ground for &Job {
         fn last_read(&self, path: &Path) -> Option<Read> {
             self.reads.lock().expect("alone").get(path).copied()
+        }
+
+        fn is_gone(&self, path: &Path) -> bool {
+            self.gone.lock().expect("alone").iter().any(|gone| gone == path)
         }
 
         fn release(&self, path: &Path, part: Option<(u64, u64)>) {
@@ -443,6 +479,31 @@ mod tests {
         assert!(matches!((&mut &follow).next_piece(), Next::Later));
         (&mut &follow).failed(&first);
         assert_eq!(given(&follow), [1]);
+    }
+
+    #[test]
+    fn a_job_that_cannot_come_to_a_file_any_more_is_not_waited_for() {
+        let job = Job::default();
+        let plan = [part("a", 0, 10), part("a", 10, 10), part("b", 0, 10), part("c", 0, 10)];
+        let follow = Follow::new(&job, plan.into_iter(), 30, false);
+        assert_eq!(given(&follow), [0, 1, 2]);
+        follow.skip_gone();
+        assert!(given(&follow).is_empty(), "a is waited for");
+        job.gone.lock().expect("alone").extend(["a".into(), "c".into()]);
+        follow.skip_gone();
+        assert_eq!(given(&follow), [3], "that it did not come is told to who fetches it");
+        let of_a = |number| Piece { number, ..Piece::whole("a".into()) };
+        assert!(!(&follow).is_past(&of_a(0)), "nobody has read it");
+        (&mut &follow).failed(&of_a(1));
+        assert_eq!(follow.plan().given_bytes, 20, "b and c");
+        job.reads("b", 10, Some(5));
+        follow.look();
+        follow.skip_gone();
+        assert_eq!(follow.plan().given_bytes, 20, "b is waited for, and what comes behind it with it");
+        job.gone.lock().expect("alone").push("b".into());
+        follow.skip_gone();
+        assert_eq!(follow.plan().given_bytes, 0);
+        assert!(matches!((&mut &follow).next_piece(), Next::End));
     }
 
     #[test]

@@ -57,3 +57,13 @@ for n in $(seq 2 $files); do
 done
 wait $plan || die "fetch failed: $(cat "$SCRATCH/fetched")"
 until_true 30 "what was read did not leave: $(sizes)" gone
+
+# A job whose mount is taken away will not come.
+"$BRAID" fs tier fetch --plan "$SCRATCH/plan" --ahead 16MiB >"$SCRATCH/fetched" 2>&1 &
+plan=$!
+until_true 30 'nothing came ahead of the second job' at_least 2
+"$BRAID" umount "$MOUNT" >/dev/null
+ended() { ! kill -0 $plan 2>/dev/null; }
+until_true 30 'fetch goes on for a mount that is gone' ended
+! wait $plan || die "fetch says that all is well on a mount that is gone: $(cat "$SCRATCH/fetched")"
+grep -q "$MOUNT/job/8" "$SCRATCH/fetched" || die "which files did not come is not said: $(cat "$SCRATCH/fetched")"

@@ -1,6 +1,7 @@
 //! `braid fs tier fetch`: bring files back to flash, whole trees, or what a job will read just before it does.
 
-use std::io::{Write, stderr};
+use std::fs;
+use std::io::{ErrorKind, Write, stderr};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -152,6 +153,14 @@ impl Ground for Mounts {
         let after_ms =
             (at.sec - self.begun.sec) * 1_000 + (i64::from(at.nsec) - i64::from(self.begun.nsec)) / 1_000_000;
         Some(Read { at_ms: self.begun_ms + u64::try_from(after_ms).unwrap_or(0), end: None })
+    }
+
+    fn is_gone(&self, path: &Path) -> bool {
+        use ErrorKind::{NotADirectory, NotConnected, NotFound, StaleNetworkFileHandle};
+        // Other errors may pass: a cluster that has lost a host answers late.
+        fs::symlink_metadata(path).is_err_and(|error| {
+            matches!(error.kind(), NotFound | NotADirectory | NotConnected | StaleNetworkFileHandle)
+        })
     }
 
     fn release(&self, path: &Path, part: Option<(u64, u64)>) {
