@@ -4,7 +4,15 @@
 
 # Which of up to 200 networks at a time: 10.213.NET.0/24; the hosts h1.. are .1.., the members e1.. of etcd .101..,
 # this machine .254.
-NET=${NET:-$(($$ % 200))}
+if [[ -z ${NET:-} ]]; then
+  NET=$(($$ % 200))
+  # Another run has it, or one that was killed has left it.
+  for ((tries = 0; tries < 200; tries++)); do
+    ip link show "bd$NET" >/dev/null 2>&1 || break
+    NET=$(((NET + 1) % 200))
+  done
+  unset tries
+fi
 BRIDGE=bd$NET
 
 # LOOPBACK=1: all of them in the namespace of this machine, on addresses 127.213.NET.x; for figures without a bridge.
