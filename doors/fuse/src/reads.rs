@@ -68,13 +68,12 @@ impl Reads {
 
 #[cfg(test)]
 mod tests {
-    use std::hint;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use braid_base::ids::Ino;
 
     use super::{NEAR_BYTES, NEAR_MS, NOTED_MS, Read, Reads};
+    use crate::table::meeting::Meeting;
 
     #[test]
     fn reads_are_noted_while_somebody_asks() {
@@ -109,17 +108,13 @@ mod tests {
         const FILES: u64 = 50_000;
         let reads = Reads::new();
         reads.of(Ino(0), 1);
-        let at = AtomicU64::new(0);
+        let both = Meeting::default();
         thread::scope(|scope| {
             for end in 1..=2 {
-                let (reads, at) = (&reads, &at);
+                let (reads, both) = (&reads, &both);
                 scope.spawn(move || {
                     for file in 0..FILES {
-                        // Both are there.
-                        at.fetch_add(1, Ordering::Relaxed);
-                        while at.load(Ordering::Relaxed) < 2 * (file + 1) {
-                            hint::spin_loop();
-                        }
+                        both.meet(file);
                         reads.note(Ino(file), end, || 2);
                     }
                 });

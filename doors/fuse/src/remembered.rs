@@ -76,11 +76,10 @@ fn atime_is_due(atime: Time, mtime: Time, ctime: Time, now_s: i64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::hint;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::thread;
 
     use super::{Remembered, atime_is_due};
+    use crate::table::meeting::Meeting;
     use braid_base::attr::{Attr, Time};
     use braid_base::ids::Ino;
 
@@ -105,16 +104,12 @@ mod tests {
     #[test]
     fn pages_that_are_distrusted_while_a_change_is_noted_stay_distrusted() {
         const FILES: u64 = 50_000;
-        let (r, at) = (Remembered::new(), AtomicU64::new(0));
+        let (r, both) = (Remembered::new(), Meeting::default());
         let file = |n, change| Attr { ino: Ino(n), change, ..Attr::default() };
         (0..FILES).for_each(|n| _ = r.opened(&file(n, 1)));
         let each = |what: &dyn Fn(u64)| {
             for n in 0..FILES {
-                // Both are there.
-                at.fetch_add(1, Ordering::Relaxed);
-                while at.load(Ordering::Relaxed) < 2 * (n + 1) {
-                    hint::spin_loop();
-                }
+                both.meet(n);
                 what(n);
             }
         };

@@ -51,3 +51,29 @@ impl<K: Eq + Hash, V: Copy> Hints<K, V> {
         self.map.lock().expect("nothing panics while it holds the hints")
     }
 }
+
+/// For tests of what two threads do at the same moment.
+#[cfg(test)]
+pub(crate) mod meeting {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::{hint, thread};
+
+    /// Looks at the other thread, before it is taken to wait for a processor: some microseconds.
+    const SPINS: u32 = 1_000;
+
+    /// Where two threads meet again and again.
+    #[derive(Default)]
+    pub(crate) struct Meeting(AtomicU64);
+
+    impl Meeting {
+        /// Returns when both are there for the `number`th time, from 0.
+        pub(crate) fn meet(&self, number: u64) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            let mut spins = 0;
+            while self.0.load(Ordering::Relaxed) < 2 * (number + 1) {
+                spins += 1;
+                if spins < SPINS { hint::spin_loop() } else { thread::yield_now() }
+            }
+        }
+    }
+}
