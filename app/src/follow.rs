@@ -168,13 +168,9 @@ impl<G: Ground> Follow<G> {
     /// What the job cannot come to any more is not waited for.
     fn skip_gone(&self) {
         loop {
-            let first = {
-                let plan = self.plan();
-                plan.waited_for().map(|at| plan.queue[at].piece.clone())
-            };
+            let first = self.plan().waited_for().cloned();
             let Some(piece) = first.filter(|piece| self.ground.is_gone(&piece.path)) else { return };
-            // The job may be further by now.
-            (&mut &*self).failed(&piece);
+            self.plan().give_up(piece.number);
         }
     }
 
@@ -221,11 +217,7 @@ impl<G: Ground> Source for &Follow<G> {
     }
 
     fn failed(&mut self, piece: &Piece) {
-        let mut plan = self.plan();
-        let at = piece.number.checked_sub(plan.first).and_then(|at| usize::try_from(at).ok());
-        if let Some(at) = at.filter(|at| *at < plan.given) {
-            plan.give_up(at);
-        }
+        self.plan().give_up(piece.number);
     }
 
     fn words(&self) -> String {
@@ -289,14 +281,16 @@ impl Plan {
         if goes_on { read.at_ms + SAME_MS >= self.seen.at_ms } else { read.at_ms > self.seen.at_ms + SAME_MS }
     }
 
-    /// Which of what is handed out comes first that the job is to read.
-    fn waited_for(&self) -> Option<usize> {
-        self.queue.iter().take(self.given).position(|ahead| !ahead.failed)
+    /// What of that which is handed out the job is to read first.
+    fn waited_for(&self) -> Option<&Piece> {
+        self.queue.iter().take(self.given).find(|ahead| !ahead.failed).map(|ahead| &ahead.piece)
     }
 
-    /// The job is not waited for at piece `at`, which was handed out.
-    fn give_up(&mut self, at: usize) {
-        let Ahead { piece, failed } = &mut self.queue[at];
+    /// The job is not waited for at piece `number`, which was handed out; it may be further by now.
+    fn give_up(&mut self, number: u64) {
+        let at = number.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        let given = at.filter(|at| *at < self.given).and_then(|at| self.queue.get_mut(at));
+        let Some(Ahead { piece, failed }) = given else { return };
         if !std::mem::replace(failed, true) {
             self.given_bytes = self.given_bytes.saturating_sub(piece.bytes_max);
         }

@@ -63,7 +63,6 @@ until_true 30 "what was read did not leave: $(sizes)" gone
 plan=$!
 until_true 30 'nothing came ahead of the second job' at_least 2
 "$BRAID" umount "$MOUNT" >/dev/null
-ended() { ! kill -0 $plan 2>/dev/null; }
-until_true 30 'fetch goes on for a mount that is gone' ended
+until_true 30 'fetch goes on for a mount that is gone' has_ended "$plan"
 ! wait $plan || die "fetch says that all is well on a mount that is gone: $(cat "$SCRATCH/fetched")"
 grep -q "$MOUNT/job/8" "$SCRATCH/fetched" || die "which files did not come is not said: $(cat "$SCRATCH/fetched")"

@@ -54,7 +54,7 @@ impl Reads {
         self.last.update(ino, |last| {
             let (before, at_ms) = last.unwrap_or_default();
             let is_near = now_ms <= at_ms + NEAR_MS && (end..=end.saturating_add(NEAR_BYTES)).contains(&before);
-            (if is_near { before } else { end }, now_ms)
+            *last = Some((if is_near { before } else { end }, now_ms));
         });
     }
 

@@ -34,7 +34,9 @@ impl Remembered {
     /// of that the kernel's pages know nothing.
     pub(crate) fn changed(&self, attr: &Attr) {
         // In one go: what is distrusted meanwhile stays so.
-        self.pages.replace(&attr.ino, |before| (before + 1 == attr.change).then_some(attr.change));
+        self.pages.update(attr.ino, |known| {
+            *known = known.is_some_and(|before| before + 1 == attr.change).then_some(attr.change);
+        });
     }
 
     /// The pages of `ino` are not to be trusted at the next open.

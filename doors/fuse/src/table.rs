@@ -20,27 +20,24 @@ impl<K: Eq + Hash, V: Copy> Hints<K, V> {
     }
 
     pub(crate) fn put(&self, key: K, value: V) -> Option<V> {
-        self.update(key, |_| value)
+        self.update(key, |slot| slot.replace(value))
     }
 
-    /// Puts what `make` says of what was there, and returns that; no other change comes in between.
-    pub(crate) fn update(&self, key: K, make: impl FnOnce(Option<V>) -> V) -> Option<V> {
+    /// Does `work` with what is there, which may change it, put it or take it away; no other change comes in between.
+    pub(crate) fn update<R>(&self, key: K, work: impl FnOnce(&mut Option<V>) -> R) -> R {
         let mut map = self.map();
         let before = map.get(&key).copied();
-        if map.len() >= self.most && before.is_none() {
-            map.clear();
+        let mut slot = before;
+        let result = work(&mut slot);
+        if let Some(value) = slot {
+            if map.len() >= self.most && before.is_none() {
+                map.clear();
+            }
+            map.insert(key, value);
+        } else if before.is_some() {
+            map.remove(&key);
         }
-        map.insert(key, make(before))
-    }
-
-    /// Replaces what is there by what `make` says of it, if anything; no other change comes in between.
-    pub(crate) fn replace(&self, key: &K, make: impl FnOnce(V) -> Option<V>) {
-        let mut map = self.map();
-        let Some(value) = map.get_mut(key) else { return };
-        match make(*value) {
-            Some(made) => *value = made,
-            None => _ = map.remove(key),
-        }
+        result
     }
 
     pub(crate) fn take(&self, key: &K) -> Option<V> {

@@ -226,13 +226,11 @@ impl Departures {
     /// `[off, off+len)` of `ino` was written; the part of it that leaves now, if there is enough.
     pub(crate) fn written(&self, ino: Ino, off: u64, len: u64) -> Option<(u64, u64)> {
         // In one go: writes of one file end on several threads at once.
-        let mut piece = None;
         self.0.update(ino, |written| {
-            let left;
-            (left, piece) = written.unwrap_or_default().and(off, len).cut();
-            left
-        });
-        piece
+            let (left, piece) = written.unwrap_or_default().and(off, len).cut();
+            *written = Some(left);
+            piece
+        })
     }
 
     /// True if `ino`, which is closed, was written since the last close.
