@@ -26,6 +26,8 @@ down() {
     rm -rf "$SCRATCH"
   fi
 }
+# Six hosts share the processors of this machine.
+export HOST_CORES=${HOST_CORES:-$((($(nproc) + 5) / 6))}
 up() {
   mkdir -p "$SCRATCH"
   touch "$SCRATCH/.braid-cluster"

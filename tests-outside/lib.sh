@@ -60,6 +60,9 @@ has_ended() {
   { grep -q '^State:.*Z' "/proc/$1/status" && [[ $(ls "/proc/$1/task" | wc -l) == 1 ]]; } 2>/dev/null
 }
 
+# Has process $1 a thread whose name begins with $2?
+has_thread() { grep -qs "^$2" "/proc/$1/task/"*/comm; }
+
 # Kills processes, and waits until they have ended: until then they may make files.
 end_now() { # PID...
   local pid tries

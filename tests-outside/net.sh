@@ -121,7 +121,7 @@ on() {
 }
 
 # hosts_new NAME COUNT [words of cluster create]: etcd, COUNT hosts with a drive each (DRIVE_SIZE), a file system, and a
-# mount of it. Sets STATE, MOUNT and HOSTS. Over TLS, unless TLS=0.
+# mount of it. Sets STATE, MOUNT and HOSTS. Over TLS, unless TLS=0. Each host works with HOST_CORES processors, if set.
 hosts_new() {
   local name=$1 count=$2 host
   shift 2
@@ -139,7 +139,7 @@ hosts_new() {
     JOIN=(--join-secret-file "$STATE/join-secret")
   fi
   for host in "${HOSTS[@]}"; do
-    host_first "$host" || return
+    host_first "$host" ${HOST_CORES:+--cores "$HOST_CORES"} || return
   done
   "$BRAID" cluster create "${HOSTS[@]}" --etcd "$(etcd_urls)" "${JOIN[@]}" "$@" || return
   until_serving 60 || return
@@ -147,12 +147,14 @@ hosts_new() {
   hosts_mount "$MOUNT"
 }
 
+# host_first h1 [more words]
 host_first() {
-  local tries=0
+  local host=$1 tries=0
+  shift
   # A new etcd elects its leader first.
-  until host_start "$1" --etcd "$(etcd_urls)" --host "$1" --listen "$(address "$1")" --drives 1 \
-    --drive-size "${DRIVE_SIZE:-1GiB}" "${JOIN[@]}" 2>"$STATE/$1.err"; do
-    ((++tries < 10)) || { cat "$STATE/$1.err" >&2; return 1; }
+  until host_start "$host" --etcd "$(etcd_urls)" --host "$host" --listen "$(address "$host")" --drives 1 \
+    --drive-size "${DRIVE_SIZE:-1GiB}" "${JOIN[@]}" "$@" 2>"$STATE/$host.err"; do
+    ((++tries < 10)) || { cat "$STATE/$host.err" >&2; return 1; }
     sleep 1
   done
 }

@@ -105,7 +105,7 @@ struct Ticket {
 
 /// Mounts and serves until the end. `ready` hears that the mount answers; an error of it ends the mount again.
 pub fn run(order: &Order, ready: impl FnOnce(Ready) -> io::Result<()>) -> std::result::Result<(), Failure> {
-    let runtime = workers::runtime()?;
+    let runtime = workers::runtime(order.options.num_cores)?;
     let (ticket, admin) = match &order.server {
         Server::Dir(dir) => by_admin(dir, &order.filesystem)?,
         Server::Hosts(hosts) => (runtime.block_on(by_network(hosts, order))?, hosts.join(",")),

@@ -6,6 +6,8 @@ use std::time::Duration;
 use braid_client::qos::Limits;
 use braid_fuse::{CacheMode, Ignore, Options};
 
+use crate::workers::CORES_MAX;
+
 /// Longest age that the kernel is told, milliseconds: a day.
 const AGE_MS_MAX: u32 = 86_400_000;
 /// Most readahead, KiB: 1 GiB.
@@ -40,6 +42,8 @@ pub struct MountOptions {
     pub throughput_mbps: Option<u32>,
     /// `qos_max_ops=`: reads and writes per second.
     pub ops: Option<u32>,
+    /// `num_cores=`: processors to work with, in a process of the mount's own; all if not said.
+    pub num_cores: Option<u16>,
     /// `auth_token_path=`: what lets the client in, if it comes over the network.
     pub auth_token_path: Option<PathBuf>,
 }
@@ -60,6 +64,7 @@ impl Default for MountOptions {
             negative_ms: 0,
             throughput_mbps: None,
             ops: None,
+            num_cores: None,
             auth_token_path: None,
         }
     }
@@ -122,6 +127,7 @@ impl MountOptions {
             "dentry_max_age_negative" => self.negative_ms = number(0, AGE_MS_MAX)?,
             "qos_max_throughput_mbps" => self.throughput_mbps = Some(number(1, u32::MAX)?),
             "qos_max_ops" => self.ops = Some(number(1, u32::MAX)?),
+            "num_cores" => self.num_cores = u16::try_from(number(1, CORES_MAX.into())?).ok(),
             _ => return Ok(false),
         }
         Ok(true)
@@ -197,6 +203,7 @@ mod tests {
         let options = parsed(all).of("f", Some("a/f".into()));
         assert!(options.read_only && !options.atime && options.sync_on_close);
         assert!(options.io_uring && options.obs_direct);
+        assert_eq!((parsed("num_cores=2").num_cores, parsed(all).num_cores), (Some(2), None));
         assert!(parsed("dirsync").dirsync && !parsed(all).dirsync);
         assert!(options.ignore.suid && options.ignore.dev && options.ignore.exec);
         assert_eq!((options.cache, options.readahead_kib), (CacheMode::Direct, 64));
@@ -220,6 +227,7 @@ mod tests {
             ("rw,wirtecache", "\"wirtecache\""),
             ("readahead_kb=many", "readahead_kb: a number from 0"),
             ("qos_max_ops=0", "from 1"),
+            ("num_cores=0", "from 1 to 1024"),
             ("dentry_max_age_positive=-1", "\"-1\""),
             ("dentry_max_age_negative", "dentry_max_age_negative"),
             ("ro=1", "ro=1"),

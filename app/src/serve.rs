@@ -74,6 +74,14 @@ impl What {
             Self::Backend(options) => &options.dir,
         }
     }
+
+    /// How many processors' worth of workers it is to have, if that was said.
+    fn cores(&self) -> Option<u16> {
+        match self {
+            Self::Up(_) => None,
+            Self::Backend(options) => options.cores,
+        }
+    }
 }
 
 /// Step 1, as far as it leaves no trace; also for the parent of a detached process.
@@ -106,7 +114,7 @@ fn await_end(dir: &Path) {
 /// Runs until it is told to stop. `say` hears the steps, `ready` that all is up; an error of `ready` stops it again.
 pub fn run(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<()>) -> Result<()> {
     raise_open_files();
-    let runtime = workers::runtime()?;
+    let runtime = workers::runtime(order.what.cores())?;
     let ready = move |words| {
         ready(words)?;
         systemd::ready();

@@ -43,7 +43,7 @@ refused() { # WORDS of the message, then the command
 refused "does not wait" h1 cluster add h6
 net_host h6
 HOSTS+=(h6)
-host_first h6
+host_first h6 --cores 1
 begin=$(now)
 on h1 cluster add h6
 refused "in the cluster already" h1 cluster add h6
@@ -52,6 +52,9 @@ until_serving 60 3
 joined=$(since "$begin")
 on h1 cluster failure-domain | grep -q h6 || die "h6 is no failure domain"
 going "a host joins"
+# Its one processor works for its drive, too.
+has_thread "$(host_pid h1)" drive- || die "h1 has no thread for its drive"
+! has_thread "$(host_pid h6)" drive- || die "h6 works with more than one processor"
 
 # 2. Another one leaves, and takes nothing with it.
 begin=$(now)
@@ -99,6 +102,7 @@ rolled=$(since "$begin")
 touch "$SCRATCH/members-beats.stop"
 wait "$beats" || die "the one who beats met an error"
 pause=$(<"$SCRATCH/members-beats")
+! has_thread "$(host_pid h6)" drive- || die "h6 forgot with how many processors it was to work"
 going "restarted one after the other"
 
 # 4. One is lost for good: a minute later others hold what it held. It comes back after all.

@@ -113,6 +113,7 @@ wait_end "$FAR"
 
 # 3. SIGTERM unmounts.
 far_up "$far"
+has_thread "$FAR" fuse-reader- || die "requests have no thread"
 kill -TERM "$FAR"
 wait_end "$FAR"
 ! grep -q " $far " /proc/mounts || die "still mounted after SIGTERM"
@@ -193,13 +194,14 @@ if [[ ! -e /sbin/mount.braid ]]; then
   ln -s "$(realpath "$BRAID")" /sbin/mount.braid
   helper_made=1
 fi
-within 30 mount -t braid "$STATE/$name" "$far" -o ro,noatime,nosuid,readahead_kb=256,_netdev,dentry_max_age_positive=500
+within 30 mount -t braid "$STATE/$name" "$far" -o ro,noatime,nosuid,readahead_kb=256,num_cores=1,_netdev,dentry_max_age_positive=500
 FAR=$(server_of "$far")
 echo "$FAR" >>"$SCRATCH/pids"
 cmp "$SCRATCH/random" "$far/random"
 if (echo x >"$far/refused") 2>/dev/null; then die "a write to a read-only mount worked"; fi
 findmnt -n -o OPTIONS "$far" | grep -q 'ro,nosuid' || die "options: $(findmnt -n -o OPTIONS "$far")"
 [[ $(cat "/sys/class/bdi/$(mountpoint -d "$far")/read_ahead_kb") == 256 ]] || die "readahead_kb has no effect"
+! has_thread "$FAR" fuse-reader- || die "num_cores has no effect"
 umount "$far"
 wait_end "$FAR"
 if mount -t braid "$STATE/$name" "$far" -o wirtecache 2>"$SCRATCH/own-err"; then die "an unknown option was taken"; fi

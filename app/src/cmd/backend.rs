@@ -12,6 +12,7 @@ use crate::node::backend::{MARK, Options, join_secret};
 use crate::reach::PORT;
 use crate::serve::{Order, What};
 use crate::whole::Whole;
+use crate::workers::CORES_MAX;
 
 /// Size of a drive file when none is asked for, bytes.
 const DRIVE_BYTES: u64 = 4 << 30;
@@ -48,6 +49,10 @@ pub struct Backend {
     /// File with the join secret, for a cluster whose hosts and clients talk over TLS (`braid cluster join-secret`)
     #[arg(long, value_name = "FILE")]
     join_secret_file: Option<PathBuf>,
+    /// Processors to work with, as threads for network and drives; 1 where many processes share few processors
+    /// [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=i64::from(CORES_MAX)))]
+    cores: Option<u16>,
     /// Port of the REST interface on this machine; 0 takes a free one
     #[arg(long, value_name = "PORT", default_value_t = 14000)]
     admin_port: u16,
@@ -115,7 +120,8 @@ fn merged(backend: &Backend, dir: &Path, remembered: Option<Options>) -> Result<
         None => before.and_then(|before| before.join_secret.clone()),
     };
     let member = before.and_then(|before| before.member.clone());
-    Ok(Options { dir: dir.to_owned(), member, join_secret, etcd, cluster, name, domain, listen, given, files })
+    let cores = backend.cores.or_else(|| before.and_then(|before| before.cores));
+    Ok(Options { dir: dir.to_owned(), member, join_secret, etcd, cluster, name, domain, listen, given, files, cores })
 }
 
 /// An address to listen at: others are told it, so it must be one that they can reach.

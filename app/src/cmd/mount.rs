@@ -66,6 +66,8 @@ Options (-o):
   dentry_max_age_negative=MS    that a name is missing is believed so long (0)
   qos_max_throughput_mbps=N     megabytes per second, read and written
   qos_max_ops=N                 reads and writes per second
+  num_cores=N                   processors to work with (all): one does the same random reads and streams with less of
+                                the processor, and fewer names and small files a second
   auth_token_path=FILE          what lets the client in over the network (/etc/braid/client.json): a copy of
                                 client.json in the directory of any host
 Generic options of mount(8), such as _netdev, nofail and x-systemd.*, are passed over.

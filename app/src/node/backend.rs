@@ -69,6 +69,9 @@ pub struct Options {
     /// The file with the join secret.
     #[serde(default)]
     pub join_secret: Option<PathBuf>,
+    /// How many processors' worth of workers, if not one for each processor.
+    #[serde(default)]
+    pub cores: Option<u16>,
     /// Which host of which cluster it became.
     #[serde(default)]
     pub member: Option<(String, u32)>,
