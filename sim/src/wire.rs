@@ -22,8 +22,13 @@ pub struct Clock {
 impl Clock {
     /// Milliseconds it shows when the world's clock shows `now_us`.
     pub fn ms(&self, now_us: u64) -> u64 {
+        self.us(now_us) / 1000
+    }
+
+    /// The same in microseconds.
+    pub fn us(&self, now_us: u64) -> u64 {
         let run = i128::from(now_us) * i128::from(1_000_000 + self.drift_ppm) / 1_000_000;
-        (self.start_us + u64::try_from(run).unwrap_or(0)) / 1000
+        self.start_us + u64::try_from(run).unwrap_or(0)
     }
 
     /// When the world's clock shows `now_us`: what it will show after this clock has run for `ms`.

@@ -113,7 +113,7 @@ impl Run {
             shard_bytes: SHARD_BLOCKS * B as u64,
             force: false,
         };
-        let now = Now { mono_ms: 1000, wall: Time { sec: 1_800_000_000, nsec: 0 } };
+        let now = Now { mono_ms: 1000, mono_us: 1_000_000, wall: Time { sec: 1_800_000_000, nsec: 0 } };
         let (_, writes) = format(&disk.view(file), &params, now).expect("a blank disk is formatted");
         for (at, data) in writes {
             disk.write_now(file, at, &data);

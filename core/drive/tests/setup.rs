@@ -17,7 +17,7 @@ use bytes::Bytes;
 const B: u64 = 4096;
 const SIZE: u64 = 8 << 20;
 const OURS: Guid = Guid([1; 16]);
-const NOW: Now = Now { mono_ms: 5, wall: Time { sec: 1_800_000_000, nsec: 0 } };
+const NOW: Now = Now { mono_ms: 5, mono_us: 5_000, wall: Time { sec: 1_800_000_000, nsec: 0 } };
 
 fn params() -> FormatParams {
     FormatParams {

@@ -4,7 +4,8 @@
 //! 1. A request is evaluated by the partition; its entry, or one of all small requests of a burst, goes to the replica,
 //!    which sends it to its peers and appends it to the log.
 //! 2. [`Seat::batch_end`] turns all entries appended since into one write (group commit). While nobody waits for the log
-//!    it lets entries gather for [`LINGER_MS`]: a write of each would cost more than all else that is done for it.
+//!    it lets entries gather for [`LINGER_US`]: a write of each would cost more than all else that is done for it. A
+//!    primary waits a moment for those who will be back ([`pace`]).
 //! 3. [`SeatEvent::LogWritten`] makes them durable here; once they are so on all members they are committed.
 //! 4. The partition hears of the commit and releases the replies, which leave while all members keep their promise.
 //! 5. [`Seat::settle`] puts the batches of many entries into the key-value view at once, on every member.
@@ -17,6 +18,7 @@ mod event;
 mod import;
 mod journal;
 mod members;
+mod pace;
 mod stage;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -41,6 +43,7 @@ use import::Import;
 #[cfg(feature = "run")]
 pub(crate) use import::wipe;
 use journal::Journal;
+use pace::{Gathered, Pace};
 use stage::StageCache;
 
 /// What a seat is built from.
@@ -85,9 +88,9 @@ pub trait Outside: LogReader {
 /// Memory of a seat for rows of the view that are used often, bytes.
 const VIEW_CACHE_BYTES: usize = 16 << 20;
 
-/// How long entries gather that nobody waits for, milliseconds: what was not synced may be lost with the process
+/// How long entries gather that nobody waits for, microseconds: what was not synced may be lost with the process
 /// anyway.
-const LINGER_MS: u64 = 2;
+const LINGER_US: u64 = 2_000;
 /// Staged bytes that are written without that.
 const LINGER_BYTES: usize = 1 << 20;
 /// Entries do not gather within this time after somebody waited for the log, milliseconds: who syncs once will again, and
@@ -120,8 +123,9 @@ pub struct Seat {
     log_soft_bytes: u64,
     /// When somebody last waited for the log.
     awaited_ms: u64,
-    /// When what gathers is written.
-    due_ms: Option<u64>,
+    /// When what gathers is written, microseconds.
+    due_us: Option<u64>,
+    pace: Pace,
     effects: Vec<Effect>,
     /// What the partition said while not all members kept their promise.
     unsaid: Vec<SeatEffect>,
@@ -219,7 +223,8 @@ impl Seat {
             flushed: flushed.index,
             log_soft_bytes: config.log_soft_bytes,
             awaited_ms: 0,
-            due_ms: None,
+            due_us: None,
+            pace: Pace::default(),
             effects: Vec::new(),
             unsaid: Vec::new(),
             backlog: VecDeque::new(),
@@ -312,32 +317,45 @@ impl Seat {
     }
 
     /// Group commit: everything appended since the last write becomes one, unless one is still under way. Returns when to
-    /// call again, if entries gather: milliseconds as in `now`.
+    /// call again, if entries gather: microseconds as in `now`.
     pub fn batch_end(&mut self, now: Now, out: &mut Vec<SeatEffect>) -> Option<u64> {
         if self.failed.is_some() {
             return None;
         }
         self.tell(now, Event::Gathered, out);
         self.write_log(now, out);
-        self.due_ms
+        self.due_us
     }
 
     fn write_log(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
+        let is_settled = self.replica.committed() == self.journal.begun();
+        if is_settled {
+            self.pace.settled(now.mono_us);
+        }
         let Some(bytes) = self.journal.writable() else {
-            self.due_ms = None;
+            self.due_us = None;
             return;
         };
+        let awaited = self.serving.as_ref().map(Partition::awaited);
         // A primary waits for those who follow it.
-        if self.serving.as_ref().is_none_or(Partition::is_awaited) {
+        if awaited != Some(0) {
             self.awaited_ms = now.mono_ms;
         }
         if bytes < LINGER_BYTES && now.mono_ms >= self.awaited_ms + AWAITED_MS {
-            let due_ms = *self.due_ms.get_or_insert(now.mono_ms + LINGER_MS);
-            if now.mono_ms < due_ms {
+            let due_us = *self.due_us.get_or_insert(now.mono_us + LINGER_US);
+            if now.mono_us < due_us {
                 return;
             }
         }
-        self.due_ms = None;
+        let gathered = Gathered { awaited: awaited.unwrap_or(0), is_settled, bytes };
+        if gathered.awaited > 0 && self.journal.begins_group() {
+            self.due_us = self.pace.holds(now.mono_us, gathered);
+            if self.due_us.is_some() {
+                return;
+            }
+            self.pace.begins(now.mono_us, gathered);
+        }
+        self.due_us = None;
         if self.journal.flush(out) {
             self.replicate(now, ReplicaEvent::Group, out);
         }

@@ -9,6 +9,8 @@ use braid_base::attr::Time;
 pub struct Now {
     /// Milliseconds of CLOCK_BOOTTIME: never goes back, counts sleep; for leases, ages and timers.
     pub mono_ms: u64,
+    /// The same in microseconds.
+    pub mono_us: u64,
     /// CLOCK_REALTIME: may jump; for timestamps that people see, never for decisions.
     pub wall: Time,
 }
@@ -18,13 +20,19 @@ pub fn now() -> Now {
     let wall = read(libc::CLOCK_REALTIME);
     // The kernel keeps nanoseconds in 0..1e9, so the conversion always fits.
     let nsec = u32::try_from(wall.tv_nsec).unwrap_or(0);
-    Now { mono_ms: mono_ms(), wall: Time { sec: wall.tv_sec, nsec } }
+    let mono_us = mono_us();
+    Now { mono_ms: mono_us / 1000, mono_us, wall: Time { sec: wall.tv_sec, nsec } }
 }
 
 /// Milliseconds of CLOCK_BOOTTIME alone.
 pub fn mono_ms() -> u64 {
+    mono_us() / 1000
+}
+
+/// The same in microseconds: for what is shorter than a message takes, and never to be compared with another machine's.
+pub fn mono_us() -> u64 {
     let at = read(libc::CLOCK_BOOTTIME);
-    u64::try_from(at.tv_sec).unwrap_or(0) * 1000 + u64::try_from(at.tv_nsec).unwrap_or(0) / 1_000_000
+    u64::try_from(at.tv_sec).unwrap_or(0) * 1_000_000 + u64::try_from(at.tv_nsec).unwrap_or(0) / 1000
 }
 
 fn read(clock: libc::clockid_t) -> libc::timespec {

@@ -23,6 +23,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -237,7 +238,7 @@ fn round<A: Actor>(
     let mut worked = closed || !messages.is_empty() || !completions.is_empty();
     messages.drain(..).for_each(|msg| actor.on_msg(msg, turn));
     completions.drain(..).for_each(|(token, result)| actor.on_io(token, result, turn));
-    if turn.timer.is_some_and(|at| at <= turn.now.mono_ms) {
+    if turn.timer.is_some_and(|at| at <= turn.now.mono_us) {
         worked = true;
         turn.timer = None;
         actor.on_timer(turn);
@@ -260,6 +261,7 @@ pub struct Turn {
     here: VecDeque<job::Job>,
     /// Others need this thread, too: see [`hosted`].
     is_hosted: bool,
+    /// When `on_timer` is due, microseconds.
     timer: Option<u64>,
     stopping: bool,
 }
@@ -350,9 +352,10 @@ impl Turn {
         }
     }
 
-    /// Asks for `on_timer` in `ms` milliseconds; replaces an earlier request.
-    pub fn set_timer(&mut self, ms: u64) {
-        self.timer = Some(self.now.mono_ms.saturating_add(ms));
+    /// Asks for `on_timer` after so long, to the microsecond; replaces an earlier request.
+    pub fn set_timer(&mut self, after: Duration) {
+        let us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
+        self.timer = Some(self.now.mono_us.saturating_add(us));
     }
 
     /// I/Os submitted and not yet reported.
@@ -430,7 +433,7 @@ impl Engine {
         }
     }
 
-    /// Hands over what was submitted, and sleeps until something happens or the clock shows `until` (mono ms). `idle` is asked once more after the
+    /// Hands over what was submitted, and sleeps until something happens or the clock shows `until` (microseconds). `idle` is asked once more after the
     /// thread is marked asleep, so that no wake-up is lost.
     fn sleep(&mut self, until: Option<u64>, idle: impl Fn() -> bool) {
         match self {

@@ -70,7 +70,7 @@ impl Actor for Clerk {
             }
             Ask::Timer(ms, answer) => {
                 self.timer = Some(answer);
-                turn.set_timer(ms);
+                turn.set_timer(Duration::from_millis(ms));
             }
             Ask::Panic => panic!("asked to"),
         }

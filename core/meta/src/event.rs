@@ -16,6 +16,8 @@ use bytes::Bytes;
 pub struct Now {
     /// Monotonic milliseconds; only differences mean something.
     pub mono_ms: u64,
+    /// The same in microseconds, for what is shorter than a message takes.
+    pub mono_us: u64,
     /// Wall clock, for the times of inodes.
     pub wall: Time,
 }

@@ -160,9 +160,10 @@ impl Partition {
         self.state.take_unstaged()
     }
 
-    /// True if a client or another partition waits until an entry is durable.
-    pub fn is_awaited(&self) -> bool {
-        self.waiting.values().flatten().any(|effect| matches!(effect, Effect::Reply(..) | Effect::Peer(..)))
+    /// How many clients and other partitions wait until an entry is durable.
+    pub fn awaited(&self) -> usize {
+        let said = |effect: &&Effect| matches!(effect, Effect::Reply(..) | Effect::Peer(..));
+        self.waiting.values().flatten().filter(said).count()
     }
 
     /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,

@@ -150,7 +150,8 @@ impl World {
         let now_us = self.now_us();
         let wall_us = 1_700_000_000_000_000 + i128::from(now_us) + i128::from(self.hosts[host as usize].wall_us);
         let (sec, us) = (wall_us.div_euclid(1_000_000), wall_us.rem_euclid(1_000_000));
-        Now { mono_ms: clock.ms(now_us), wall: Time { sec: sec as i64, nsec: us as u32 * 1000 } }
+        let mono_us = clock.us(now_us);
+        Now { mono_ms: mono_us / 1000, mono_us, wall: Time { sec: sec as i64, nsec: us as u32 * 1000 } }
     }
 
     /// Starts the partitions of a host from what is on its disk and in its view.
@@ -496,8 +497,8 @@ impl World {
         node.batch_due = false;
         let mut out = Vec::new();
         node.seat.settle(now, &mut out);
-        if let Some(due_ms) = node.seat.batch_end(now, &mut out) {
-            let end_us = self.soon(1_000 * due_ms.saturating_sub(now.mono_ms));
+        if let Some(due_us) = node.seat.batch_end(now, &mut out) {
+            let end_us = self.soon(due_us.saturating_sub(now.mono_us));
             self.queue.put(end_us, Event::BatchEnd { at, life });
         }
         self.carry_out(at, out);

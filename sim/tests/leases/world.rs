@@ -251,7 +251,7 @@ impl World {
     fn feed(&mut self, at: usize, event: Event) {
         let wall = Time { sec: (self.now_ms / 1_000) as i64, nsec: (self.now_ms % 1_000) as u32 };
         let mut out = Vec::new();
-        self.nodes[at].partition.step(Now { mono_ms: self.now_ms, wall }, event, &mut out);
+        self.nodes[at].partition.step(Now { mono_ms: self.now_ms, wall, ..Now::default() }, event, &mut out);
         for effect in out {
             match effect {
                 Effect::Reply(token, answer) => self.send(Msg::Answer { token, answer }),

@@ -23,7 +23,7 @@ use crate::seat::Outside;
 /// Time for a step, read by the one who holds the seat, so that it does not go back.
 pub(super) fn now() -> Now {
     let now = clock::now();
-    Now { mono_ms: now.mono_ms, wall: now.wall }
+    Now { mono_ms: now.mono_ms, mono_us: now.mono_us, wall: now.wall }
 }
 
 /// The world of one seat while it starts.

@@ -169,10 +169,10 @@ pub(super) struct Core {
     pub(super) stopping: bool,
     /// A thread that took a step will end the round at the end of its burst.
     round_ends: bool,
-    /// When the seat's thread looks next without being told, milliseconds; 0: it was told to.
-    comes_ms: u64,
+    /// When the seat's thread looks next without being told, microseconds; 0: it was told to.
+    comes_us: u64,
     /// When the seat wants to be looked at.
-    due_ms: Option<u64>,
+    due_us: Option<u64>,
 }
 
 /// Carries out what concerns the log.
@@ -207,8 +207,8 @@ impl SharedSeat {
             failed: None,
             stopping: false,
             round_ends: false,
-            comes_ms: u64::MAX,
-            due_ms: None,
+            comes_us: u64::MAX,
+            due_us: None,
         };
         Arc::new(Self { id, dir, term: Arc::default(), switch, core: Mutex::new(core), unheard: Mutex::default() })
     }
@@ -300,7 +300,7 @@ impl<'a> Held<'a> {
         self.core.round_ends = false;
         let now = outside::now();
         let mut out = std::mem::take(&mut self.core.out);
-        self.core.due_ms = self.core.seat.batch_end(now, &mut out);
+        self.core.due_us = self.core.seat.batch_end(now, &mut out);
         self.carry_out(&mut out, log);
         self.core.out = out;
     }
@@ -320,19 +320,19 @@ impl<'a> Held<'a> {
         std::mem::take(&mut self.core.left)
     }
 
-    /// Notes that the seat's thread looks at `ms` or when the seat wants it, if that is earlier; returns which.
-    pub(super) fn comes_by(&mut self, ms: u64) -> u64 {
-        let comes_ms = self.core.due_ms.map_or(ms, |due_ms| due_ms.min(ms));
-        self.core.comes_ms = comes_ms;
-        comes_ms
+    /// Notes that the seat's thread looks at `us` or when the seat wants it, if that is earlier; returns which.
+    pub(super) fn comes_by(&mut self, us: u64) -> u64 {
+        let comes_us = self.core.due_us.map_or(us, |due_us| due_us.min(us));
+        self.core.comes_us = comes_us;
+        comes_us
     }
 
     /// True if the seat's thread must be told to look: something was left for it, or it would come too late. Once only.
     fn thread_is_needed(&mut self) -> bool {
         let core = &mut *self.core;
-        let due = core.due_ms.is_some_and(|due_ms| due_ms < core.comes_ms);
+        let due = core.due_us.is_some_and(|due_us| due_us < core.comes_us);
         let needed = !core.left.is_empty() || due || core.seat.is_unsettled();
-        needed && std::mem::take(&mut core.comes_ms) > 0
+        needed && std::mem::take(&mut core.comes_us) > 0
     }
 
     /// Carries out what the seat said.

@@ -190,12 +190,17 @@ impl Journal {
         (any && self.writing.is_none()).then_some(self.appended_bytes)
     }
 
+    /// True if what could be written now is a new group.
+    pub(super) fn begins_group(&self) -> bool {
+        self.writing.is_none() && self.queue.is_empty() && !self.appended.is_empty()
+    }
+
     /// Starts a write if none is under way and something waits. Whether it is the first of a new group.
     pub(super) fn flush(&mut self, out: &mut Vec<SeatEffect>) -> bool {
         if self.writing.is_some() {
             return false;
         }
-        let is_group = self.queue.is_empty() && !self.appended.is_empty();
+        let is_group = self.begins_group();
         if is_group {
             self.queue.extend(self.log.append(&self.appended));
             self.group = (self.ticket, self.log.last().1);
@@ -305,6 +310,11 @@ impl Journal {
     pub(super) fn closed_at(&self) -> Option<Index> {
         let idle = self.writing.is_none() && self.queue.is_empty() && self.appended.is_empty();
         idle.then(|| self.log.last().1)
+    }
+
+    /// Last entry of all groups that have begun.
+    pub(super) fn begun(&self) -> Index {
+        self.log.last().1
     }
 
     /// Last entry appended.

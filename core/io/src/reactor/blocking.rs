@@ -81,7 +81,7 @@ impl Blocking {
             && self.shared.lock().done.is_empty()
             && let Some(bell) = waker.fd()
         {
-            let left = until.map(|at| timespec(at.saturating_sub(clock::mono_ms())));
+            let left = until.map(|at| timespec(at.saturating_sub(clock::mono_us())));
             // Errors (a signal) only make the round come early.
             let _ = poll(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], left.as_ref());
             waker.clear();
@@ -90,10 +90,10 @@ impl Blocking {
     }
 }
 
-fn timespec(ms: u64) -> Timespec {
-    // Timers of more than 24 days are cut; the round that wakes early sets the rest again.
-    let ms = i32::try_from(ms).unwrap_or(i32::MAX);
-    Timespec { tv_sec: (ms / 1000).into(), tv_nsec: (ms % 1000 * 1_000_000).into() }
+fn timespec(us: u64) -> Timespec {
+    // Timers of more than half an hour are cut; the round that wakes early sets the rest again.
+    let us = i32::try_from(us).unwrap_or(i32::MAX);
+    Timespec { tv_sec: (us / 1_000_000).into(), tv_nsec: (us % 1_000_000 * 1000).into() }
 }
 
 impl Shared {

@@ -37,7 +37,7 @@ struct Hosted<A: Actor> {
 enum Next {
     /// At once, after the others.
     Now,
-    /// When something happens, or the clock shows so many milliseconds.
+    /// When something happens, or the clock shows so many microseconds.
     Later(Option<u64>),
     /// Never: it has ended, and so have its I/Os.
     Ended,
@@ -116,25 +116,25 @@ fn watch(engine: &Engine, runtime: &Handle) -> Result<Option<AsyncFd<OwnedFd>>> 
 async fn run<A: Actor>(mut hosted: Hosted<A>, rung: Arc<Notify>, watched: Option<AsyncFd<OwnedFd>>) {
     let mut timer = pin!(sleep_until(Instant::now()));
     // For when it is set; 0: for nothing.
-    let mut timer_ms = 0;
+    let mut timer_us = 0;
     loop {
-        let until_ms = match hosted.round() {
+        let until_us = match hosted.round() {
             Next::Ended => return,
             Next::Now => {
                 tokio::task::yield_now().await;
                 continue;
             }
-            Next::Later(until_ms) => until_ms,
+            Next::Later(until_us) => until_us,
         };
-        if let Some(ms) = until_ms.filter(|ms| *ms != timer_ms) {
-            timer_ms = ms;
-            timer.as_mut().reset(Instant::now() + Duration::from_millis(ms.saturating_sub(clock::mono_ms())));
+        if let Some(us) = until_us.filter(|us| *us != timer_us) {
+            timer_us = us;
+            timer.as_mut().reset(Instant::now() + Duration::from_micros(us.saturating_sub(clock::mono_us())));
         }
         tokio::select! {
             biased;
             () = rung.notified() => {}
             () = ended(watched.as_ref()) => {}
-            () = timer.as_mut(), if until_ms.is_some() => timer_ms = 0,
+            () = timer.as_mut(), if until_us.is_some() => timer_us = 0,
         }
     }
 }

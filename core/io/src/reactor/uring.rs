@@ -150,8 +150,8 @@ impl Uring {
             let waited = match until {
                 None => self.ring.submit_and_wait(1),
                 Some(at) => {
-                    let left = at.saturating_sub(clock::mono_ms());
-                    let time = types::Timespec::new().sec(left / 1000).nsec((left % 1000) as u32 * 1_000_000);
+                    let left = at.saturating_sub(clock::mono_us());
+                    let time = types::Timespec::new().sec(left / 1_000_000).nsec((left % 1_000_000) as u32 * 1000);
                     self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&time))
                 }
             };

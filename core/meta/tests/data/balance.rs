@@ -124,7 +124,7 @@ impl Cluster {
         while let Some(event) = events.pop() {
             let mut effects = Vec::new();
             let (host, wall) = (&mut self.hosts[at], Time { sec: self.now_ms as i64 / 1_000, nsec: 0 });
-            host.part.step(Now { mono_ms: self.now_ms, wall }, event, &mut effects);
+            host.part.step(Now { mono_ms: self.now_ms, wall, ..Now::default() }, event, &mut effects);
             for effect in effects {
                 match effect {
                     Effect::Drive(id, drive, op) => host.calls.push((id, drive, op)),

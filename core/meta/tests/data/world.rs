@@ -268,7 +268,7 @@ impl World {
     pub fn feed(&mut self, event: Event) -> Result<(), String> {
         let mut effects = Vec::new();
         let wall = Time { sec: self.now_ms as i64 / 1_000 + self.wall_ahead_s, nsec: 0 };
-        self.part.step(Now { mono_ms: self.now_ms, wall }, event, &mut effects);
+        self.part.step(Now { mono_ms: self.now_ms, wall, ..Now::default() }, event, &mut effects);
         for effect in effects {
             match effect {
                 Effect::Reply(token, answer) => self.answered(token, answer.result)?,

@@ -132,7 +132,8 @@ impl World {
 
     pub fn now(&self) -> Now {
         let nsec = (self.now_ms % 1_000) as u32 * 1_000_000;
-        Now { mono_ms: self.now_ms, wall: Time { sec: (self.now_ms / 1_000) as i64, nsec } }
+        let wall = Time { sec: (self.now_ms / 1_000) as i64, nsec };
+        Now { mono_ms: self.now_ms, wall, ..Now::default() }
     }
 
     fn step(&mut self, at: usize, event: Event) {
