@@ -5,6 +5,9 @@
 //! halves for ever, each of which waits for the other. A primary therefore lets a group wait for those who will be back,
 //! until about as many wait as did lately, but no longer than a group takes, which is what they would wait without it.
 //! If that was in vain, the next groups do not wait, twice as many each time.
+//!
+//! Only groups with small writes wait: there is a program behind each. Names that were promised, and the places of what
+//! lies on flash already, come in bursts of a client that has more under way; a wait would only delay the last of them.
 
 /// Longest wait, microseconds: a stalled disk or member is not to set the pace.
 const WAIT_MAX_US: u64 = 500;
@@ -12,7 +15,7 @@ const WAIT_MAX_US: u64 = 500;
 const AT_ONCE_MAX: u32 = 256;
 /// `most` counts in parts of this.
 const PARTS: usize = 16;
-/// More than this is not worth a wait, bytes.
+/// With more than this a group is no longer one of small writes, bytes.
 const BYTES_MAX: usize = 256 << 10;
 
 /// How many wait for groups, and how long those take.
@@ -45,6 +48,12 @@ pub(super) struct Gathered {
     pub(super) bytes: usize,
 }
 
+impl Gathered {
+    fn has_small_writes(self) -> bool {
+        (1..=BYTES_MAX).contains(&self.bytes)
+    }
+}
+
 impl Pace {
     /// All that was written is committed.
     pub(super) fn settled(&mut self, now_us: u64) {
@@ -56,8 +65,11 @@ impl Pace {
 
     /// `None` if the group is to begin now; else until when it waits at most, microseconds.
     pub(super) fn holds(&mut self, now_us: u64, gathered: Gathered) -> Option<u64> {
+        if !gathered.has_small_writes() {
+            return None;
+        }
         self.most = self.most.max(gathered.awaited * PARTS);
-        if self.are_back(gathered) || self.at_once > 0 || gathered.bytes > BYTES_MAX {
+        if self.are_back(gathered) || self.at_once > 0 {
             return None;
         }
         let own = self.own(gathered);
@@ -68,8 +80,16 @@ impl Pace {
 
     /// The group begins.
     pub(super) fn begins(&mut self, now_us: u64, gathered: Gathered) {
+        if gathered.has_small_writes() {
+            self.learns(gathered);
+        }
+        (self.since, self.under_way, self.begun_us) = (None, gathered.awaited, Some(now_us));
+    }
+
+    /// What a group of small writes tells those that follow.
+    fn learns(&mut self, gathered: Gathered) {
         self.at_once = self.at_once.saturating_sub(1);
-        if let Some((_, before)) = self.since.take() {
+        if let Some((_, before)) = self.since {
             let own = self.own(gathered);
             if self.are_back(gathered) || (own > before && own * 2 >= before * 3) {
                 self.vain = 0;
@@ -79,8 +99,6 @@ impl Pace {
             }
         }
         self.most -= self.most.saturating_sub(gathered.awaited * PARTS).div_ceil(PARTS);
-        self.under_way = gathered.awaited;
-        self.begun_us = Some(now_us);
     }
 
     /// About as many wait for this group as waited at the same time of late.
@@ -102,7 +120,7 @@ mod tests {
     const TAKES_US: u64 = 200;
 
     fn waits(awaited: usize, is_settled: bool) -> Gathered {
-        Gathered { awaited, is_settled, bytes: 0 }
+        Gathered { awaited, is_settled, bytes: 4096 }
     }
 
     /// A partition's pace after some groups of `awaited` each, one after the other.
@@ -190,10 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn much_does_not_wait_for_more() {
+    fn only_small_writes_wait() {
         let mut now_us = 0;
         let mut pace = used_to(8, &mut now_us);
         assert!(pace.holds(now_us, waits(1, true)).is_some());
         assert_eq!(pace.holds(now_us, Gathered { bytes: 1 << 20, ..waits(1, true) }), None);
+        assert_eq!(pace.holds(now_us, Gathered { bytes: 0, ..waits(1, true) }), None);
     }
 }
