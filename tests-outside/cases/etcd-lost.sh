@@ -24,6 +24,14 @@ load_end "a member of etcd lost"
 load_begin
 for member in e1 e3; do kill -STOP "$(<"$STATE/$member.pid")"; done
 begin=$(now)
+# A host stops for a while besides: nobody can take over from it, so what needs it waits for it, and then goes on.
+sleep 5
+host_signal h2 STOP
+sleep 10
+host_signal h2 CONT
+back=$(now)
+load_goes_on "etcd silent, and a host stopped for 10 s"
+waited=$(since "$back")
 until awk -v t="$(since "$begin")" -v m="$away" 'BEGIN { exit !(t >= m) }'; do
   load_goes_on "etcd silent"
   sleep 5
@@ -52,4 +60,4 @@ load_end "etcd gone for $away s"
 etcd_start e2
 on h1 fs add third >/dev/null || die "etcd back: no file system can be added"
 umount "$MOUNT"
-echo "one member lost, all silent and all gone for $away s each: no error, nothing lost"
+echo "one member lost, all silent and all gone for $away s each: no error, nothing lost; a host stopped for 10 s meanwhile: all go on $waited s after it does"
