@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::mpsc;
-use std::time::Duration;
 
 use braid_base::ids::Guid;
 use braid_base::msg::drive::{DriveOp, DriveResult};
@@ -185,7 +184,7 @@ impl Actor for DriveActor {
 
     fn on_batch(&mut self, turn: &mut Turn) {
         if let Some(at) = self.target.next_tick_ms() {
-            turn.set_timer(Duration::from_millis(at.saturating_sub(turn.now().mono_ms)));
+            turn.set_timer(at.saturating_mul(1000));
         }
         if self.closing && self.replies.is_empty() {
             turn.stop();

@@ -23,7 +23,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
@@ -352,10 +351,9 @@ impl Turn {
         }
     }
 
-    /// Asks for `on_timer` after so long, to the microsecond; replaces an earlier request.
-    pub fn set_timer(&mut self, after: Duration) {
-        let us = u64::try_from(after.as_micros()).unwrap_or(u64::MAX);
-        self.timer = Some(self.now.mono_us.saturating_add(us));
+    /// Asks for `on_timer` when the clock shows `mono_us`; replaces an earlier request.
+    pub fn set_timer(&mut self, mono_us: u64) {
+        self.timer = Some(mono_us);
     }
 
     /// I/Os submitted and not yet reported.

@@ -70,7 +70,7 @@ impl Actor for Clerk {
             }
             Ask::Timer(ms, answer) => {
                 self.timer = Some(answer);
-                turn.set_timer(Duration::from_millis(ms));
+                turn.set_timer(turn.now().mono_us + ms * 1000);
             }
             Ask::Panic => panic!("asked to"),
         }

@@ -177,8 +177,8 @@ impl SeatActor {
         let mut seat = Seat::open(start.config, start.kv, &mut store, outside::now(), &mut said)?;
         seat.set_tiers(start.tiers);
         let shared = SharedSeat::new(id, dir.clone(), seat, start.switch);
-        turn.set_timer(Duration::from_millis(TICK_MS));
         let tick_ms = turn.now().mono_ms + TICK_MS;
+        turn.set_timer(tick_ms * 1000);
         let (io, refused) = (HashMap::new(), Vec::new());
         let log = LogFiles { id, segments, dir, io, next_io: 0, parked: None, refused, wanted: false };
         let told = Default::default();
@@ -435,8 +435,7 @@ impl Actor for SeatActor {
         self.with(turn, |held, log| {
             held.settle(log);
             held.batch_end(log);
-            let comes_us = held.comes_by(tick_ms * 1000);
-            log.turn.set_timer(Duration::from_micros(comes_us.saturating_sub(log.turn.now().mono_us)));
+            log.turn.set_timer(held.comes_by(tick_ms * 1000));
         });
         if self.stopping {
             self.close(turn);

@@ -190,9 +190,9 @@ impl Journal {
         (any && self.writing.is_none()).then_some(self.appended_bytes)
     }
 
-    /// True if what could be written now is a new group.
+    /// True if what is written next is a new group.
     pub(super) fn begins_group(&self) -> bool {
-        self.writing.is_none() && self.queue.is_empty() && !self.appended.is_empty()
+        self.queue.is_empty() && !self.appended.is_empty()
     }
 
     /// Starts a write if none is under way and something waits. Whether it is the first of a new group.
