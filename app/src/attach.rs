@@ -233,7 +233,7 @@ async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
         }
     };
     fs.set_total_bytes(total_bytes);
-    let mounts = Mounts::new(fs.clone(), Handle::current()).taken_on_runtime();
+    let mounts = Mounts::new(fs.clone(), Handle::current()).alone();
     let (path, options) = (order.path.clone(), order.options.of(&order.filesystem, order.source.clone()));
     let mounting = tokio::task::spawn_blocking(move || mounts.mount(&path, &options));
     let mount = mounting.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("mounting: {error}")))??;

@@ -1,5 +1,7 @@
 //! The calls of the file system, one file per family.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -45,6 +47,9 @@ pub use names::{Create, Renamed};
 pub use promised::GATHER_MS;
 pub use ranges::Seek;
 pub use space::Space;
+
+/// A question on its way. In a box: it is far larger than what most calls do, which need not ask (decision 50).
+type Asking<'a> = Pin<Box<dyn Future<Output = FsResult> + Send + 'a>>;
 
 /// One file system as one client sees it. Clones are cheap and share everything; all mounts of a process should
 /// share one, because layouts are remembered on the ground that all changes pass through here.
@@ -260,13 +265,15 @@ impl Fs {
         self.0.session.end(self.0.fs).await
     }
 
-    async fn ask(&self, body: Op) -> FsResult {
-        self.ask_as(Cred::default(), body).await
+    fn ask(&self, body: Op) -> Asking<'_> {
+        self.ask_as(Cred::default(), body)
     }
 
-    async fn ask_as(&self, cred: Cred, body: Op) -> FsResult {
-        let _beside = self.beside(&body).await;
-        self.0.session.call(self.0.fs, cred, body).await
+    fn ask_as(&self, cred: Cred, body: Op) -> Asking<'_> {
+        Box::pin(async move {
+            let _beside = self.beside(&body).await;
+            self.0.session.call(self.0.fs, cred, body).await
+        })
     }
 
     async fn ask_attr(&self, what: &str, body: Op) -> Result<Attr> {
@@ -293,14 +300,14 @@ impl Fs {
     }
 
     /// Asks as of `session`, if it is one.
-    async fn ask_under(&self, session: u64, body: Op) -> FsResult {
-        match session {
-            0 => self.ask(body).await,
-            session => {
-                let _beside = self.beside(&body).await;
-                self.0.session.call_under(session, self.0.fs, Cred::default(), body).await
-            }
+    fn ask_under(&self, session: u64, body: Op) -> Asking<'_> {
+        if session == 0 {
+            return self.ask(body);
         }
+        Box::pin(async move {
+            let _beside = self.beside(&body).await;
+            self.0.session.call_under(session, self.0.fs, Cred::default(), body).await
+        })
     }
 
     /// The lease on `ino`, and the session that it is of. Without leases this is the only client: it may do as with

@@ -98,23 +98,29 @@ impl Reader {
         off: u64,
         end: u64,
     ) -> Result<Bytes> {
-        let pieces = pieces_of(layout, off, end);
+        // What most reads do is in their own future; the rest is kept in boxes, so that it is small.
+        match &pieces_of(layout, off, end)[..] {
+            [piece] if piece.at == off && u64::from(piece.len) == end - off => self.piece(layout, stage, piece).await,
+            pieces => Box::pin(self.pieces(layout, stage, (off, end), pieces)).await,
+        }
+    }
+
+    /// Bytes `[off, end)`, of which `pieces` are there.
+    async fn pieces(
+        &self,
+        layout: &Layout,
+        stage: &dyn StageSource,
+        (off, end): (u64, u64),
+        pieces: &[Piece],
+    ) -> Result<Bytes> {
         let jobs = pieces.iter().map(|piece| self.piece(layout, stage, piece)).collect();
         let far = |piece: &Piece| matches!(piece.from, From::Place(Place::Object(_)));
         let limit = if pieces.iter().any(far) { OBJECTS_AT_ONCE } else { PIECES_AT_ONCE };
         let parts = join_bounded(limit, jobs).await;
-        let parts: Vec<Bytes> = parts.into_iter().collect::<Result<_>>()?;
-        let total = (end - off) as usize;
-        if let ([only], [piece]) = (&parts[..], &pieces[..])
-            && piece.at == off
-            && only.len() == total
-        {
-            return Ok(only.clone());
-        }
-        let mut out = BytesMut::zeroed(total);
-        for (piece, part) in pieces.iter().zip(&parts) {
-            let from = (piece.at - off) as usize;
-            out[from..from + part.len()].copy_from_slice(part);
+        let mut out = BytesMut::zeroed((end - off) as usize);
+        for (piece, part) in pieces.iter().zip(parts) {
+            let (from, part) = ((piece.at - off) as usize, part?);
+            out[from..from + part.len()].copy_from_slice(&part);
         }
         Ok(out.freeze())
     }
@@ -129,14 +135,14 @@ impl Reader {
     ) -> Result<Bytes> {
         let bytes = match place {
             Place::Stage { at, poff } => stage.read(at, poff, len).await?,
-            Place::Object(at) => self.read_object(stage, at, len).await?,
+            Place::Object(at) => Box::pin(self.read_object(stage, at, len)).await?,
             Place::Flash { stripe, delta, copy } => {
                 let Some(placement) = placement else {
                     return Err(Error::new(ErrorKind::Corrupt, format!("no placement given for {}", stripe.pack)));
                 };
                 match copy {
                     None => self.read_stripe(stripe, placement, delta, len).await?,
-                    Some(copy) => self.read_either((stripe, delta), placement, (stage, copy), len).await?,
+                    Some(copy) => Box::pin(self.read_either((stripe, delta), placement, (stage, copy), len)).await?,
                 }
             }
         };
@@ -232,15 +238,38 @@ impl Reader {
     async fn read_stripe(&self, stripe: StripeAt, placement: &Placement, delta: u32, len: u32) -> Result<Bytes> {
         let code = code_of(placement)?;
         let runs = runs_of(stripe, code.data(), delta, len)?;
+        let [run] = &runs[..] else { return Box::pin(self.read_runs(stripe, placement, code, &runs, len)).await };
+        let bytes = match self.direct((stripe.pack, placement, code), run, self.wire.now_ms()).await {
+            Ok(bytes) => bytes,
+            Err(error) => Box::pin(self.rebuild(stripe, placement, code, run, &[], &error)).await?,
+        };
+        Ok(bytes.slice(run.skip..run.skip + run.len))
+    }
+
+    /// The blocks of `run` from its own shard. An avoided drive is left to the second step, which asks it only if it must.
+    async fn direct(
+        &self,
+        (pack, placement, code): (PackId, &Placement, Code),
+        run: &Run,
+        now_ms: u64,
+    ) -> Result<Bytes> {
+        if code.parity() > 0 && self.health.avoids(placement.drives[usize::from(run.shard)], now_ms) {
+            return Err(Error::from(ErrorKind::TimedOut));
+        }
+        self.blocks(pack, placement, run.shard, run.block, run.count).await
+    }
+
+    /// The `len` bytes of `stripe` that `runs` hold, one behind the other.
+    async fn read_runs(
+        &self,
+        stripe: StripeAt,
+        placement: &Placement,
+        code: Code,
+        runs: &[Run],
+        len: u32,
+    ) -> Result<Bytes> {
         let now = self.wire.now_ms();
-        let direct = runs.iter().map(|run| async move {
-            // An avoided drive is left to the second step, which asks it only if it must.
-            let drive = placement.drives[usize::from(run.shard)];
-            if code.parity() > 0 && self.health.avoids(drive, now) {
-                return Err(Error::from(ErrorKind::TimedOut));
-            }
-            self.blocks(stripe.pack, placement, run.shard, run.block, run.count).await
-        });
+        let direct = runs.iter().map(|run| self.direct((stripe.pack, placement, code), run, now));
         let found = join_or_late(&*self.wire, (code.parity(), LATE_MS), direct.collect()).await;
         let mut found: Vec<Result<Bytes>> = runs
             .iter()
@@ -254,15 +283,10 @@ impl Reader {
                 found[at] = self.rebuild(stripe, placement, code, &runs[at], &known, error).await;
             }
         }
-        let mut parts = Vec::with_capacity(runs.len());
-        for (run, bytes) in runs.iter().zip(found) {
-            parts.push(bytes?.slice(run.skip..run.skip + run.len));
-        }
-        if parts.len() == 1 {
-            return Ok(parts.swap_remove(0));
-        }
         let mut out = BytesMut::with_capacity(len as usize);
-        parts.iter().for_each(|part| out.extend_from_slice(part));
+        for (run, bytes) in runs.iter().zip(found) {
+            out.extend_from_slice(&bytes?[run.skip..run.skip + run.len]);
+        }
         Ok(out.freeze())
     }
 

@@ -161,9 +161,6 @@ impl Session {
 
     /// Tells partitions of open references that they do not know of. Errors: of one that could not be told of all.
     pub(crate) async fn say(&self, owed: Vec<Owed>) -> Result<()> {
-        if owed.is_empty() {
-            return Ok(());
-        }
         join_bounded(OPENS_AT_ONCE, owed.iter().map(|owed| self.say_one(owed)).collect()).await.into_iter().collect()
     }
 

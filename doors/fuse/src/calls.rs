@@ -184,7 +184,7 @@ impl Calls {
                 Err(error) => return Err(error),
             }
             // The kernel had not seen the name; another mount made it meanwhile.
-            let found = match self.lookup(dir, name).await {
+            let found = match Box::pin(self.lookup(dir, name)).await {
                 Ok(found) => found,
                 Err(Errno::ENOENT) => continue,
                 Err(error) => return Err(error),
@@ -193,7 +193,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match self.open(found.ino, false).await {
+            match Box::pin(self.open(found.ino, false)).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -358,12 +358,12 @@ impl Calls {
 
     pub(crate) async fn read(&self, ino: Ino, off: u64, len: u64) -> Answer<Bytes> {
         if let Some(throttle) = &self.throttle {
-            throttle.pass(len).await;
+            Box::pin(throttle.pass(len)).await;
         }
         let holds = self.hold(ino).await?;
         let read = match self.departures {
             None => self.fs.read(ino, off, len).await,
-            Some(_) => self.fs.read_direct(ino, off, len).await,
+            Some(_) => Box::pin(self.fs.read_direct(ino, off, len)).await,
         };
         let read = read.map_err(|e| self.failed("read", ino, &e))?;
         self.reads.note(ino, off.saturating_add(read.len() as u64), || self.fs.session().wire().now_ms());
@@ -425,7 +425,7 @@ impl Calls {
         let _under_way = (self.writes.begin(), self.hub.write(self.me, ino));
         let len = data.len() as u64;
         if let Some(throttle) = &self.throttle {
-            throttle.pass(len).await;
+            Box::pin(throttle.pass(len)).await;
         }
         let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
         if let Some(attr) = &done.attr {
@@ -546,7 +546,10 @@ impl Calls {
 
     /// Tells the other mounts of this process; ready when their kernels have heard it.
     async fn tell(&self, notices: impl FnOnce() -> Vec<Notice>) {
-        self.hub.tell_others(self.me, notices).wait().await;
+        let given = self.hub.tell_others(self.me, notices);
+        if !given.is_empty() {
+            Box::pin(given.wait()).await;
+        }
     }
 
     fn failed(&self, what: &str, ino: Ino, error: &Error) -> Errno {

@@ -101,7 +101,7 @@ impl Serve for Door {
             }
             Ok(len)
         };
-        self.start(reply, work, |reply, len| reply.body(&Body::new().size(len)));
+        self.start(reply, work, |reply, len| reply.together(Body::new().size(len).bytes()));
     }
 }
 

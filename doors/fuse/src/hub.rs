@@ -240,6 +240,11 @@ impl Given {
         self.0.extend(heard.map(|heard| Wait { heard, pending: None, ino: dir, until }));
     }
 
+    /// Whether there is nothing to wait for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Ready when their kernels have heard them, or do not believe any more what they say.
     pub(crate) async fn wait(self) {
         let begin = Instant::now();

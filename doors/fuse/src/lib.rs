@@ -11,7 +11,7 @@
 //!
 //! Flow: `wire` speaks with the kernel: a few threads read requests, each with a device and a buffer of its own (or a
 //! task of the runtime, if that has one worker), and take them apart where they lie; or a thread per processor takes them from a ring, if the mount asks for io_uring. `door` turns each into a `task` that runs a function of `calls`: its first step on
-//! the thread that read it, the next on the thread that answers it, down to the reply. So a slow request holds up
+//! the thread that read it, the next on the thread that answers it, down to the reply. In a process of its own the replies of reads and writes that are ready together leave together. So a slow request holds up
 //! nothing; reads of more than 64 KiB and copies run on the host's tokio runtime. A signal ends the wait for a lock at once; the
 //! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes that a lease covers live one
 //! second in the kernel (`Options`), others not at all. What one mount changes, `hub` tells the other mounts of this process from threads of its

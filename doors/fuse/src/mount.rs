@@ -47,7 +47,8 @@ pub struct Mounts {
     runtime: Handle,
     hub: Arc<Hub>,
     next: AtomicU64,
-    on_runtime: bool,
+    /// See [`Self::alone`].
+    alone: bool,
 }
 
 /// A mount. Dropped, it goes away by force.
@@ -70,13 +71,14 @@ impl Mounts {
         let hub: Arc<Hub> = Arc::default();
         let watcher: Weak<Hub> = Arc::downgrade(&hub);
         fs.watch(watcher);
-        Self { fs, runtime, hub, next: AtomicU64::new(1), on_runtime: false }
+        Self { fs, runtime, hub, next: AtomicU64::new(1), alone: false }
     }
 
-    /// Requests are taken on the runtime, too, if that has one worker. Nothing there may then use one of these mounts as a
-    /// program does: it would wait for itself.
-    pub fn taken_on_runtime(mut self) -> Self {
-        self.on_runtime = self.runtime.metrics().num_workers() == 1;
+    /// This process and `runtime` do nothing else. Replies then wait for what else is ready there (decision 49), and
+    /// requests are taken there, too, if it has one worker (decision 45): nothing there may use one of these mounts as a
+    /// program does, it would wait for itself.
+    pub fn alone(mut self) -> Self {
+        self.alone = true;
         self
     }
 
@@ -102,9 +104,10 @@ impl Mounts {
         };
         let features = SETTINGS.features | if options.io_uring { feature::OVER_IO_URING } else { 0 };
         // A lone worker takes the requests as well as what answers them: in each of its turns it finds more (decision 45).
-        let on_runtime = self.on_runtime && options.threads == 0 && !options.io_uring;
+        let on_runtime =
+            self.alone && self.runtime.metrics().num_workers() == 1 && options.threads == 0 && !options.io_uring;
         let readers = if on_runtime { 1 } else { readers(options.threads) };
-        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers)
+        let session = Session::start(device, &Settings { features, ..SETTINGS }, readers, self.alone)
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
         let numbers = Numbers { root: self.fs.root() };
         let joined = self.hub.join(me, numbers, (options.name_age(), options.negative_age), session.notifier());

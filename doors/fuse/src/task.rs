@@ -4,7 +4,8 @@
 //! the reply. Handing each step to a worker of the runtime would cost two switches between threads per request,
 //! dearer than the steps themselves (measured: half of the CPU of a create).
 //!
-//! So a step must be short. Work on many bytes belongs on the runtime.
+//! So a step must be short. Work on many bytes belongs on the runtime. And a task must be small: all of it is copied
+//! when it starts, whatever it will need. What few requests do is in boxes that are made when it is done (decision 50).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -38,10 +39,14 @@ struct Task {
     runtime: Handle,
 }
 
+/// Largest task, bytes. Most are half as large.
+const TASK_BYTES_MAX: usize = 3 << 10;
+
 /// Takes the first step of `future` here and now. Timers of `future` run on `runtime`.
 ///
 /// A step that panics ends its task and nothing else: the reply, dropped, tells the kernel EIO.
-pub(crate) fn start(runtime: &Handle, future: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn start<F: Future<Output = ()> + Send + 'static>(runtime: &Handle, future: F) {
+    const { assert!(size_of::<F>() <= TASK_BYTES_MAX, "a request would copy all of this: box what it seldom does") };
     // The budget of a task of the runtime that takes steps of others is not theirs: one that found it spent would be told
     // to come again, at once and for ever.
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(tokio::task::unconstrained(future));

@@ -130,7 +130,7 @@ impl Fs {
                     return Ok(Some(Written { off, len, attr: None }));
                 }
                 Take::Overlaps => self.settle(ino).await,
-                Take::NoRoom if !asked && self.prepare(ino, len, now.0).await? => asked = true,
+                Take::NoRoom if !asked && Box::pin(self.prepare(ino, len, now.0)).await? => asked = true,
                 // Without room for sure the partition has to say whether there is some.
                 Take::NoRoom | Take::Alone => return Ok(None),
             }

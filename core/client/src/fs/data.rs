@@ -70,7 +70,7 @@ impl Fs {
             Some(attr) if !self.0.session.shares_fate() && self.0.layouts.find(ino, 0, attr.size, true).is_none() => {
                 let asked = both(self.open(ino, false), self.ask_chunks(ino, 0, attr.size, true));
                 // Whoever reads asks again if that failed.
-                asked.await.0
+                Box::pin(asked).await.0
             }
             _ => self.open(ino, false).await,
         }
@@ -146,7 +146,7 @@ impl Fs {
         match self.read_once(ino, off, len, recall).await {
             Err(error) if error.kind() == ErrorKind::Stale => {
                 self.0.layouts.forget(ino, off, len);
-                self.read_once(ino, off, len, recall).await.map_err(|error| match error.kind() {
+                Box::pin(self.read_once(ino, off, len, recall)).await.map_err(|error| match error.kind() {
                     ErrorKind::Stale => Error::new(ErrorKind::Io, error.message().to_owned()),
                     _ => error,
                 })
@@ -162,7 +162,8 @@ impl Fs {
         }
         let (size, chunks) = match known {
             Some(known) => known,
-            None => self.ask_chunks(ino, off, len, recall).await?,
+            // In a box, as all that most reads do without: their own future stays small.
+            None => Box::pin(self.ask_chunks(ino, off, len, recall)).await?,
         };
         let end = off.saturating_add(len).min(size);
         if off >= end {
@@ -179,9 +180,14 @@ impl Fs {
         if let [only] = &chunks[..] {
             return self.0.reader.read_range(only, stage, off, end).await;
         }
+        Box::pin(self.read_chunks(&chunks, stage, off, end)).await
+    }
+
+    /// Bytes `[off, end)`, which are in `chunks`.
+    async fn read_chunks(&self, chunks: &[Arc<Layout>], stage: &dyn StageSource, off: u64, end: u64) -> Result<Bytes> {
         // Chunk after chunk: a read of several is a large one, and each keeps all drives busy by itself; not a store.
         let far = chunks.iter().flat_map(|chunk| &chunk.extents).any(|(_, e)| matches!(e.place, Place::Object(_)));
-        let reads = (off / CHUNK..).zip(&chunks).map(|(number, chunk)| {
+        let reads = (off / CHUNK..).zip(chunks).map(|(number, chunk)| {
             let (from, to) = ((number * CHUNK).max(off), ((number + 1) * CHUNK).min(end));
             self.0.reader.read_range(chunk, stage, from, to)
         });
@@ -319,13 +325,14 @@ impl Fs {
         }
         if !append
             && data.len() >= DIRECT_MIN
-            && let Some(done) = self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None), 0).await
+            && let Some(done) =
+                Box::pin(self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None), 0)).await
         {
             return done;
         }
         let len = data.len() as u64;
         let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill, at: None };
-        self.wrote("write", (ino, 0), body, len).await
+        Box::pin(self.wrote("write", (ino, 0), body, len)).await
     }
 
     /// Sends a write of `len` bytes; the session as of [`Self::ask_under`].

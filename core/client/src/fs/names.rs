@@ -194,14 +194,14 @@ impl Fs {
         check_name(from)?;
         check_name(to)?;
         let body = Op::Rename { from_dir, from: from.to_vec(), to_dir, to: to.to_vec(), mode };
-        match self.ask_unheld((to_dir, to), body).await? {
+        match Box::pin(self.ask_unheld((to_dir, to), body)).await? {
             Reply::Renamed { moved, other } => Ok(Renamed { moved, other }),
             other => Err(unexpected("rename", &other)),
         }
     }
 
     async fn unlinked(&self, what: &str, name: (Ino, &[u8]), body: Op) -> Result<Ino> {
-        match self.ask_unheld(name, body).await? {
+        match Box::pin(self.ask_unheld(name, body)).await? {
             Reply::Unlinked { ino } => Ok(ino),
             other => Err(unexpected(what, &other)),
         }
@@ -236,6 +236,10 @@ impl Fs {
     /// Tells the partition what programs have open of `ino`, before a name of it goes.
     pub(super) async fn say_opens(&self, ino: Option<Ino>) -> Result<()> {
         let (Some(leases), Some(ino)) = (self.0.session.leases(), ino) else { return Ok(()) };
-        self.0.session.say(leases.owed_before_removal(self.0.fs, ino)).await
+        let owed = leases.owed_before_removal(self.0.fs, ino);
+        if owed.is_empty() {
+            return Ok(());
+        }
+        Box::pin(self.0.session.say(owed)).await
     }
 }

@@ -9,7 +9,7 @@ use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Told};
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
-use super::{Background, Create, Fs};
+use super::{Asking, Background, Create, Fs};
 use crate::join::{both, join_in_bursts};
 use crate::leases::Leases;
 use crate::promised::{Beside, Promise, What};
@@ -138,11 +138,11 @@ impl Fs {
     }
 
     async fn room_for_promises(&self) {
-        while self.0.promises.is_full() && self.one_lands(&self.0.promises.all()).await {}
+        while self.0.promises.is_full() && Box::pin(self.one_lands(&self.0.promises.all())).await {}
     }
 
     async fn promises_kept(&self, ids: Vec<u64>) {
-        while self.one_lands(&ids).await {}
+        while !ids.is_empty() && Box::pin(self.one_lands(&ids)).await {}
     }
 
     /// Sends what may go, and waits until any has landed; false if none of `ids` is open.
@@ -274,8 +274,8 @@ impl Fs {
         last
     }
 
-    async fn ask_promised(&self, session: u64, cred: Cred, body: Op) -> FsResult {
-        self.0.session.call_under(session, self.0.fs, cred, body).await
+    fn ask_promised(&self, session: u64, cred: Cred, body: Op) -> Asking<'_> {
+        Box::pin(self.0.session.call_under(session, self.0.fs, cred, body))
     }
 
     /// What a program was told is not so: it hears of it from `fsync`, and its kernel must not go on to say so.

@@ -30,7 +30,7 @@ impl Door {
         let (ino, calls) = (self.calls.numbers.inode(header.node), Arc::clone(&self.calls));
         let work = async move {
             match calls.read(ino, off, size.into()).await {
-                Ok(data) => reply.data(&data),
+                Ok(data) => reply.together(&data),
                 Err(errno) => return reply.error(errno),
             }
             calls.after_read(ino).await;
@@ -83,7 +83,7 @@ impl Door {
 
     pub(super) fn fsync(&self, header: &Header, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
-        self.start_empty(reply, |calls| async move { calls.fsync(ino).await });
+        self.start(reply, |calls| async move { calls.fsync(ino).await }, |reply, ()| reply.together(&[]));
     }
 
     pub(super) fn fallocate(&self, header: &Header, (off, len): (u64, u64), mode: i32, reply: Reply) {

@@ -1,7 +1,7 @@
 //! Requests that have no reply yet: each gets exactly one, whoever comes first, and interrupts find the one they mean.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -18,6 +18,8 @@ const EARLY_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Inflight {
     shards: [Mutex<Shard>; SHARDS],
+    /// Requests in all of them; may lag behind for a moment.
+    count: AtomicUsize,
     /// Counted up by the watch, to tell how old a request is without a clock.
     tick: AtomicU64,
 }
@@ -73,11 +75,26 @@ impl Inflight {
             asked.listener.iter().for_each(|listener| listener.notify_one());
         }
         shard.requests.insert(unique, asked);
+        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes `unique` out. `None`: it has its reply.
     pub(crate) fn take(&self, unique: u64) -> Option<Asked> {
-        self.shard(unique).requests.remove(&unique)
+        let asked = self.shard(unique).requests.remove(&unique)?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(asked)
+    }
+
+    /// The same, if it came from a device and others have no reply yet, or `beside` says that it is not alone: its reader.
+    pub(crate) fn take_of_many(&self, unique: u64, beside: impl FnOnce() -> bool) -> Option<usize> {
+        if self.count.load(Ordering::Relaxed) < 2 && !beside() {
+            return None;
+        }
+        let mut shard = self.shard(unique);
+        let Way::Device(reader) = shard.requests.get(&unique)?.way else { return None };
+        shard.requests.remove(&unique);
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(reader)
     }
 
     /// The thread that waits for `unique` has a signal to attend to.

@@ -1,4 +1,5 @@
-//! Replies: each request gets one, in one system call, from the memory where its bytes lie.
+//! Replies: each request gets one, in one system call, from the memory where its bytes lie; short ones that are ready
+//! together share one (`together`).
 
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -11,6 +12,7 @@ use super::abi::OUT_HEADER_BYTES;
 use super::encode::Body;
 use super::errno::Errno;
 use super::inflight::{Inflight, Way};
+use super::together::{TOGETHER_BYTES_MAX, Then, Together};
 use super::uring::{self, Lane};
 
 /// What a mount's readers and repliers share.
@@ -21,6 +23,8 @@ pub(crate) struct Devices {
     /// One per queue of requests over io_uring; none if they all come from the device.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) inflight: Inflight,
+    /// Where replies of the runtime's tasks wait for each other.
+    pub(crate) together: Option<Together>,
 }
 
 impl Devices {
@@ -44,18 +48,53 @@ impl Devices {
                 return self.lanes[tray.lane].give(tray);
             }
         };
-        match write(file, unique, error, body) {
-            Ok(()) => return true,
-            // The mount is gone, or the kernel has no use for the reply any more.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::ENOTCONN)) => {}
-            Err(e) => {
-                tracing::warn!(unique, bytes = body.len(), error = %e, "the kernel did not take a reply");
-                // The one who waits must not wait for ever. If this fails too, the reply did arrive.
-                let _ = write(file, unique, -libc::EIO, &[]);
+        is_heard(file, unique, write(file, unique, error, body))
+    }
+
+    /// The same for something that went well, and may wait for others that do.
+    fn answer_together(self: &Arc<Self>, unique: u64, body: &[u8]) {
+        let on_runtime = || tokio::task::try_id().is_some();
+        let Some(together) = self.together.as_ref().filter(|_| body.len() <= TOGETHER_BYTES_MAX && on_runtime()) else {
+            self.answer(unique, 0, body);
+            return;
+        };
+        let Some(reader) = self.inflight.take_of_many(unique, || together.has_some()) else {
+            self.answer(unique, 0, body);
+            return;
+        };
+        match together.add(reader, unique, body) {
+            Then::Nothing => {}
+            Then::Now => self.leave(together),
+            Then::Soon => {
+                let this = Arc::clone(self);
+                tokio::spawn(async move {
+                    tokio::task::yield_now().await;
+                    this.together.iter().for_each(|together| this.leave(together));
+                });
             }
         }
-        false
     }
+
+    fn leave(&self, together: &Together) {
+        together.leave(&self.files, |reader, unique, len, written| {
+            is_heard(&self.files[reader], unique, written.and_then(|written| whole(written, len)));
+        });
+    }
+}
+
+/// Whether the one who asked hears the reply to `unique`, of which the kernel said `taken`.
+fn is_heard(file: &OwnedFd, unique: u64, taken: io::Result<()>) -> bool {
+    match taken {
+        Ok(()) => return true,
+        // The mount is gone, or the kernel has no use for the reply any more.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ENODEV | libc::ENOENT | libc::ENOTCONN)) => {}
+        Err(e) => {
+            tracing::warn!(unique, error = %e, "the kernel did not take a reply");
+            // The one who waits must not wait for ever. If this fails too, the reply did arrive.
+            let _ = write(file, unique, -libc::EIO, &[]);
+        }
+    }
+    false
 }
 
 /// Replies up to this size are written in one piece, bytes: all but data, listings and long attributes.
@@ -64,10 +103,7 @@ const SMALL_BYTES: usize = 256;
 /// Writes a reply or, with number 0, a notice.
 pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::Result<()> {
     let len = OUT_HEADER_BYTES + body.len();
-    let mut header = [0; OUT_HEADER_BYTES];
-    header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
-    header[4..8].copy_from_slice(&code.to_ne_bytes());
-    header[8..].copy_from_slice(&unique.to_ne_bytes());
+    let header = header_of(unique, code, len);
     let written = if len <= SMALL_BYTES {
         // The kernel looks for the memory of each piece anew: for a short reply that is most of its work.
         let mut whole = [0; SMALL_BYTES];
@@ -78,6 +114,19 @@ pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::
         let pieces = [IoSlice::new(&header), IoSlice::new(body)];
         rustix::io::retry_on_intr(|| rustix::io::writev(file, &pieces))?
     };
+    whole(written, len)
+}
+
+/// What a reply of `len` bytes begins with.
+pub(super) fn header_of(unique: u64, code: i32, len: usize) -> [u8; OUT_HEADER_BYTES] {
+    let mut header = [0; OUT_HEADER_BYTES];
+    header[..4].copy_from_slice(&(len as u32).to_ne_bytes());
+    header[4..8].copy_from_slice(&code.to_ne_bytes());
+    header[8..].copy_from_slice(&unique.to_ne_bytes());
+    header
+}
+
+fn whole(written: usize, len: usize) -> io::Result<()> {
     match written {
         n if n == len => Ok(()),
         n => Err(io::Error::other(format!("{n} of {len} bytes were taken"))),
@@ -124,6 +173,12 @@ impl Reply {
 
     pub(crate) fn data(mut self, data: &[u8]) {
         let _ = self.send(0, data);
+    }
+
+    /// Replies with the data that was read, or what was written: it may leave a little later, with others.
+    pub(crate) fn together(mut self, body: &[u8]) {
+        self.is_sent = true;
+        self.devices.answer_together(self.unique, body);
     }
 
     /// Replies with something that the one who asked gives back later. `false`: nobody heard of it, so nobody will.

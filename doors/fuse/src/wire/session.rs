@@ -23,6 +23,7 @@ use super::notify::Notifier;
 use super::reply::{self, Devices, Reply};
 use super::request::{Header, Init, Op, Write};
 use super::ring::Ring;
+use super::together::Together;
 use super::uring::{self, Queue};
 use super::{device, watch};
 
@@ -45,9 +46,9 @@ pub(crate) struct Session {
 
 impl Session {
     /// Agrees with the kernel behind `file` on `settings`; blocks for it. `readers` threads will take requests, or
-    /// those of io_uring if settings have that feature and this host lets it be. Errors: a kernel that is too old, and
-    /// those of the device.
-    pub(crate) fn start(file: OwnedFd, settings: &Settings, readers: usize) -> io::Result<Self> {
+    /// those of io_uring if settings have that feature and this host lets it be. `together`: replies of tasks of the
+    /// runtime may wait for each other. Errors: a kernel that is too old, and those of the device.
+    pub(crate) fn start(file: OwnedFd, settings: &Settings, readers: usize, together: bool) -> io::Result<Self> {
         let pool = Pool::new(settings.max_write as usize);
         let (mut settings, mut rings, mut lanes) = (*settings, Vec::new(), Vec::new());
         if settings.features & feature::OVER_IO_URING != 0 {
@@ -76,7 +77,12 @@ impl Session {
             })?;
             files.push(more);
         }
-        let devices = Arc::new(Devices { files, lanes, inflight: Inflight::default() });
+        let together = Some(()).filter(|()| together && lanes.is_empty()).and_then(|()| {
+            Together::new()
+                .inspect_err(|error| tracing::info!(%error, "without io_uring each reply leaves by itself"))
+                .ok()
+        });
+        let devices = Arc::new(Devices { files, lanes, inflight: Inflight::default(), together });
         let payload_bytes = (settings.max_write as usize).max(PAYLOAD_BYTES_MIN);
         Ok(Self { devices, pool, rings, payload_bytes })
     }
@@ -399,18 +405,18 @@ mod tests {
             // A kernel of the far future is first told what is spoken here.
             kernel.init(8, 0);
             kernel.init(7, minor);
-            Session::start(device, &SETTINGS, 1).expect("they agree");
+            Session::start(device, &SETTINGS, 1, false).expect("they agree");
             assert_eq!(kernel.reply().2[..4], 7u32.to_ne_bytes());
             assert_eq!(kernel.reply().2[4..8], u32::to_ne_bytes(agreed));
         }
         let (kernel, device) = Kernel::pair();
         kernel.init(7, 22);
-        let error = Session::start(device, &SETTINGS, 1).err().expect("too old").to_string();
+        let error = Session::start(device, &SETTINGS, 1, false).err().expect("too old").to_string();
         assert!(error.contains("7.22") && error.contains("7.23"), "{error}");
         assert_eq!(kernel.reply().1, -libc::EPROTO);
         let (kernel, device) = Kernel::pair();
         kernel.0.send(b"what is this").expect("sent");
-        assert!(Session::start(device, &SETTINGS, 1).is_err());
+        assert!(Session::start(device, &SETTINGS, 1, false).is_err());
     }
 
     #[test]
@@ -420,11 +426,60 @@ mod tests {
         one_reply_each(Some(runtime.expect("a runtime").handle()));
     }
 
+    #[test]
+    fn replies_of_tasks_leave_together_and_each_arrives() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let (kernel, device) = Kernel::pair();
+        kernel.init(7, 45);
+        let session = Session::start(device, &SETTINGS, 1, true).expect("they agree");
+        kernel.reply();
+        let (server, devices) = (Arc::new(Server(Mutex::default(), false)), Arc::clone(&session.devices));
+        let served = Arc::clone(&server);
+        let run = thread::spawn(move || session.run(&served, None));
+        let ask = |count: u64| {
+            for number in 0..count {
+                kernel.ask(op::STATFS, 100 + 2 * number, b"");
+            }
+            loop {
+                let mut asked = server.0.lock().expect("no panic");
+                if asked.len() as u64 == count {
+                    return std::mem::take(&mut *asked);
+                }
+                drop(asked);
+                thread::yield_now();
+            }
+        };
+        // One alone, several, more than leave at once; and one beside them that was given up.
+        for count in [1, 2, 16, 40] {
+            let asked = ask(count);
+            if count == 40 {
+                devices.give_up(100, Errno::EINTR);
+                assert_eq!(kernel.reply(), (100, -libc::EINTR, vec![]));
+            }
+            runtime.spawn(async move {
+                asked
+                    .into_iter()
+                    .enumerate()
+                    .for_each(|(number, reply)| reply.together(&vec![number as u8; 90 * number]));
+            });
+            for number in u64::from(count == 40)..count {
+                let body = vec![number as u8; 90 * number as usize];
+                assert_eq!(kernel.reply(), (100 + 2 * number, 0, body));
+            }
+        }
+        // Not by a task of a runtime.
+        ask(2).into_iter().for_each(|reply| reply.together(b"here"));
+        assert_eq!([kernel.reply().0, kernel.reply().0], [100, 102]);
+        kernel.0.send(b"").expect("sent");
+        run.join().expect("no panic").expect("closed in order");
+    }
+
     /// Over threads, or on a runtime.
     fn one_reply_each(runtime: Option<&tokio::runtime::Handle>) {
         let (kernel, device) = Kernel::pair();
         kernel.init(7, 45);
-        let session = Session::start(device, &SETTINGS, 1).expect("they agree");
+        let session = Session::start(device, &SETTINGS, 1, false).expect("they agree");
         kernel.reply();
         let (server, devices) = (Arc::new(Server(Mutex::default(), runtime.is_some())), Arc::clone(&session.devices));
         let (served, runtime) = (Arc::clone(&server), runtime.cloned());

@@ -77,7 +77,7 @@ impl Stand {
         let fs = Fs::new(Session::with_patience(Arc::new(live), ClientId(1), patience), FsId(1), root());
         runtime.block_on(fs.make_root(0o755)).expect("a root directory");
         let dir = std::env::temp_dir().join(format!("braid-fuse-{name}-{}", std::process::id()));
-        let mounts = Mounts::new(fs, runtime.handle().clone()).taken_on_runtime();
+        let mounts = Mounts::new(fs, runtime.handle().clone()).alone();
         Some(Self { mounts, held: Vec::new(), dir, world, _runtime: runtime })
     }
 
