@@ -9,7 +9,7 @@
 //! to all else; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
 //! of the log about what is tried again and again.
 //!
-//! Never: knows packs, partitions or any format. No other crate but `erasure` contains `unsafe`.
+//! Never: knows packs, partitions or any format. `unsafe` is here, in `erasure`, and in few files elsewhere (`xtask/src/tidy/words.rs`).
 //!
 //! Flow: a message enters an actor's mailbox (and wakes the thread if it sleeps) → `on_msg` → the actor
 //! submits reads and writes → the ring owns their buffers until the kernel is done → `on_io` → after all
