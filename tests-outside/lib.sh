@@ -60,6 +60,17 @@ has_ended() {
   { grep -q '^State:.*Z' "/proc/$1/status" && [[ $(ls "/proc/$1/task" | wc -l) == 1 ]]; } 2>/dev/null
 }
 
+# until_true SECONDS WHAT COMMAND...: waits until the command succeeds; after so many seconds the case fails.
+until_true() {
+  local begin limit=$1 what=$2
+  shift 2
+  begin=$(now)
+  until "$@"; do
+    awk -v t="$(since "$begin")" -v m="$limit" 'BEGIN { exit !(t < m) }' || die "$what: not after $limit s"
+    sleep 0.3
+  done
+}
+
 # Has process $1 a thread whose name begins with $2?
 has_thread() { grep -qs "^$2" "/proc/$1/task/"*/comm; }
 

@@ -69,13 +69,3 @@ contest_end() {
   rm -rf "$CONTEST_DIR"
   echo "$1: $(tail -n 1 "$SCRATCH/contest-out")" >&2
 }
-# until_true SECONDS WHAT COMMAND...
-until_true() {
-  local begin limit=$1 what=$2
-  shift 2
-  begin=$(now)
-  until "$@"; do
-    awk -v t="$(since "$begin")" -v m="$limit" 'BEGIN { exit !(t < m) }' || die "$what: not after $limit s"
-    sleep 0.3
-  done
-}
