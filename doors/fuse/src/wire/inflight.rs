@@ -1,4 +1,4 @@
-//! Requests that have no reply yet: each gets exactly one, whoever comes first, and interrupts find the one they mean.
+//! Requests to which no reply was given yet (it may wait to leave, see `together`): each gets exactly one, whoever comes first, and interrupts find the one they mean.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ const EARLY_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Inflight {
     shards: [Mutex<Shard>; SHARDS],
-    /// Requests in all of them; may lag behind for a moment.
+    /// Requests in all of them but those that listen, which may wait for ever; may lag behind for a moment.
     count: AtomicUsize,
     /// Counted up by the watch, to tell how old a request is without a clock.
     tick: AtomicU64,
@@ -74,24 +74,30 @@ impl Inflight {
             // Nobody listens yet, so nobody wakes up: it only finds out as soon as it listens.
             asked.listener.iter().for_each(|listener| listener.notify_one());
         }
+        if asked.listener.is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
         shard.requests.insert(unique, asked);
-        self.count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes `unique` out. `None`: it has its reply.
     pub(crate) fn take(&self, unique: u64) -> Option<Asked> {
         let asked = self.shard(unique).requests.remove(&unique)?;
-        self.count.fetch_sub(1, Ordering::Relaxed);
+        if asked.listener.is_none() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
         Some(asked)
     }
 
-    /// The same, if it came from a device and others have no reply yet, or `beside` says that it is not alone: its reader.
+    /// The same, if it came from a device, does not listen, and others have no reply yet or `beside` says that it is not
+    /// alone: its reader.
     pub(crate) fn take_of_many(&self, unique: u64, beside: impl FnOnce() -> bool) -> Option<usize> {
         if self.count.load(Ordering::Relaxed) < 2 && !beside() {
             return None;
         }
         let mut shard = self.shard(unique);
-        let Way::Device(reader) = shard.requests.get(&unique)?.way else { return None };
+        let asked = shard.requests.get(&unique).filter(|asked| asked.listener.is_none())?;
+        let Way::Device(reader) = asked.way else { return None };
         shard.requests.remove(&unique);
         self.count.fetch_sub(1, Ordering::Relaxed);
         Some(reader)

@@ -76,8 +76,12 @@ impl Devices {
     }
 
     fn leave(&self, together: &Together) {
-        together.leave(&self.files, |reader, unique, len, written| {
-            is_heard(&self.files[reader], unique, written.and_then(|written| whole(written, len)));
+        together.leave(&self.files, |reader, unique, bytes, written| {
+            let file = &self.files[reader];
+            // What a ring cannot do may be done all the same.
+            let alone = || rustix::io::retry_on_intr(|| rustix::io::write(file, bytes)).map_err(io::Error::from);
+            let written = written.or_else(|_| alone());
+            is_heard(file, unique, written.and_then(|written| whole(written, bytes.len())));
         });
     }
 }

@@ -4,11 +4,12 @@
 //! answer, and asks one thing. Many replies with one call of the kernel wake it once. So the reply of a task of the
 //! runtime waits until those that are ready have had their turn, if somebody else waits for one, too (decision 49).
 //!
-//! Only the data of reads, and that something was written: they say nothing that a notice could make untrue meanwhile.
+//! Only the data of reads, that something was written, and that it lasts: no names, and no attributes that the kernel
+//! would believe although a notice came in between.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::abi::OUT_HEADER_BYTES;
 use super::reply::header_of;
@@ -82,8 +83,8 @@ impl Together {
     }
 
     /// Gives the kernel all that wait, each on one of `files`, and tells `ended` how it took each: its reader, its number
-    /// and its length.
-    pub(crate) fn leave(&self, files: &[OwnedFd], mut ended: impl FnMut(usize, u64, usize, io::Result<usize>)) {
+    /// and its bytes.
+    pub(crate) fn leave(&self, files: &[OwnedFd], mut ended: impl FnMut(usize, u64, &[u8], io::Result<usize>)) {
         let mut leaving = lock(&self.leaving);
         let Leaving { writes, replies } = &mut *leaving;
         std::mem::swap(&mut *lock(&self.waiting), replies);
@@ -94,8 +95,7 @@ impl Together {
             .collect();
         for (pieces, list) in pieces.chunks(WRITES_MAX).zip(replies.list.chunks(WRITES_MAX)) {
             let mut tell = |at: usize, result| {
-                let Waiting { unique, reader, len, .. } = list[at];
-                ended(reader, unique, len, result);
+                ended(list[at].reader, list[at].unique, pieces[at].1, result);
             };
             match pieces {
                 [(file, bytes)] => {
@@ -116,5 +116,6 @@ impl std::fmt::Debug for Together {
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().expect("nothing panics while it holds replies")
+    // Whatever happened, those that wait have to leave.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -14,9 +14,18 @@ pub(crate) struct Writes {
 }
 
 impl Writes {
-    /// Errors: the process may not use io_uring, or the kernel has none.
+    /// Errors: the process may not use io_uring, or the kernel is too old for it.
     pub(crate) fn new() -> io::Result<Self> {
-        Ok(Self { ring: IoUring::new(WRITES_MAX as u32)? })
+        let mut ring = IoUring::new(WRITES_MAX as u32)?;
+        if !ring.params().is_feature_rw_cur_pos() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is too old (5.6 needed)"));
+        }
+        // A filter may allow rings and forbid their use.
+        // SAFETY: it points to nothing.
+        unsafe { ring.submission().push(&opcode::Nop::new().build()) }.expect("the ring is empty");
+        ring.submit_and_wait(1)?;
+        ring.completion().for_each(drop);
+        Ok(Self { ring })
     }
 
     /// Writes each of `pieces`, at most [`WRITES_MAX`], to its file, and tells `ended` for each how that went.
@@ -25,6 +34,7 @@ impl Writes {
         pieces: &[(BorrowedFd<'_>, &[u8])],
         mut ended: impl FnMut(usize, io::Result<usize>),
     ) {
+        assert!(pieces.len() <= WRITES_MAX, "{} pieces at a time", pieces.len());
         for (at, (file, bytes)) in pieces.iter().enumerate() {
             let entry = opcode::Write::new(types::Fd(file.as_raw_fd()), bytes.as_ptr(), bytes.len() as u32).build();
             // SAFETY: the bytes are borrowed until this function returns, and below it waits for the end of each write.
@@ -34,8 +44,10 @@ impl Writes {
         let mut left = pieces.len();
         while left > 0 {
             match self.ring.submit_and_wait(left) {
-                Err(e) if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN)) => {
-                    // The bytes must not be let go while the kernel may look at them.
+                Err(e)
+                    if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ENOMEM)) =>
+                {
+                    // The bytes must not be let go while the kernel may look at them. That it took some before says `new`.
                     tracing::error!(error = %e, "io_uring does not take what is to be written");
                     std::process::abort();
                 }
