@@ -14,14 +14,6 @@ before=$(cat "$switch")
 
 # Threads of process $1 that serve rings.
 rings() { cat /proc/"$1"/task/*/comm 2>/dev/null | grep -c '^fuse-ring-' || true; }
-until_true() {
-  local begin
-  begin=$(now)
-  until "$@"; do
-    awk -v t="$(since "$begin")" 'BEGIN { exit !(t < 10) }' || die "this did not come true: $*"
-    sleep 0.05
-  done
-}
 has_rings() { [[ $(rings "$1") == "$2" ]]; }
 is_blocked() { [[ $(awk '$1 == "State:" { print $2 }' "/proc/$1/status") == [SD] ]]; }
 
@@ -91,11 +83,11 @@ for at in "$near" "$far"; do
     taskset -c 0 flock "$at/locked" true 8>&- &
     waiters+=($!)
   done
-  for pid in "${waiters[@]}"; do until_true is_blocked "$pid"; done
+  for pid in "${waiters[@]}"; do until_true 10 "process $pid does not wait" is_blocked "$pid"; done
   sleep 0.5
   within 10 taskset -c 0 ls "$at" >/dev/null
   kill -KILL "${waiters[0]}"
-  until_true has_ended "${waiters[0]}"
+  until_true 10 "a killed process does not end" has_ended "${waiters[0]}"
   flock -u 8
   for pid in "${waiters[@]:1}"; do wait "$pid" || die "a waiter did not get the lock"; done
   wait "${waiters[0]}" 2>/dev/null || true
@@ -104,7 +96,7 @@ done
 
 # 5. The end: by name, by force with work under way, by the death of the process; nothing stays.
 within 20 "$BRAID" umount "$near"
-until_true has_rings "$PID" 0
+until_true 10 "the rings do not end" has_rings "$PID" 0
 within 30 "$BRAID" mount "$name" "$near" -o io_uring >/dev/null
 (while cat "$near/uring.near.1" >/dev/null 2>&1; do :; done) &
 reader=$!
@@ -112,14 +104,14 @@ sleep 0.5
 mountpoint -q /sys/fs/fuse/connections || mount -t fusectl none /sys/fs/fuse/connections
 echo 1 >"/sys/fs/fuse/connections/$(mountpoint -d "$near" | cut -d : -f 2)/abort"
 wait "$reader" || true
-until_true has_rings "$PID" 0
+until_true 10 "the rings do not end" has_rings "$PID" 0
 within 20 umount "$near"
 (while cat "$far/uring.far.1" >/dev/null 2>&1; do :; done) &
 reader=$!
 sleep 0.5
 kill -KILL "$FAR"
 wait "$reader" || true
-until_true has_ended "$FAR"
+until_true 10 "the server of the mount does not end" has_ended "$FAR"
 within 20 "$BRAID" umount "$far"
 cmp "$SCRATCH/random" "$MOUNT/uring.far.4"
 within 15 "$BRAID" down "$STATE"

@@ -6,8 +6,9 @@ mod read;
 mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
-use braid_base::ids::{PartitionId, Term};
+use braid_base::ids::{DriveId, PartitionId, Term};
 use braid_base::limits::{BLOCK, DRIVE_OPS_MAX, DRIVE_TABLE_CACHE_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::{Error, ErrorKind, Result};
@@ -94,6 +95,15 @@ pub enum Effect {
         /// The answer.
         result: DriveResult,
     },
+}
+
+/// How errors call a drive; written only if there is one.
+struct Name(DriveId);
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "drive {}", self.0)
+    }
 }
 
 /// Shards in slots on one flash device.
@@ -369,8 +379,8 @@ impl Target {
         Error::new(ErrorKind::Io, words)
     }
 
-    fn name(&self) -> String {
-        format!("drive {}", self.superblock.id)
+    fn name(&self) -> Name {
+        Name(self.superblock.id)
     }
 
     /// Runs again what waited for this slot.

@@ -119,18 +119,17 @@ impl Target {
 
     /// The checksums of the blocks asked for, if all of them are written.
     fn written(&mut self, slot: SlotNo, ask: Ask) -> Result<Vec<u32>> {
-        let drive = self.superblock.id;
+        let name = self.name();
         let table = self.tables.get(slot).expect("the caller saw that the table is here");
         let crc_of = |block: u16| match table.known(block) {
             Known::Written(crc) => Ok(crc),
             Known::Nothing | Known::Pending => {
-                let words =
-                    format!("drive {drive}: block {block} of {}.{} was never written", ask.id.pack, ask.id.shard);
+                let words = format!("{name}: block {block} of {}.{} was never written", ask.id.pack, ask.id.shard);
                 Err(Error::new(ErrorKind::Invalid, words))
             }
             Known::Suspect => {
                 let words = format!(
-                    "drive {drive}: block {block} of {}.{}: a checksum page was lost, it may have been written",
+                    "{name}: block {block} of {}.{}: a checksum page was lost, it may have been written",
                     ask.id.pack, ask.id.shard
                 );
                 Err(Error::new(ErrorKind::Corrupt, words))

@@ -82,7 +82,11 @@ impl Inflight {
 
     /// Takes `unique` out. `None`: it has its reply.
     pub(crate) fn take(&self, unique: u64) -> Option<Asked> {
-        let asked = self.shard(unique).requests.remove(&unique)?;
+        self.take_from(&mut self.shard(unique), unique)
+    }
+
+    fn take_from(&self, shard: &mut Shard, unique: u64) -> Option<Asked> {
+        let asked = shard.requests.remove(&unique)?;
         if asked.listener.is_none() {
             self.count.fetch_sub(1, Ordering::Relaxed);
         }
@@ -98,9 +102,7 @@ impl Inflight {
         let mut shard = self.shard(unique);
         let asked = shard.requests.get(&unique).filter(|asked| asked.listener.is_none())?;
         let Way::Device(reader) = asked.way else { return None };
-        shard.requests.remove(&unique);
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        Some(reader)
+        self.take_from(&mut shard, unique).map(|_| reader)
     }
 
     /// The thread that waits for `unique` has a signal to attend to.

@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use tokio::sync::Notify;
@@ -54,11 +54,9 @@ impl Devices {
     /// The same for something that went well, and may wait for others that do.
     fn answer_together(self: &Arc<Self>, unique: u64, body: &[u8]) {
         let on_runtime = || tokio::task::try_id().is_some();
-        let Some(together) = self.together.as_ref().filter(|_| body.len() <= TOGETHER_BYTES_MAX && on_runtime()) else {
-            self.answer(unique, 0, body);
-            return;
-        };
-        let Some(reader) = self.inflight.take_of_many(unique, || together.has_some()) else {
+        let together = self.together.as_ref().filter(|_| body.len() <= TOGETHER_BYTES_MAX && on_runtime());
+        let reader_of = |together: &Together| self.inflight.take_of_many(unique, || together.has_some());
+        let Some((together, reader)) = together.and_then(|together| Some((together, reader_of(together)?))) else {
             self.answer(unique, 0, body);
             return;
         };
@@ -77,11 +75,8 @@ impl Devices {
 
     fn leave(&self, together: &Together) {
         together.leave(&self.files, |reader, unique, bytes, written| {
-            let file = &self.files[reader];
-            // What a ring cannot do may be done all the same.
-            let alone = || rustix::io::retry_on_intr(|| rustix::io::write(file, bytes)).map_err(io::Error::from);
-            let written = written.or_else(|_| alone());
-            is_heard(file, unique, written.and_then(|written| whole(written, bytes.len())));
+            let taken = written.and_then(|written| whole(written, bytes.len()));
+            is_heard(&self.files[reader], unique, taken);
         });
     }
 }
@@ -113,7 +108,7 @@ pub(crate) fn write(file: &OwnedFd, unique: u64, code: i32, body: &[u8]) -> io::
         let mut whole = [0; SMALL_BYTES];
         whole[..OUT_HEADER_BYTES].copy_from_slice(&header);
         whole[OUT_HEADER_BYTES..len].copy_from_slice(body);
-        rustix::io::retry_on_intr(|| rustix::io::write(file, &whole[..len]))?
+        write_whole(file, &whole[..len])?
     } else {
         let pieces = [IoSlice::new(&header), IoSlice::new(body)];
         rustix::io::retry_on_intr(|| rustix::io::writev(file, &pieces))?
@@ -128,6 +123,11 @@ pub(super) fn header_of(unique: u64, code: i32, len: usize) -> [u8; OUT_HEADER_B
     header[4..8].copy_from_slice(&code.to_ne_bytes());
     header[8..].copy_from_slice(&unique.to_ne_bytes());
     header
+}
+
+/// A reply that lies in one piece, in a system call of its own.
+pub(super) fn write_whole(file: impl AsFd, reply: &[u8]) -> io::Result<usize> {
+    Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, reply))?)
 }
 
 fn whole(written: usize, len: usize) -> io::Result<()> {

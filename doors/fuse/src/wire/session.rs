@@ -77,11 +77,12 @@ impl Session {
             })?;
             files.push(more);
         }
-        let together = Some(()).filter(|()| together && lanes.is_empty()).and_then(|()| {
-            Together::new()
-                .inspect_err(|error| tracing::info!(%error, "without io_uring each reply leaves by itself"))
-                .ok()
-        });
+        let together = if together && lanes.is_empty() {
+            let alone = |error: &io::Error| tracing::info!(%error, "without io_uring each reply leaves by itself");
+            Together::new().inspect_err(alone).ok()
+        } else {
+            None
+        };
         let devices = Arc::new(Devices { files, lanes, inflight: Inflight::default(), together });
         let payload_bytes = (settings.max_write as usize).max(PAYLOAD_BYTES_MIN);
         Ok(Self { devices, pool, rings, payload_bytes })

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::abi::OUT_HEADER_BYTES;
-use super::reply::header_of;
+use super::reply::{header_of, write_whole};
 use super::writes::{WRITES_MAX, Writes};
 
 /// Longer replies leave by themselves, bytes: they are copied here.
@@ -98,10 +98,11 @@ impl Together {
                 ended(list[at].reader, list[at].unique, pieces[at].1, result);
             };
             match pieces {
-                [(file, bytes)] => {
-                    tell(0, rustix::io::retry_on_intr(|| rustix::io::write(file, bytes)).map_err(Into::into))
-                }
-                _ => writes.write(pieces, tell),
+                [(file, bytes)] => tell(0, write_whole(file, bytes)),
+                // What a ring cannot do may be done all the same.
+                _ => writes.write(pieces, |at, result| {
+                    tell(at, result.or_else(|_| write_whole(pieces[at].0, pieces[at].1)));
+                }),
             }
         }
         replies.bytes.clear();
