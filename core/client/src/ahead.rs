@@ -88,6 +88,22 @@ impl Ahead {
         Some(Page { cookie: trail.cookie, limit: limit as u32, number: *last_page })
     }
 
+    /// `dir` is likely to be entered: what to fetch of it now, if nothing was and names that came unasked have been of use.
+    /// Then [`Self::fetched`] must follow.
+    pub(crate) fn begin(&self, dir: Ino) -> Option<Page> {
+        let Trails { dirs, habit, last_page } = &mut *self.trails();
+        if habit.lead() == 0 || dirs.contains_key(&dir) {
+            return None;
+        }
+        if dirs.len() >= DIRS_MAX {
+            dirs.clear();
+        }
+        *last_page += 1;
+        let trail = Trail { fetching: Some(*last_page), ..Trail::default() };
+        dirs.insert(dir, trail);
+        Some(Page { cookie: 0, limit: PAGE_MAX as u32, number: *last_page })
+    }
+
     /// A page came: so many entries, and where the next one begins (0 after the last: what is not known by then was
     /// forgotten again). Without that it could not be had.
     pub(crate) fn fetched(&self, dir: Ino, page: Page, found: Option<(usize, u64)>) {
@@ -139,6 +155,26 @@ mod tests {
             }
         }
         (asked, known)
+    }
+
+    #[test]
+    fn a_directory_is_fetched_before_it_is_entered_once_and_if_that_was_of_use() {
+        let ahead = Ahead::default();
+        assert!(ahead.begin(Ino(1)).is_none(), "nothing is known yet");
+        ahead.miss(DIR);
+        let page = ahead.miss(DIR).expect("a habit");
+        ahead.fetched(DIR, page, Some((100, 0)));
+        (0..90).for_each(|_| ahead.hit(DIR));
+        let page = ahead.begin(Ino(1)).expect("names were of use");
+        assert_eq!(page.cookie, 0);
+        assert!(ahead.begin(Ino(1)).is_none(), "it is on its way");
+        ahead.fetched(Ino(1), page, Some((50, 0)));
+        assert!(ahead.begin(Ino(1)).is_none() && ahead.begin(DIR).is_none(), "it is known");
+        ahead.forget(Ino(1));
+        // 90 of 150 are not enough.
+        assert!(ahead.begin(Ino(1)).is_none());
+        (0..40).for_each(|_| ahead.hit(DIR));
+        assert!(ahead.begin(Ino(1)).is_some());
     }
 
     fn spread(size: u64) -> impl Iterator<Item = u64> {

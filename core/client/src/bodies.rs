@@ -89,6 +89,18 @@ impl Bodies {
         files
     }
 
+    /// `dir` is likely to be entered: all its small files if they are few, none was fetched, and that has been of use.
+    pub(crate) fn begin(&self, dir: Ino) -> Vec<Ino> {
+        let Trails { dirs, habit, .. } = &mut *self.trails();
+        let is_new = |trail: &&mut Trail| trail.score.fetched == 0 && trail.files.len() as u64 <= UNREAD_MAX;
+        let Some(trail) = dirs.get_mut(&dir).filter(is_new).filter(|_| habit.lead() > 0) else { return Vec::new() };
+        let new: Vec<usize> = (0..trail.files.len()).filter(|at| trail.take(*at)).collect();
+        let files: Vec<Ino> = new.into_iter().map(|at| trail.files[at].0).collect();
+        trail.score.fetched += files.len() as u64;
+        habit.fetched(files.len() as u64);
+        files
+    }
+
     /// `dir` changes: what was listed is no longer known.
     pub(crate) fn forget(&self, dir: Ino) {
         let Trails { dirs, places, .. } = &mut *self.trails();
@@ -195,6 +207,24 @@ mod tests {
                 there.extend(more);
             }
         }
+    }
+
+    #[test]
+    fn files_of_a_directory_that_will_be_entered_come_before_if_they_are_few_and_that_was_of_use() {
+        let bodies = Bodies::default();
+        let list = |dir: u64, count: u64| bodies.listed(Ino(dir), (0..count).map(move |n| Ino(dir * 1_000 + n)));
+        (1..=4).for_each(|dir| list(dir, 100));
+        list(5, UNREAD_MAX + 1);
+        assert!(bodies.begin(Ino(1)).is_empty(), "nothing is known yet");
+        let mut there = BTreeSet::new();
+        for ino in (0..100).map(|n| Ino(1_000 + n)) {
+            let was_there = there.remove(&ino);
+            there.extend(bodies.read(ino, was_there));
+        }
+        let files = bodies.begin(Ino(2));
+        assert_eq!(files, (0..100).map(|n| Ino(2_000 + n)).collect::<Vec<_>>());
+        assert!(bodies.begin(Ino(2)).is_empty() && bodies.begin(Ino(5)).is_empty() && bodies.begin(Ino(6)).is_empty());
+        assert!(files.iter().all(|ino| bodies.read(*ino, true).is_empty()), "there is no more");
     }
 
     #[test]

@@ -24,6 +24,7 @@ use crate::lent::Lent;
 use crate::promised::{PromiseMutation, Promises};
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
+use crate::siblings::Siblings;
 use crate::stream::Streams;
 use crate::wire::BoxFuture;
 
@@ -39,6 +40,7 @@ mod ranges;
 mod recall;
 mod space;
 mod tier;
+mod walk;
 mod xattrs;
 
 pub use behind::{Background, Watcher};
@@ -66,6 +68,7 @@ struct Inner {
     behind: Behind,
     ahead: Ahead,
     bodies: Bodies,
+    siblings: Siblings,
     streams: Streams,
     idle: Idle,
     accessed: Accessed,
@@ -113,6 +116,7 @@ impl Holder for Inner {
             self.layouts.forget_file(ino);
             self.ahead.forget(ino);
             self.bodies.forget(ino);
+            self.siblings.forget(ino);
             if let Some(me) = self.me.upgrade() {
                 Fs(me).close_later(self.idle.of(ino));
             }
@@ -183,6 +187,7 @@ impl Fs {
             behind: Behind::new(behind_max),
             ahead: Ahead::default(),
             bodies: Bodies::default(),
+            siblings: Siblings::default(),
             streams: Streams::default(),
             idle: Idle::default(),
             accessed: Accessed::default(),

@@ -42,6 +42,19 @@ pub(crate) async fn join_bounded<F: Future>(limit: usize, futures: Vec<F>) -> Ve
     done.into_iter().map(|slot| slot.expect("every future was polled until it was ready")).collect()
 }
 
+/// Lets other tasks go first that are ready by now.
+pub(crate) async fn step_back() {
+    let mut has_waited = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
 /// Runs `futures` at most `limit` at a time; what they send goes together.
 pub(crate) async fn join_in_bursts<F: Future>(limit: usize, futures: Vec<F>) -> Vec<F::Output> {
     let mut joined = pin!(join_bounded(limit, futures));

@@ -40,6 +40,7 @@ mod promised;
 pub mod qos;
 pub mod reader;
 pub mod session;
+mod siblings;
 mod stream;
 mod stripe;
 pub mod wire;

@@ -346,6 +346,11 @@ impl Promises {
         (Beside { promises: self, dirs, all }, met)
     }
 
+    /// True if all open promises are removals.
+    pub(crate) fn are_removals(&self) -> bool {
+        self.held().open.values().all(|entry| matches!(entry.promise.what, What::Gone))
+    }
+
     /// Promises about this inode, or names in it.
     pub(crate) fn about(&self, ino: Ino) -> Vec<u64> {
         self.held().met(&Meets::Inode(ino))

@@ -496,7 +496,8 @@ fn end_of(at: u64, extent: &Extent) -> u64 {
     at.saturating_add(u64::from(extent.len))
 }
 
-fn inline_of(layout: &Layout, from: u64, to: u64) -> Option<Bytes> {
+/// Bytes `[from, to)` of a file, if they came with its layout.
+pub(crate) fn inline_of(layout: &Layout, from: u64, to: u64) -> Option<Bytes> {
     // Sorted by offset, as extents are: the last one that starts at or before `from` is the only one in question.
     let next = layout.inline.partition_point(|(at, _)| *at <= from);
     let (at, bytes) = layout.inline.get(next.checked_sub(1)?)?;

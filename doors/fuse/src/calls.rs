@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use braid_base::attr::{Attr, FileType, SetAttr};
@@ -17,6 +17,7 @@ use bytes::Bytes;
 
 use crate::attrs::Numbers;
 use crate::errno::{of, of_inode};
+use crate::handles::Handles;
 use crate::hub::{Hub, Notice};
 use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
@@ -25,6 +26,7 @@ use crate::remembered::Remembered;
 use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
+use crate::wire::notify::Notifier;
 
 /// A result for the kernel.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -36,6 +38,8 @@ pub(crate) struct Calls {
     hub: Arc<Hub>,
     me: u64,
     remembered: Arc<Remembered>,
+    handles: Handles,
+    kernel: OnceLock<Notifier>,
     owners: Owners,
     pub(crate) closes: Closes,
     moves_atime: bool,
@@ -111,6 +115,8 @@ impl Calls {
             hub,
             me,
             remembered,
+            handles: Handles::default(),
+            kernel: OnceLock::new(),
             owners: Owners::default(),
             closes: Closes::default(),
             moves_atime: options.atime && !options.read_only,
@@ -124,6 +130,12 @@ impl Calls {
             reads: Reads::new(),
             writes: Arc::default(),
         }
+    }
+
+    /// The kernel of the mount is reached through `notifier`.
+    pub(crate) fn reaches(&self, notifier: Notifier) {
+        // There is one for each mount.
+        let _ = self.kernel.set(notifier);
     }
 
     // What the kernel may believe.
@@ -178,6 +190,7 @@ impl Calls {
             match self.make(cred, dir, name, what.clone()).await {
                 Ok(entry) => {
                     self.remembered.opened(&entry.attr);
+                    self.handles.opens(entry.ino).await;
                     return Ok((entry, false));
                 }
                 Err(Errno::EEXIST) if flags & libc::O_EXCL == 0 => {}
@@ -193,7 +206,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match Box::pin(self.open(found.ino, false)).await {
+            match Box::pin(self.open(found.ino, flags)).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -336,18 +349,49 @@ impl Calls {
         if self.direct || past_flash { flags | libc::O_DIRECT } else { flags }
     }
 
-    /// Opens; the flag says whether the kernel may keep the pages it has.
-    pub(crate) async fn open(&self, ino: Ino, reads: bool) -> Answer<(Attr, bool)> {
+    /// Opens; the flag says whether the kernel may keep the pages it has. What a program will read of a small file is put
+    /// into them if it is at hand: a request less.
+    pub(crate) async fn open(&self, ino: Ino, flags: i32) -> Answer<(Attr, bool)> {
+        self.handles.opens(ino).await;
+        let access = flags & libc::O_ACCMODE;
         // Whoever brings nothing back asks where the bytes are when they are read.
-        let reads = reads && self.departures.is_none();
+        let reads = access != libc::O_WRONLY && self.departures.is_none();
         let opened = if reads { self.fs.open_to_read(ino).await } else { self.fs.open(ino, false).await };
-        let attr = opened.map_err(|e| of_inode(&e))?;
+        let attr = opened.map_err(|e| {
+            self.handles.closed(ino);
+            of_inode(&e)
+        })?;
         let keep = self.remembered.opened(&attr);
         self.saw(&attr);
+        let fills =
+            !keep && reads && access == libc::O_RDONLY && flags & libc::O_DIRECT == 0 && self.throttle.is_none();
+        if fills && self.fill(ino, attr.size) {
+            self.after_read(ino).await;
+            return Ok((attr, true));
+        }
         Ok((attr, keep))
     }
 
+    /// Puts the pages of a small file that is being opened into the kernel, if they are at hand and nobody else has it
+    /// open. True if they are there, and what they will be changed to would be told from now on.
+    fn fill(&self, ino: Ino, size: u64) -> bool {
+        let (Some(kernel), Some(bytes)) = (self.kernel.get(), self.fs.at_hand(ino)) else { return false };
+        let is_whole = bytes.len() as u64 == size;
+        let fill = || {
+            // Looked at once more: a notice to forget them may have come before they were there.
+            let is_same = |now: Bytes| (now.as_ptr(), now.len()) == (bytes.as_ptr(), bytes.len());
+            kernel.store(self.numbers.show(ino), &bytes).is_ok() && self.fs.at_hand(ino).is_some_and(is_same)
+        };
+        let is_there = is_whole && self.handles.alone(ino, fill).unwrap_or(false);
+        if is_there {
+            self.fs.was_at_hand(ino);
+            self.reads.note(ino, size, || self.fs.session().wire().now_ms());
+        }
+        is_there
+    }
+
     pub(crate) async fn close(&self, ino: Ino) -> Answer<()> {
+        self.handles.closed(ino);
         self.fs.close(ino).await.map_err(|e| of_inode(&e))
     }
 

@@ -24,6 +24,7 @@ mod attrs;
 mod calls;
 mod door;
 mod errno;
+mod handles;
 mod holders;
 mod hub;
 mod listing;

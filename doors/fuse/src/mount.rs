@@ -109,6 +109,7 @@ impl Mounts {
         let readers = if on_runtime { 1 } else { readers(options.threads) };
         let session = Session::start(device, &Settings { features, ..SETTINGS }, readers, self.alone)
             .map_err(|e| refused("the handshake with the kernel failed", &e))?;
+        door.calls.reaches(session.notifier());
         let numbers = Numbers { root: self.fs.root() };
         let joined = self.hub.join(me, numbers, (options.name_age(), options.negative_age), session.notifier());
         let member = joined.map_err(|e| refused("no thread for notices", &e))?;

@@ -14,9 +14,9 @@ use bytes::{Bytes, BytesMut};
 use super::Fs;
 use crate::bodies::BODY_MAX;
 use crate::idle::{IDLE_MS, Reference};
-use crate::join::{both, join_bounded, join_in_bursts};
+use crate::join::{both, join_bounded};
 use crate::layouts::by_chunk;
-use crate::reader::{OBJECTS_AT_ONCE, StageSource, check_layout};
+use crate::reader::{OBJECTS_AT_ONCE, StageSource, check_layout, inline_of};
 use crate::session::unexpected;
 
 /// A file that is opened to read is read whole if it has no more bytes.
@@ -133,6 +133,23 @@ impl Fs {
         }));
     }
 
+    /// All bytes of a small file, if they are in memory and stay true until watchers hear otherwise.
+    pub fn at_hand(&self, ino: Ino) -> Option<Bytes> {
+        self.lease(ino)?;
+        let attr = self.known(ino).filter(|attr| (1..=BODY_MAX).contains(&attr.size))?;
+        if self.0.behind.is_on() && self.0.behind.over(ino, 0, attr.size) != (Vec::new(), 0) {
+            return None;
+        }
+        let (size, chunks) = self.0.layouts.find(ino, 0, attr.size, true)?;
+        let [only] = &chunks[..] else { return None };
+        inline_of(only, 0, size).filter(|_| size == attr.size)
+    }
+
+    /// A program reads what was [`Self::at_hand`]: what is likely to be read next comes, as it does with [`Self::read`].
+    pub fn was_at_hand(&self, ino: Ino) {
+        self.read_ahead(ino, true, true);
+    }
+
     /// Bytes `[off, off+len)`, cut at the size of the file and at [`READ_MAX`]. What of them is in objects only comes back
     /// to flash, and what is likely to be read next with it. Errors: `Io` (bytes that cannot be
     /// had or reconstructed), `NotFound`.
@@ -158,7 +175,8 @@ impl Fs {
     async fn read_once(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Result<Bytes> {
         let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, off, len, recall));
         if off == 0 {
-            self.read_ahead(ino, known.as_ref(), recall);
+            let is_inline = |(_, chunks): &(u64, Vec<Arc<Layout>>)| chunks.iter().all(|chunk| !chunk.inline.is_empty());
+            self.read_ahead(ino, known.as_ref().is_some_and(is_inline), recall);
         }
         let (size, chunks) = match known {
             Some(known) => known,
@@ -198,23 +216,19 @@ impl Fs {
         Ok(out.freeze())
     }
 
-    /// The first bytes of a file are wanted, and so much is known of it: fetches small files that are likely to be read
+    /// The first bytes of a file are wanted, and were there or not: fetches small files that are likely to be read
     /// next ([`crate::bodies`]).
-    fn read_ahead(&self, ino: Ino, known: Option<&(u64, Vec<Arc<Layout>>)>, recall: bool) {
+    fn read_ahead(&self, ino: Ino, was_there: bool, recall: bool) {
         let Some(background) = self.0.background.as_ref().filter(|_| !self.0.session.shares_fate()) else { return };
-        let was_there = known.is_some_and(|(_, chunks)| chunks.iter().all(|chunk| !chunk.inline.is_empty()));
         let files = self.0.bodies.read(ino, was_there);
         if !files.is_empty() {
             let this = self.clone();
-            background.spawn(Box::pin(async move {
-                let fetches = files.into_iter().map(|ino| this.fetch_body(ino, recall)).collect::<Vec<_>>();
-                join_in_bursts(fetches.len(), fetches).await;
-            }));
+            background.spawn(Box::pin(async move { this.fetch_bodies(files, recall).await }));
         }
     }
 
     /// Fetches a small file and keeps its bytes with its layout, as if they had come with that.
-    async fn fetch_body(&self, ino: Ino, recall: bool) {
+    pub(super) async fn fetch_body(&self, ino: Ino, recall: bool) {
         // Before the look at the lease: what changes after that one is gone is seen by the other.
         let asking = self.0.layouts.asking(ino, recall);
         let Some(attr) = self.known(ino).filter(|attr| attr.size <= BODY_MAX) else { return };

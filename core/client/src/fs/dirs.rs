@@ -18,6 +18,7 @@ impl Fs {
     /// end was reached. Cookies stay good while the directory changes. With `plus` every entry that still exists
     /// has its attributes.
     pub async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Result<(Vec<DirEntry>, bool)> {
+        self.walks(dir);
         let (mut entries, end) = match self.ask(Op::Readdir { dir, cookie, limit, plus }).await? {
             Reply::Entries { entries, end } => (entries, end),
             other => return Err(unexpected("readdir", &other)),
@@ -42,7 +43,7 @@ impl Fs {
         Ok((entries, end))
     }
 
-    /// Files that a program may read next.
+    /// Files that a program may read next, and directories that it may enter.
     pub(super) fn note_listed(&self, dir: Ino, entries: &[DirEntry]) {
         if self.0.session.shares_fate() {
             // Nothing is far enough to be asked for ahead.
@@ -51,5 +52,8 @@ impl Fs {
         let small = |attr: &Attr| attr.kind == FileType::File && (1..=BODY_MAX).contains(&attr.size);
         let files = entries.iter().filter(|entry| entry.attr.as_ref().is_some_and(small));
         self.0.bodies.listed(dir, files.map(|entry| entry.ino));
+        for entry in entries.iter().filter(|entry| entry.kind == FileType::Directory) {
+            self.0.siblings.listed(dir, &entry.name, entry.cookie, entry.ino);
+        }
     }
 }

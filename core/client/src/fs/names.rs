@@ -8,7 +8,6 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::behind::answered;
 use super::{Entry, Fs, check_name};
-use crate::ahead::Page;
 use crate::join::both;
 use crate::session::unexpected;
 
@@ -51,6 +50,7 @@ impl Fs {
             b".." => {}
             _ => check_name(name)?,
         }
+        self.walks(dir);
         let promised = || self.0.promises.name(dir, name);
         match promised().or_else(|| self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name))) {
             Some(None) => return Err(ErrorKind::NotFound.into()),
@@ -77,29 +77,6 @@ impl Fs {
                 found => return found,
             }
         }
-    }
-
-    /// A name that is there, or its inode, has to be asked for: fetches more of its directory if that has become a habit.
-    fn list_ahead(&self, dir: Ino) {
-        let Some(background) = &self.0.background else { return };
-        if self.0.session.leases().is_none() {
-            // Nothing of it could be remembered.
-            return;
-        }
-        let Some(page) = self.0.ahead.miss(dir) else { return };
-        let this = self.clone();
-        background.spawn(Box::pin(async move {
-            let Page { cookie, limit, .. } = page;
-            let found = match this.ask(Op::Readdir { dir, cookie, limit, plus: true }).await {
-                Ok(Reply::Entries { entries, end }) => {
-                    this.note_listed(dir, &entries);
-                    let next = entries.last().filter(|_| !end).map_or(0, |last| last.cookie);
-                    Some((entries.len(), next))
-                }
-                _ => None,
-            };
-            this.0.ahead.fetched(dir, page, found);
-        }));
     }
 
     /// The inode of `dir`'s parent, without its attributes.
@@ -178,7 +155,16 @@ impl Fs {
     /// Removes an empty directory. Errors: `NotFound`, `NotDirectory`, `NotEmpty`.
     pub async fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         check_name(name)?;
-        self.unlinked("rmdir", (dir, name), Op::Rmdir { dir, name: name.to_vec() }).await
+        let waits = !self.0.promises.all().is_empty();
+        let body = Op::Rmdir { dir, name: name.to_vec() };
+        match self.unlinked("rmdir", (dir, name), body.clone()).await {
+            // It may have overtaken what was removed from it.
+            Err(error) if error.kind() == ErrorKind::NotEmpty && waits => {
+                self.names_settled().await;
+                self.unlinked("rmdir", (dir, name), body).await
+            }
+            gone => gone,
+        }
     }
 
     /// Renames. Errors: `NotFound`, `Exists` (with `NoReplace`), `NotEmpty`, `IsDirectory`, `NotDirectory`,

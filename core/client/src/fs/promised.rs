@@ -10,7 +10,7 @@ use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use super::{Asking, Background, Create, Fs};
-use crate::join::{both, join_in_bursts};
+use crate::join::{both, join_in_bursts, step_back};
 use crate::leases::Leases;
 use crate::promised::{Beside, Promise, What};
 
@@ -90,11 +90,19 @@ impl Fs {
         self.promising().is_some() && self.0.promises.wants(dir, self.0.reader.wire().now_ms())
     }
 
-    /// Announces an operation; what it may meet is kept first.
+    /// Announces an operation; what it may meet is kept first. The removal of a directory meets what was removed from it:
+    /// if nothing else was promised, that goes a moment before it and not a round trip ([`Fs::rmdir`]).
     pub(super) async fn beside(&self, body: &Op) -> Beside<'_> {
         let (beside, met) = self.0.promises.beside(body);
-        if !met.is_empty() {
-            self.promises_kept(met).await;
+        if met.is_empty() {
+            return beside;
+        }
+        match body {
+            Op::Rmdir { dir, name } if self.0.promises.are_removals() && !self.is_promised(*dir, name) => {
+                self.depart();
+                step_back().await;
+            }
+            _ => self.promises_kept(met).await,
         }
         beside
     }

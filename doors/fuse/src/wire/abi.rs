@@ -109,6 +109,7 @@ pub(crate) const LK_FLOCK: u32 = 1 << 0;
 /// Notices to the kernel.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+pub(crate) const NOTIFY_STORE: i32 = 4;
 
 /// Requests over io_uring: numbers of the commands, and where the parts of a request's head lie in it.
 pub(crate) mod uring {

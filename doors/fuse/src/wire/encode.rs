@@ -147,6 +147,11 @@ impl Body {
         body
     }
 
+    /// What stands before `len` bytes to be put into the pages of `node` from byte `off` on.
+    pub(crate) fn store(self, node: Node, off: u64, len: u32) -> Self {
+        self.u64(node.0).u64(off).u32(len).u32(0)
+    }
+
     fn put_entry(&mut self, entry: &Entry) {
         let (name, attr) = (entry.name_ttl, entry.attr_ttl);
         let body = Self(std::mem::take(&mut self.0)).u64(entry.attr.node.0).u64(entry.generation);
@@ -263,6 +268,7 @@ mod tests {
         assert_eq!(len(Body::new().space(&space)), 80);
         assert_eq!((len(Body::new().version()), len(Body::new().inval_inode(Node(1), -1, 0))), (64, 24));
         assert_eq!(len(Body::new().inval_entry(Node(1), b"name")), 16 + 5);
+        assert_eq!(len(Body::new().store(Node(1), 0, 4096)), 24);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use super::encode::Body;
 use super::reply::Devices;
 use super::request::Node;
 
-/// Tells the kernel of one mount what to forget. A notice can wait until the kernel has the reply to a request, so it
+/// Tells the kernel of one mount what to forget, or what it need not ask for. A notice that something is to be forgotten can wait until the kernel has the reply to a request, so it
 /// must not come from a thread that answers requests.
 #[derive(Clone)]
 pub(crate) struct Notifier(pub(crate) Arc<Devices>);
@@ -23,5 +23,11 @@ impl Notifier {
     /// Forget `name` in `dir`. Errors: as of [`Self::inval_inode`].
     pub(crate) fn inval_entry(&self, dir: Node, name: &[u8]) -> io::Result<()> {
         self.0.notify(abi::NOTIFY_INVAL_ENTRY, Body::new().inval_entry(dir, name).bytes())
+    }
+
+    /// Have `data` as the pages of `node` from its first byte on. Waits for nothing but reads of these pages. Errors: as of
+    /// [`Self::inval_inode`].
+    pub(crate) fn store(&self, node: Node, data: &[u8]) -> io::Result<()> {
+        self.0.notify_data(abi::NOTIFY_STORE, Body::new().store(node, 0, data.len() as u32).bytes(), data)
     }
 }

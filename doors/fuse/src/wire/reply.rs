@@ -38,6 +38,14 @@ impl Devices {
         write(&self.files[0], 0, code, body)
     }
 
+    /// Gives the kernel a notice with data behind it.
+    pub(crate) fn notify_data(&self, code: i32, body: &[u8], data: &[u8]) -> io::Result<()> {
+        let len = OUT_HEADER_BYTES + body.len() + data.len();
+        let header = header_of(0, code, len);
+        let pieces = [IoSlice::new(&header), IoSlice::new(body), IoSlice::new(data)];
+        whole(rustix::io::retry_on_intr(|| rustix::io::writev(&self.files[0], &pieces))?, len)
+    }
+
     /// Whether the one who asked hears it.
     fn answer(&self, unique: u64, error: i32, body: &[u8]) -> bool {
         let Some(asked) = self.inflight.take(unique) else { return false };
