@@ -14,7 +14,7 @@
 
 mod meets;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -39,7 +39,7 @@ const DIRS_MAX: usize = 1_024;
 /// Inodes whose errors are remembered until somebody is told: more than are lost at once by far.
 const ERRORS_MAX: usize = 4 * OPEN_MAX;
 /// Numbers asked for first; then four times as many each time.
-const NUMBERS_FIRST: u16 = 16;
+const NUMBERS_FIRST: u16 = 128;
 /// Bytes of one file that ride with it, and of all: larger ones are worth a way of their own.
 const CONTENT_MAX: u64 = 256 << 10;
 const BYTES_MAX: usize = 16 << 20;
@@ -128,6 +128,12 @@ struct Held {
     bytes: usize,
     wakers: Vec<Waker>,
     mutation: Option<PromiseMutation>,
+    /// Directories that were made and are being asked for, for this client alone.
+    coming: HashMap<Ino, Vec<Waker>>,
+    /// Those that came, in which nothing was promised yet.
+    unused: HashSet<Ino>,
+    /// Others wanted to see such a one: until then none is asked for.
+    made_for_others_until: u64,
 }
 
 /// The promises of one file system.
@@ -166,6 +172,7 @@ impl Promises {
         };
         held.last += 1;
         promise.id = held.last;
+        held.unused.remove(&dir);
         let (id, file) = (promise.id, promise.file.clone());
         held.names.entry(key).or_default().push(id);
         held.files.entry(file.ino).or_default().push(id);
@@ -404,9 +411,52 @@ impl Promises {
         self.held().habit(dir, now_ms).is_some()
     }
 
+    /// `dir` was made: true if it should be asked for, for this client alone. Then [`Self::came`] must follow.
+    pub(crate) fn comes(&self, dir: Ino, now_ms: u64) -> bool {
+        let mut held = self.held();
+        let is_wanted = now_ms >= held.made_for_others_until;
+        if is_wanted {
+            held.coming.insert(dir, Vec::new());
+        }
+        is_wanted
+    }
+
+    /// The answer about such a directory is here.
+    pub(crate) fn came(&self, dir: Ino) {
+        let mut held = self.held();
+        if held.unused.len() >= DIRS_MAX {
+            held.unused.clear();
+        }
+        held.unused.insert(dir);
+        let wakers = held.coming.remove(&dir);
+        drop(held);
+        wakers.into_iter().flatten().for_each(Waker::wake);
+    }
+
+    /// True if `dir` is being asked for.
+    pub(crate) fn is_coming(&self, dir: Ino) -> bool {
+        self.held().coming.contains_key(&dir)
+    }
+
+    /// Ready when the answer is here.
+    pub(crate) async fn arrival(&self, dir: Ino) {
+        poll_fn(|cx| match self.held().coming.get_mut(&dir) {
+            Some(wakers) => {
+                wakers.push(cx.waker().clone());
+                Poll::Pending
+            }
+            None => Poll::Ready(()),
+        })
+        .await;
+    }
+
     /// Others want to see `dir`.
     pub(crate) fn shared(&self, dir: Ino, now_ms: u64) {
-        if let Some(habit) = self.held().habits.get_mut(&dir) {
+        let mut held = self.held();
+        if held.unused.remove(&dir) {
+            held.made_for_others_until = now_ms + SHARED_MS;
+        }
+        if let Some(habit) = held.habits.get_mut(&dir) {
             *habit = Habit { shared_until: now_ms + SHARED_MS, ..Habit::default() };
         }
     }

@@ -24,6 +24,7 @@ mod waits;
 
 use std::collections::BTreeMap;
 
+use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, FsId, Index, Ino, PartitionId, Term};
 use braid_base::limits::{NUMBERS_MAX, RECALL_MS};
 use braid_base::msg::fs::{Op, Reply, Request};
@@ -47,6 +48,8 @@ const URGENT_MS: u64 = 1_000;
 /// How long nobody gets a lease on what such an operation changes beside the inodes that it holds, milliseconds:
 /// longer than it may remain undecided.
 const UNDECIDED_MS: u64 = 6_000;
+/// New directories that numbers are kept for.
+const NEW_DIRS_MAX: usize = 4_096;
 /// Recalls and calls to re-assert are repeated this often, milliseconds.
 const REPEAT_MS: u64 = 1_000;
 
@@ -66,6 +69,8 @@ pub struct Leases {
     sessions: Sessions,
     table: Table,
     waits: Waits,
+    /// Numbers that were kept with new directories, until somebody has one for itself.
+    new_dirs: BTreeMap<Key, Numbers>,
     /// Until when nobody gets a lease on these.
     urgent: BTreeMap<Key, u64>,
     out: Vec<Push>,
@@ -87,6 +92,7 @@ impl Leases {
             sessions: Sessions::load(config, kv)?,
             table: Table::new(config.term),
             waits: Waits::default(),
+            new_dirs: BTreeMap::new(),
             urgent: BTreeMap::new(),
             out: Vec::new(),
             called_ms: 0,
@@ -133,8 +139,18 @@ impl Leases {
         !self.conflicts((fs, ino), client, Use::Change)
     }
 
+    /// A directory was made, and these numbers are kept for files in it.
+    pub(crate) fn made(&mut self, fs: FsId, dir: Ino, numbers: Numbers) {
+        if self.new_dirs.len() >= NEW_DIRS_MAX {
+            // Who asks for files in them asks for numbers, too.
+            self.new_dirs.clear();
+        }
+        self.new_dirs.insert((fs, dir), numbers);
+    }
+
     /// The inode is gone, and all that could be held of it.
     pub(crate) fn gone(&mut self, fs: FsId, ino: Ino) {
+        self.new_dirs.remove(&(fs, ino));
         self.table.gone((fs, ino));
         self.waits.look_again();
     }
@@ -290,6 +306,11 @@ pub(crate) fn grants(t: &mut Txn<'_>, s: &mut State, request: &Request, asked: &
     {
         // Without numbers the client asks for each file, as before.
         grant.numbers = inode::lend_numbers(t, dir.vp(), want.min(NUMBERS_MAX)).unwrap_or_default();
+    } else if let Some((dir, 0)) = needs::wanted(&request.body)
+        && let Some(grant) = grants.iter_mut().find(|grant| grant.ino == dir && grant.kind == LeaseKind::Exclusive)
+        && grant.attr.kind == FileType::Directory
+    {
+        grant.numbers = s.leases.new_dirs.remove(&(request.fs, dir)).unwrap_or_default();
     }
     grants
 }
@@ -307,7 +328,7 @@ fn grant(t: &Txn<'_>, s: &mut State, request: &Request, ino: Ino, kind: LeaseKin
         // It goes when the last reference goes, without a change that anyone is told of.
         return Ok(None);
     }
-    let is_dir = found.attr.kind == braid_base::attr::FileType::Directory;
+    let is_dir = found.attr.kind == FileType::Directory;
     let is_wanted = needs::wanted(&request.body).is_some_and(|(dir, _)| dir == ino);
     let kind = if is_dir && !is_wanted { LeaseKind::Shared } else { kind };
     let Some(given) = s.leases.table.grant(client, key, kind) else { return Ok(None) };

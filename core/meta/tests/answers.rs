@@ -6,6 +6,7 @@ use std::sync::Arc;
 use braid_base::ErrorKind;
 use braid_base::attr::{FileType, Time};
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
+use braid_base::limits::NUMBERS_WITH_DIR;
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request, Told};
 use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody, Release};
 use braid_base::msg::peer::{Note, PeerMsg};
@@ -396,4 +397,39 @@ fn access_times_move_together_and_not_behind_what_a_program_said() {
     assert!(world.pushes.is_empty(), "who asked sees it in the answer");
     let many = vec![(files[0], at(70)); 257];
     assert!(world.tell(A, Op::Accessed { files: many }).expect("answered").is_err());
+}
+
+#[test]
+fn a_new_directory_is_given_to_who_asks_with_the_numbers_that_were_kept_with_it() {
+    let (mut world, ..) = alone();
+    let mkdir = match create("d", None, 0) {
+        Op::Create { dir, name, mode, umask, rdev, target, open, told, want, .. } => {
+            Op::Create { dir, name, kind: FileType::Directory, mode, umask, rdev, target, open, told, want }
+        }
+        other => other,
+    };
+    let made = world.tell(A, mkdir).expect("answered").expect("made");
+    let Reply::Entry { ino: dir, .. } = made else { panic!("{made:?}") };
+    let ask = |world: &mut World, client| {
+        world.tell(client, Op::AskLease { ino: dir, kind: LeaseKind::Exclusive }).expect("answered").expect("given");
+        let grant = world.grants.iter().find(|grant| grant.ino == dir).expect("a lease").clone();
+        (grant.kind, grant.empty, grant.numbers)
+    };
+    let (kind, _, numbers) = ask(&mut world, A);
+    assert_eq!((kind, numbers.first, numbers.count), (LeaseKind::Exclusive, Ino(dir.0 + 1), NUMBERS_WITH_DIR));
+    assert_eq!(ask(&mut world, A).2.count, 0, "once");
+    let file = |name: &str, ino| match create(name, Some(Told { ino, at: Time::default() }), 0) {
+        Op::Create { name, kind, mode, umask, rdev, target, open, told, want, .. } => {
+            Op::Create { dir, name, kind, mode, umask, rdev, target, open, told, want }
+        }
+        other => other,
+    };
+    world.tell(A, file("f", Ino(dir.0 + u64::from(NUMBERS_WITH_DIR)))).expect("answered").expect("lent");
+    world.tell(A, file("g", Ino(dir.0 + 1))).expect("answered").expect("lent");
+    let beyond = world.tell(A, file("h", Ino(dir.0 + 1 + u64::from(NUMBERS_WITH_DIR)))).expect("answered");
+    assert!(beyond.is_err(), "never lent");
+    let Reply::Entry { ino, .. } = world.tell(A, create("next", None, 0)).expect("answered").expect("made") else {
+        panic!("no entry")
+    };
+    assert!(ino.vp() != dir.vp() || ino.0 > dir.0 + u64::from(NUMBERS_WITH_DIR), "{ino} was lent with {dir}");
 }

@@ -51,6 +51,7 @@ impl Fs {
             _ => check_name(name)?,
         }
         self.walks(dir);
+        self.arrived(dir).await;
         let promised = || self.0.promises.name(dir, name);
         match promised().or_else(|| self.0.session.leases().and_then(|leases| leases.name(self.0.fs, dir, name))) {
             Some(None) => return Err(ErrorKind::NotFound.into()),
@@ -98,6 +99,7 @@ impl Fs {
             let kind = if what.target.is_empty() { ErrorKind::NotFound } else { ErrorKind::NameTooLong };
             return Err(Error::new(kind, format!("a symlink's target has 1 to {SYMLINK_MAX} bytes")));
         }
+        self.arrived(dir).await;
         if let Some(promised) = self.promise_made(cred, dir, name, &what).await {
             return promised.map(|attr| Entry { ino: attr.ino, attr });
         }
@@ -105,7 +107,11 @@ impl Fs {
         let want = self.numbers_wanted(dir, kind);
         let body = Op::Create { dir, name: name.to_vec(), kind, mode, umask, rdev, target, open, told: None, want };
         let reply = self.ask_as(cred, body).await?;
-        self.entry("create", reply).await
+        let entry = self.entry("create", reply).await?;
+        if kind == FileType::Directory {
+            self.take_alone(entry.ino);
+        }
+        Ok(entry)
     }
 
     /// Creates a directory.

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use braid_base::attr::{Attr, FileType, Time};
 use braid_base::ids::{Ino, PartitionId};
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Told};
+use braid_base::msg::lease::LeaseKind;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
@@ -75,6 +76,26 @@ impl Fs {
     pub(super) fn promise_content(&self, ino: Ino, off: Option<u64>, data: &Bytes) -> Option<u64> {
         let (background, _) = self.promising()?;
         self.0.promises.write(ino, off, data, background.wall())
+    }
+
+    /// A directory was just made and is empty: it is asked for, for this client alone, with the numbers that were kept with it.
+    pub(super) fn take_alone(&self, dir: Ino) {
+        let Some((background, _)) = self.promising() else { return };
+        if self.0.promises.comes(dir, self.0.reader.wire().now_ms()) {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                // Without it each name is asked for.
+                let _ = this.ask(Op::AskLease { ino: dir, kind: LeaseKind::Exclusive }).await;
+                this.0.promises.came(dir);
+            }));
+        }
+    }
+
+    /// Ready when nothing is on its way of `dir` that would answer at once what is about to be asked.
+    pub(super) async fn arrived(&self, dir: Ino) {
+        if self.0.promises.is_coming(dir) {
+            Box::pin(self.0.promises.arrival(dir)).await;
+        }
     }
 
     /// How many inode numbers to ask for with a file that has to be asked for.

@@ -180,9 +180,25 @@ fn what_is_written_at_once_rides_with_the_file() {
 fn a_directory_is_wanted_but_while_others_look() {
     let promises = Promises::default();
     let wanted: Vec<u16> = (0..5).map(|_| promises.numbers(DIR, 10)).collect();
-    assert_eq!(wanted, [16, 64, 256, 1_024, 1_024]);
+    assert_eq!(wanted, [128, 512, 1_024, 1_024, 1_024]);
     assert!(promises.wants(DIR, 10) && promises.wants(Ino(2), 10));
     promises.shared(DIR, 20);
     let after: Vec<u16> = [30, 20 + SHARED_MS].into_iter().map(|ms| promises.numbers(DIR, ms)).collect();
-    assert_eq!(after, [0, 16]);
+    assert_eq!(after, [0, 128]);
+}
+
+#[tokio::test]
+async fn a_new_directory_is_asked_for_but_while_they_are_made_for_others() {
+    let promises = Promises::default();
+    assert!(promises.comes(DIR, 10) && promises.is_coming(DIR));
+    tokio::join!(promises.arrival(DIR), async { promises.came(DIR) });
+    assert!(!promises.is_coming(DIR));
+    promises.arrival(DIR).await;
+    // Something was promised in it before others wanted to see it.
+    make(&promises, b"a", 7, 1, made(false));
+    promises.shared(DIR, 20);
+    assert!(promises.comes(Ino(2), 20));
+    promises.came(Ino(2));
+    promises.shared(Ino(2), 30);
+    assert!(!promises.comes(Ino(3), 30 + SHARED_MS - 1) && promises.comes(Ino(3), 30 + SHARED_MS));
 }

@@ -151,11 +151,13 @@ pub(super) fn named_in(body: &Op) -> Option<Ino> {
     }
 }
 
-/// The directory that the client would like to have for itself, and how many inode numbers for it.
+/// The directory that the client would like to have for itself, and how many inode numbers to lend for it.
 pub(super) fn wanted(body: &Op) -> Option<(Ino, u16)> {
     match body {
         Op::Create { dir, want, .. } if *want > 0 => Some((*dir, *want)),
         Op::Unlink { dir, alone: true, .. } => Some((*dir, 0)),
+        // Its numbers are those that were kept with it.
+        Op::AskLease { ino, kind: LeaseKind::Exclusive } => Some((*ino, 0)),
         _ => None,
     }
 }

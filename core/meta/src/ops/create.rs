@@ -31,6 +31,7 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     data::account(t, fs, 0, 1)?;
     let ino = match told {
         Some(told) => inode::take_number(t, fs, vp, told.ino)?,
+        None if kind == FileType::Directory => inode::directory_number(t, s, fs, vp)?,
         None => inode::next_number(t, vp)?,
     };
     let mut made = InodeRec { parent: if kind == FileType::Directory { *dir } else { Ino(0) }, ..fresh.inode };

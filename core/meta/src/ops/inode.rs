@@ -4,10 +4,12 @@ use braid_base::attr::{FileType, Time};
 use braid_base::codec::Reader;
 use braid_base::ids::{FsId, Ino, Layer, Vp};
 use braid_base::keys;
+use braid_base::limits::NUMBERS_WITH_DIR;
 use braid_base::msg::lease::Numbers;
 use braid_base::record::InodeRec;
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::state::State;
 use crate::txn::Txn;
 
 /// The inode, pending ones included; `None` if there is none.
@@ -41,6 +43,14 @@ pub(crate) fn load_dir(t: &Txn<'_>, fs: FsId, ino: Ino) -> Result<InodeRec> {
 /// A new number in `vp`; never given twice. Number 1 of each virtual partition is kept for root directories.
 pub(crate) fn next_number(t: &mut Txn<'_>, vp: Vp) -> Result<Ino> {
     Ok(lend_numbers(t, vp, 1)?.first)
+}
+
+/// A new number in `vp` for a directory, and those behind it for files in it: whoever asks for the directory first gets
+/// them with it.
+pub(crate) fn directory_number(t: &mut Txn<'_>, s: &mut State, fs: FsId, vp: Vp) -> Result<Ino> {
+    let ino = lend_numbers(t, vp, 1 + NUMBERS_WITH_DIR)?.first;
+    s.leases.made(fs, ino, Numbers { first: Ino(ino.0 + 1), count: NUMBERS_WITH_DIR });
+    Ok(ino)
 }
 
 /// `count` new numbers in `vp`, for whoever asks for them.

@@ -168,7 +168,7 @@ fn carry_out(
 ) -> Result<(Reply, Vec<Note>)> {
     for intent in plan.parts.get(&t.partition).into_iter().flatten() {
         let mut intent = with_inode(intent.clone(), attr.as_ref());
-        attr = intent::promise(t, request.fs, &mut intent)?.or(attr);
+        attr = intent::promise(t, s, request.fs, &mut intent)?.or(attr);
         intent::fulfil(t, s, request.fs, &intent)?;
     }
     let notes = post::carry_out_here(t, s, request.fs, &plan.notes)?;

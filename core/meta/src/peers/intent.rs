@@ -73,9 +73,9 @@ pub(super) fn changed_by(intents: &[Intent]) -> Vec<Ino> {
 
 /// Does what must be done before the decision; the answer is the inode that was made or linked, whose number
 /// the intent has then.
-pub(super) fn promise(t: &mut Txn<'_>, fs: FsId, intent: &mut Intent) -> Result<Option<Attr>> {
+pub(super) fn promise(t: &mut Txn<'_>, s: &mut State, fs: FsId, intent: &mut Intent) -> Result<Option<Attr>> {
     match intent {
-        Intent::MakeDir(dir) => make_dir(t, fs, dir).map(Some),
+        Intent::MakeDir(dir) => make_dir(t, s, fs, dir).map(Some),
         Intent::Link { ino, .. } => {
             let mut inode = inode::load(t, fs, *ino)?;
             inode.attr.nlink += 1;
@@ -156,9 +156,9 @@ pub(super) fn unlinked(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, at: T
     Ok(())
 }
 
-fn make_dir(t: &mut Txn<'_>, fs: FsId, dir: &mut NewDir) -> Result<Attr> {
+fn make_dir(t: &mut Txn<'_>, s: &mut State, fs: FsId, dir: &mut NewDir) -> Result<Attr> {
     data::account(t, fs, 0, 1)?;
-    dir.ino = inode::next_number(t, dir.ino.vp())?;
+    dir.ino = inode::directory_number(t, s, fs, dir.ino.vp())?;
     dir.attr.ino = dir.ino;
     let attr = Attr { xattrs: !dir.xattrs.is_empty(), ..dir.attr.clone() };
     let (parent, quota, flags) = (dir.parent, dir.quota, InodeRec::PENDING);

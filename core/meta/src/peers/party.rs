@@ -103,7 +103,7 @@ fn promise(
     leases::may_change(t, s, fs, client, &changed)?;
     let mut attr = None;
     for intent in &mut intents {
-        attr = intent::promise(t, fs, intent)?.or(attr);
+        attr = intent::promise(t, s, fs, intent)?.or(attr);
     }
     let pending = PendingRec { fs, intents };
     t.write(keys::pending(t.partition, tx), &pending);
