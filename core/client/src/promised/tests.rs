@@ -1,3 +1,7 @@
+use std::future::Future;
+use std::pin::pin;
+use std::task::Context;
+
 use braid_base::ErrorKind;
 use braid_base::msg::fs::RenameMode;
 
@@ -187,13 +191,16 @@ fn a_directory_is_wanted_but_while_others_look() {
     assert_eq!(after, [0, 128]);
 }
 
-#[tokio::test]
-async fn a_new_directory_is_asked_for_but_while_they_are_made_for_others() {
+#[test]
+fn a_new_directory_is_asked_for_but_while_they_are_made_for_others() {
     let promises = Promises::default();
     assert!(promises.comes(DIR, 10) && promises.is_coming(DIR));
-    tokio::join!(promises.arrival(DIR), async { promises.came(DIR) });
-    assert!(!promises.is_coming(DIR));
-    promises.arrival(DIR).await;
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut arrival = pin!(promises.arrival(DIR));
+    assert!(arrival.as_mut().poll(&mut cx).is_pending());
+    promises.came(DIR);
+    assert!(!promises.is_coming(DIR) && arrival.as_mut().poll(&mut cx).is_ready());
+    assert!(pin!(promises.arrival(DIR)).poll(&mut cx).is_ready());
     // Something was promised in it before others wanted to see it.
     make(&promises, b"a", 7, 1, made(false));
     promises.shared(DIR, 20);
