@@ -144,7 +144,6 @@ pub const DOUBT_MS: u64 = 60_000;
 pub const SESSION_TTL_MS: u64 = 15_000;
 /// Inode numbers that a client may have lent with one answer, for files that it makes before the partition hears of it.
 pub const NUMBERS_MAX: u16 = 1_024;
-
 /// Inode numbers that are kept with a new directory, for who makes files in it first. Who runs out waits for more, behind
 /// all that was promised before; what nobody takes is lost, of 2^52.
 pub const NUMBERS_WITH_DIR: u16 = NUMBERS_MAX;

@@ -301,16 +301,15 @@ pub(crate) fn grants(t: &mut Txn<'_>, s: &mut State, request: &Request, asked: &
             grants.extend(grant(t, s, request, ino, kind).unwrap_or(None));
         }
     }
-    if let Some((dir, want @ 1..)) = needs::wanted(&request.body)
+    if let Some((dir, want)) = needs::wanted(&request.body)
         && let Some(grant) = grants.iter_mut().find(|grant| grant.ino == dir && grant.kind == LeaseKind::Exclusive)
     {
         // Without numbers the client asks for each file, as before.
-        grant.numbers = inode::lend_numbers(t, dir.vp(), want.min(NUMBERS_MAX)).unwrap_or_default();
-    } else if let Some((dir, 0)) = needs::wanted(&request.body)
-        && let Some(grant) = grants.iter_mut().find(|grant| grant.ino == dir && grant.kind == LeaseKind::Exclusive)
-        && grant.attr.kind == FileType::Directory
-    {
-        grant.numbers = s.leases.new_dirs.remove(&(request.fs, dir)).unwrap_or_default();
+        grant.numbers = match (&request.body, want) {
+            (Op::AskLease { .. }, _) => s.leases.new_dirs.remove(&(request.fs, dir)).unwrap_or_default(),
+            (_, 0) => Numbers::default(),
+            _ => inode::lend_numbers(t, dir.vp(), want.min(NUMBERS_MAX)).unwrap_or_default(),
+        };
     }
     grants
 }

@@ -8,8 +8,8 @@ use super::encode::Body;
 use super::reply::Devices;
 use super::request::Node;
 
-/// Tells the kernel of one mount what to forget, or what it need not ask for. A notice that something is to be forgotten can wait until the kernel has the reply to a request, so it
-/// must not come from a thread that answers requests.
+/// Tells the kernel of one mount what to forget, or what it need not ask for. A notice that something is to be forgotten
+/// can wait until the kernel has the reply to a request, so it must not come from a thread that answers requests.
 #[derive(Clone)]
 pub(crate) struct Notifier(pub(crate) Arc<Devices>);
 
