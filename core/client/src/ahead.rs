@@ -63,7 +63,7 @@ impl Ahead {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
             trail.score.hits += 1;
-            habit.hit();
+            habit.hits(1);
         }
     }
 
@@ -118,6 +118,22 @@ impl Ahead {
             trail.cookie = cookie;
             trail.late = if cookie == 0 { LATE } else { 0 };
         }
+    }
+
+    /// A program has read so many names of a listing of `dir` that came ahead of it.
+    pub(crate) fn listed(&self, dir: Ino, count: usize) {
+        let Trails { dirs, habit, .. } = &mut *self.trails();
+        if let Some(trail) = dirs.get_mut(&dir) {
+            trail.score.hits += count as u64;
+        }
+        habit.hits(count as u64);
+    }
+
+    /// A program has asked for a listing and got so many names: what would have been of use if it had come ahead.
+    pub(crate) fn came(&self, count: usize) {
+        let habit = &mut self.trails().habit;
+        habit.fetched(count as u64);
+        habit.hits(count as u64);
     }
 
     /// What was fetched of `dir` is no longer known.

@@ -78,7 +78,7 @@ impl Bodies {
         let Some(trail) = dirs.get_mut(dir) else { return Vec::new() };
         if was_there {
             trail.score.hits += 1;
-            habit.hit();
+            habit.hits(1);
         } else {
             trail.score.misses += 1;
             trail.next = at + 1;

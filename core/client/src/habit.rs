@@ -61,9 +61,9 @@ impl Habit {
         }
     }
 
-    /// Something was wanted that was there.
-    pub(crate) fn hit(&mut self) {
-        self.hits = (self.hits + 1).min(self.fetched);
+    /// So much was wanted that was there.
+    pub(crate) fn hits(&mut self, count: u64) {
+        self.hits = (self.hits + count).min(self.fetched);
     }
 
     /// How many misses count as made before a directory is looked at: some if three of four were of use, else none.
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(habit.lead(), 0);
         for _ in 0..100 {
             habit.fetched(100);
-            (0..100).for_each(|_| habit.hit());
+            (0..100).for_each(|_| habit.hits(1));
         }
         assert_eq!(habit.lead(), LEAD);
         let wasted = (1..).find(|_| {
@@ -90,7 +90,7 @@ mod tests {
             habit.lead() == 0
         });
         assert!(wasted.is_some_and(|times| 32 * times <= FETCHED_MAX / 2), "{wasted:?} directories for nothing");
-        (0..10_000).for_each(|_| habit.hit());
+        (0..10_000).for_each(|_| habit.hits(1));
         habit.fetched(10_000);
         assert!(habit.fetched <= FETCHED_MAX && habit.hits <= habit.fetched, "hits of old are no credit");
     }

@@ -9,6 +9,7 @@ mod changed;
 mod core;
 mod event;
 mod kept;
+mod listing;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -18,7 +19,7 @@ use std::task::{Poll, Waker};
 use braid_base::Result;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
-use braid_base::msg::fs::Op;
+use braid_base::msg::fs::{DirEntry, Op};
 use braid_base::msg::lease::{Answer, LeaseKind, Push, Release};
 
 pub(crate) use self::core::Owed;
@@ -129,6 +130,11 @@ impl Leases {
     /// What a name stands for, if that is certain; `Some(None)`: it is not there.
     pub fn name(&self, fs: FsId, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
         self.core().name(fs, dir, name, self.wire.now_ms())
+    }
+
+    /// Up to `limit` names of `dir` behind `cookie`, without attributes, and whether the end was reached, if that is certain.
+    pub fn listed(&self, fs: FsId, dir: Ino, cookie: u64, limit: u32) -> Option<(Vec<DirEntry>, bool)> {
+        self.core().listed(fs, dir, cookie, limit, self.wire.now_ms())
     }
 
     /// True if a lease on `ino` would count: there is a session, its partition was heard of lately, and no change is in

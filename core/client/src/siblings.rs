@@ -12,6 +12,8 @@ use braid_base::ids::Ino;
 
 /// Directories whose place is remembered; beyond, all start afresh.
 const DIRS_MAX: usize = 1 << 16;
+/// So many directories can be in use at a time without being looked for each time.
+const SLOTS: usize = 32;
 /// So many directories are fetched ahead when as many were foreseen.
 const AHEAD_MAX: usize = 4;
 
@@ -38,6 +40,16 @@ struct Family {
     by_cookie: Order<u64>,
     /// The one that was entered last.
     last: Option<Ino>,
+    /// It was removed again.
+    is_removed: bool,
+}
+
+/// Directories that are likely to be entered.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Foreseen {
+    pub(crate) dirs: Vec<Ino>,
+    /// They are likely to be emptied and removed.
+    pub(crate) removes: bool,
 }
 
 #[derive(Default)]
@@ -49,8 +61,8 @@ struct Held {
 /// What was listed and entered.
 #[derive(Default)]
 pub(crate) struct Siblings {
-    /// The directory that was used last; 0: none.
-    current: AtomicU64,
+    /// Directories in use, each in the slot that its number says; 0: none. Several programs take turns.
+    recent: [AtomicU64; SLOTS],
     held: Mutex<Held>,
 }
 
@@ -76,23 +88,46 @@ impl Siblings {
     }
 
     /// Names in `dir` are wanted: which directories are likely to be next.
-    pub(crate) fn used(&self, dir: Ino) -> Vec<Ino> {
-        if self.current.swap(dir.0, Ordering::Relaxed) == dir.0 {
-            return Vec::new();
+    pub(crate) fn used(&self, dir: Ino) -> Foreseen {
+        // Numbers of one parent's directories differ anywhere: the multiplication spreads all bits.
+        let slot = (dir.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize % SLOTS;
+        if self.recent[slot].swap(dir.0, Ordering::Relaxed) == dir.0 {
+            return Foreseen::default();
         }
+        self.entered(dir).unwrap_or_default()
+    }
+
+    fn entered(&self, dir: Ino) -> Option<Foreseen> {
         let Held { places, families } = &mut *self.held();
-        let Some(place) = places.get(&dir) else { return Vec::new() };
-        let Some(family) = families.get_mut(&place.parent) else { return Vec::new() };
+        let place = places.get(&dir)?;
+        let family = families.get_mut(&place.parent)?;
         if family.last.replace(dir) == Some(dir) {
-            return Vec::new();
+            return None;
         }
+        let removes = std::mem::take(&mut family.is_removed);
         family.by_name.entered(dir, &place.name);
         family.by_cookie.entered(dir, &place.cookie);
-        if family.by_name.right >= family.by_cookie.right {
+        let dirs = if family.by_name.right >= family.by_cookie.right {
             family.by_name.next(&place.name)
         } else {
             family.by_cookie.next(&place.cookie)
-        }
+        };
+        Some(Foreseen { dirs, removes })
+    }
+
+    /// `dir` was removed from `parent`.
+    pub(crate) fn removed(&self, parent: Ino, dir: Ino) {
+        let Held { places, families } = &mut *self.held();
+        let Some(place) = places.remove(&dir).filter(|place| place.parent == parent) else { return };
+        let Some(family) = families.get_mut(&parent) else { return };
+        family.is_removed |= family.last == Some(dir);
+        family.by_name.dirs.remove(&place.name);
+        family.by_cookie.dirs.remove(&place.cookie);
+    }
+
+    /// Where `dir` was listed last, and under which name.
+    pub(crate) fn place(&self, dir: Ino) -> Option<(Ino, Vec<u8>)> {
+        self.held().places.get(&dir).map(|place| (place.parent, place.name.clone()))
     }
 
     /// `parent` changes: what was listed is no longer known.
@@ -136,7 +171,7 @@ impl<K: Ord + Clone> Order<K> {
 mod tests {
     use braid_base::ids::Ino;
 
-    use super::{AHEAD_MAX, DIRS_MAX, Siblings};
+    use super::{AHEAD_MAX, DIRS_MAX, Foreseen, Siblings};
 
     const PARENT: Ino = Ino(1);
 
@@ -155,10 +190,10 @@ mod tests {
         for n in order {
             siblings.used(PARENT);
             right += u64::from(foreseen.contains(&Ino(100 + n)));
-            for dir in siblings.used(Ino(100 + n)) {
+            for dir in siblings.used(Ino(100 + n)).dirs {
                 count += usize::from(foreseen.insert(dir));
             }
-            assert!(siblings.used(Ino(100 + n)).is_empty(), "it is the same one");
+            assert!(siblings.used(Ino(100 + n)).dirs.is_empty(), "it is the same one");
         }
         (right, count)
     }
@@ -177,17 +212,30 @@ mod tests {
         let (_, count) = walk(&listed(1_000), (0..1_000).map(|n| n * n * 7 % 1_000));
         assert!(count <= 100, "{count}");
         let siblings = listed(10);
-        assert!([3, 7, 1].iter().all(|n| siblings.used(Ino(100 + n)).is_empty()));
-        assert!(siblings.used(Ino(5)).is_empty(), "never listed");
+        assert!([3, 7, 1].iter().all(|n| siblings.used(Ino(100 + n)).dirs.is_empty()));
+        assert!(siblings.used(Ino(5)).dirs.is_empty(), "never listed");
     }
 
     #[test]
     fn few_at_first_then_more_and_none_beyond_the_end() {
         let siblings = listed(100);
-        let ahead: Vec<usize> = (0..8).map(|n| siblings.used(Ino(100 + n)).len()).collect();
+        let ahead: Vec<usize> = (0..8).map(|n| siblings.used(Ino(100 + n)).dirs.len()).collect();
         assert_eq!(ahead, [0, 1, 2, 3, AHEAD_MAX, AHEAD_MAX, AHEAD_MAX, AHEAD_MAX]);
         (8..99).for_each(|n| _ = siblings.used(Ino(100 + n)));
-        assert!(siblings.used(Ino(199)).is_empty());
+        assert!(siblings.used(Ino(199)).dirs.is_empty());
+    }
+
+    #[test]
+    fn who_removes_what_he_entered_is_likely_to_go_on() {
+        let siblings = listed(10);
+        for n in 0..8 {
+            let Foreseen { dirs, removes } = siblings.used(Ino(100 + n));
+            assert_eq!((removes, dirs.contains(&Ino(101 + n))), (n > 0, n > 0), "{n}");
+            siblings.removed(PARENT, Ino(100 + n));
+        }
+        siblings.used(Ino(108));
+        assert!(!siblings.used(Ino(109)).removes, "the last one is still there");
+        assert_eq!(siblings.held().places.len(), 2);
     }
 
     #[test]
@@ -195,9 +243,9 @@ mod tests {
         let siblings = listed(10);
         (0..3).for_each(|n| _ = siblings.used(Ino(100 + n)));
         siblings.listed(Ino(2), b"elsewhere", 1, Ino(104));
-        assert_eq!(siblings.used(Ino(103)), [Ino(105), Ino(106), Ino(107)]);
+        assert_eq!(siblings.used(Ino(103)).dirs, [Ino(105), Ino(106), Ino(107)]);
         siblings.forget(PARENT);
-        assert!((0..10).all(|n| siblings.used(Ino(100 + n)).is_empty()));
+        assert!((0..10).all(|n| siblings.used(Ino(100 + n)).dirs.is_empty()));
         assert_eq!(siblings.held().places.len(), 1);
         (0..DIRS_MAX as u64).for_each(|n| siblings.listed(Ino(3), b"x", n, Ino(1_000 + n)));
         assert!(siblings.held().places.len() <= DIRS_MAX);

@@ -45,6 +45,7 @@ mod speed;
 mod stage;
 mod status;
 
+pub(crate) use reap::Loss;
 pub use stage::StageLimits;
 pub use status::DataStatus;
 
@@ -145,10 +146,10 @@ impl Data {
     }
 }
 
-/// An inode lost its last name: it goes at once if it holds nothing and nobody has it open, else it becomes an
-/// orphan that background work removes. `inode.attr.nlink` is 0 already; stores or deletes the inode itself.
-pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode: &mut InodeRec) -> Result<()> {
-    reap::dropped(t, s, fs, ino, inode)
+/// An inode lost its last name: it goes at once if it holds little and nobody has it open or may yet open it, else it
+/// becomes an orphan that background work removes. `inode.attr.nlink` is 0 already; stores or deletes the inode itself.
+pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, of: (FsId, Ino), inode: &mut InodeRec, loss: Loss) -> Result<()> {
+    reap::dropped(t, s, of, inode, loss)
 }
 
 /// Sets the length of a file: hides what was beyond it. Changes `inode` (size, used, times), does not store it.

@@ -18,7 +18,7 @@
 pub(crate) mod flight;
 mod forward;
 mod held;
-mod intent;
+pub(crate) mod intent;
 mod load;
 mod numbers;
 mod outcome;

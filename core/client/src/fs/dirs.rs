@@ -19,11 +19,16 @@ impl Fs {
     /// has its attributes.
     pub async fn readdir(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Result<(Vec<DirEntry>, bool)> {
         self.walks(dir);
+        if let Some(known) = self.listed(dir, cookie, limit, plus) {
+            self.0.ahead.listed(dir, known.0.len());
+            return Ok(known);
+        }
         let (mut entries, end) = match self.ask(Op::Readdir { dir, cookie, limit, plus }).await? {
             Reply::Entries { entries, end } => (entries, end),
             other => return Err(unexpected("readdir", &other)),
         };
         self.note_listed(dir, &entries);
+        self.0.ahead.came(entries.len());
         for entry in &mut entries {
             entry.attr = entry.attr.take().map(|attr| self.amended(attr));
         }
@@ -41,6 +46,26 @@ impl Fs {
             }
         }
         Ok((entries, end))
+    }
+
+    /// A page of a listing that came before, if `dir` is still like that, and so are the attributes that are wanted.
+    fn listed(&self, dir: Ino, cookie: u64, limit: u32, plus: bool) -> Option<(Vec<DirEntry>, bool)> {
+        if !self.0.promises.about(dir).is_empty() {
+            // The partition, which is asked when they have landed, says how names come in.
+            return None;
+        }
+        let (mut entries, end) = self.0.session.leases()?.listed(self.0.fs, dir, cookie, limit)?;
+        for entry in entries.iter_mut().filter(|_| plus) {
+            entry.attr = Some(self.amended(self.known(entry.ino)?));
+        }
+        Some((entries, end))
+    }
+
+    /// The parent of `dir`, if it is certain.
+    pub(super) fn known_parent(&self, dir: Ino) -> Option<Ino> {
+        let (parent, name) = self.0.siblings.place(dir)?;
+        let there = self.0.session.leases()?.name(self.0.fs, parent, &name)?;
+        (there == Some(dir)).then_some(parent)
     }
 
     /// Files that a program may read next, and directories that it may enter.

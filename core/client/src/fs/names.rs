@@ -46,8 +46,10 @@ impl Fs {
     pub async fn lookup(&self, dir: Ino, name: &[u8]) -> Result<Entry> {
         match name {
             b"." => return Ok(Entry { ino: dir, attr: self.getattr(dir).await? }),
-            b".." if dir == self.root() => return Ok(Entry { ino: dir, attr: self.getattr(dir).await? }),
-            b".." => {}
+            b".." => {
+                let parent = self.parent(dir).await?;
+                return Ok(Entry { ino: parent, attr: self.getattr(parent).await? });
+            }
             _ => check_name(name)?,
         }
         self.walks(dir);
@@ -84,6 +86,9 @@ impl Fs {
     pub async fn parent(&self, dir: Ino) -> Result<Ino> {
         if dir == self.root() {
             return Ok(dir);
+        }
+        if let Some(parent) = self.known_parent(dir) {
+            return Ok(parent);
         }
         match self.ask(Op::Lookup { dir, name: b"..".to_vec() }).await? {
             Reply::Entry { ino, .. } => Ok(ino),
@@ -163,14 +168,16 @@ impl Fs {
         check_name(name)?;
         let waits = !self.0.promises.all().is_empty();
         let body = Op::Rmdir { dir, name: name.to_vec() };
-        match self.unlinked("rmdir", (dir, name), body.clone()).await {
+        let gone = match self.unlinked("rmdir", (dir, name), body.clone()).await {
             // It may have overtaken what was removed from it.
             Err(error) if error.kind() == ErrorKind::NotEmpty && waits => {
                 self.names_settled().await;
                 self.unlinked("rmdir", (dir, name), body).await
             }
             gone => gone,
-        }
+        }?;
+        self.0.siblings.removed(dir, gone);
+        Ok(gone)
     }
 
     /// Renames. Errors: `NotFound`, `Exists` (with `NoReplace`), `NotEmpty`, `IsDirectory`, `NotDirectory`,

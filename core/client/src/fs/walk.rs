@@ -2,20 +2,29 @@
 
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{Op, Reply};
+use braid_base::msg::lease::LeaseKind;
 
 use super::Fs;
 use crate::ahead::Page;
 use crate::join::{both, join_in_bursts};
+use crate::siblings::Foreseen;
 
 impl Fs {
     /// Names in `dir` are wanted: fetches the directories that are likely to be entered next, if fetching has been of use.
     pub(super) fn walks(&self, dir: Ino) {
         let Some(background) = self.0.background.as_ref().filter(|_| !self.0.session.shares_fate()) else { return };
-        for next in self.0.siblings.used(dir) {
+        let Foreseen { dirs, removes } = self.0.siblings.used(dir);
+        for next in dirs {
             let Some(page) = self.0.ahead.begin(next) else { continue };
             let this = self.clone();
             background.spawn(Box::pin(async move {
                 // Whoever enters it asks again, and hears what is wrong.
+                if removes {
+                    // What is found in it is for this client alone then, too, and its names can go by promise.
+                    let alone = this.ask(Op::AskLease { ino: next, kind: LeaseKind::Exclusive });
+                    let _ = both(alone, this.list_page(next, page)).await;
+                    return;
+                }
                 let _ = both(this.getattr(next), this.list_page(next, page)).await;
                 let files = this.0.bodies.begin(next);
                 this.fetch_bodies(files, true).await;

@@ -10,7 +10,10 @@ use std::collections::{HashMap, VecDeque};
 
 use braid_base::attr::Attr;
 use braid_base::ids::{FsId, Ino, PartitionId};
+use braid_base::msg::fs::DirEntry;
 use braid_base::msg::lease::{Grant, LeaseKind, Numbers, Release};
+
+use super::listing::Listing;
 
 /// Attributes and names remembered at most: about 100 MB.
 const ENTRIES_MAX: usize = 1 << 18;
@@ -46,6 +49,8 @@ pub(super) struct Node {
     complete: bool,
     /// Names of answers older than this are not taken.
     names_from: u64,
+    /// Of a directory: what it was listed as.
+    listing: Option<Listing>,
     stamp: u64,
 }
 
@@ -148,6 +153,7 @@ impl Cache {
                 names: HashMap::new(),
                 complete: grant.empty,
                 names_from: if grant.empty { version } else { 0 },
+                listing: None,
                 stamp: self.stamp,
             };
             self.nodes.insert(key, node);
@@ -163,6 +169,7 @@ impl Cache {
         }
         if version >= node.attr.change {
             (node.attr, node.stale) = (grant.attr.clone(), asked < node.fresh_from);
+            self.entries -= node.listing.take_if(|listing| !listing.is_of(version)).map_or(0, |old| old.cost());
         }
         if grant.empty {
             self.entries -= node.all_from(version);
@@ -196,6 +203,21 @@ impl Cache {
         if let Some(node) = self.nodes.get_mut(&(fs, dir)) {
             self.entries -= node.all_from(version);
         }
+    }
+
+    /// A page of a directory came that was at `version` then.
+    pub(super) fn listed(&mut self, (fs, dir): Key, (cookie, version): (u64, u64), page: &[DirEntry], end: bool) {
+        let Some(node) = self.nodes.get_mut(&(fs, dir)).filter(|node| node.attr.change == version) else { return };
+        let before = node.listing.take();
+        self.entries -= before.as_ref().map_or(0, Listing::cost);
+        node.listing = Listing::with(before, version, cookie, page, end);
+        self.entries += node.listing.as_ref().map_or(0, Listing::cost);
+    }
+
+    /// As [`Listing::after`], if the directory is as it was listed.
+    pub(super) fn names_after(&self, key: Key, cookie: u64, limit: usize) -> Option<(Vec<DirEntry>, bool)> {
+        let node = self.nodes.get(&key).filter(|node| !node.stale)?;
+        node.listing.as_ref().filter(|listing| listing.is_of(node.attr.change))?.after(cookie, limit)
     }
 
     pub(super) fn attr(&self, key: Key) -> Option<&Attr> {
@@ -239,7 +261,8 @@ impl Cache {
             Some(Name { seen: Seen::Ino(ino), .. }) => Some(Some(*ino)),
             Some(Name { seen: Seen::Nothing, .. }) => Some(None),
             Some(Name { seen: Seen::Unknown, .. }) => None,
-            None => node.complete.then_some(None),
+            // No listing has the parent.
+            None => (node.complete && name != b"..").then_some(None),
         }
     }
 
@@ -253,7 +276,7 @@ impl Cache {
     /// Forgets an inode, but not that its lease is gone.
     pub(super) fn remove_unmarked(&mut self, key: Key) -> Option<Gone> {
         let node = self.nodes.remove(&key)?;
-        self.entries -= 1 + node.names.len();
+        self.entries -= 1 + node.names.len() + node.listing.as_ref().map_or(0, Listing::cost);
         let release = Release { fs: key.0, ino: key.1, seq: node.seq, keep: None };
         Some(Gone { partition: node.partition, release, names: node.names.into_keys().collect() })
     }
@@ -335,6 +358,8 @@ fn slot_of(ino: Ino) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use braid_base::attr::FileType;
+
     use super::*;
 
     const P: PartitionId = PartitionId(0);
@@ -368,6 +393,33 @@ mod tests {
     }
 
     #[test]
+    fn a_listing_is_kept_as_long_as_its_directory_is_like_that() {
+        let mut cache = Cache::new(1);
+        let page: Vec<DirEntry> = (1..=8)
+            .map(|n| DirEntry { ino: Ino(100 + n), kind: FileType::File, cookie: n, name: vec![n as u8], attr: None })
+            .collect();
+        let listed = |cache: &Cache| cache.names_after((FS, Ino(1)), 0, 99).map(|(names, end)| (names.len(), end));
+        cache.grant(P, FS, &grant(1, 1, 5), 0);
+        cache.listed((FS, Ino(1)), (0, 4), &page, true);
+        assert_eq!(listed(&cache), None, "an older answer comes late");
+        cache.listed((FS, Ino(1)), (0, 5), &page[..4], false);
+        cache.listed((FS, Ino(1)), (4, 5), &page[4..], true);
+        assert_eq!((listed(&cache), cache.len()), (Some((8, true)), 3));
+        cache.grant(P, FS, &grant(1, 2, 5), 0);
+        assert_eq!(listed(&cache), Some((8, true)), "nothing changed");
+        cache.refresh((FS, Ino(1)));
+        assert_eq!(listed(&cache), None, "perhaps it changed");
+        cache.grant(P, FS, &grant(1, 3, 5), cache.asking());
+        assert_eq!(listed(&cache), Some((8, true)), "it did not");
+        cache.grant(P, FS, &grant(1, 4, 6), cache.asking());
+        assert_eq!((listed(&cache), cache.len()), (None, 1));
+        cache.listed((FS, Ino(1)), (0, 6), &page, true);
+        assert_eq!(cache.len(), 3);
+        cache.remove((FS, Ino(1)));
+        assert_eq!((listed(&cache), cache.len()), (None, 0));
+    }
+
+    #[test]
     fn of_two_answers_the_newer_counts_in_any_order() {
         let mut cache = Cache::new(1);
         assert!(cache.grant(P, FS, &grant(1, 1, 5), 0));
@@ -381,6 +433,7 @@ mod tests {
         assert_eq!(cache.find(FS, Ino(1), b"a"), Some(None), "older than the list without it");
         cache.name(FS, Ino(1), b"b", Seen::Ino(Ino(8)), 5);
         assert_eq!(cache.find(FS, Ino(1), b"b"), Some(None), "an older answer comes late");
+        assert_eq!(cache.find(FS, Ino(1), b".."), None, "no list has it");
         assert_eq!(cache.len(), 1);
         let asked = cache.asking();
         cache.outdate(Ino(2));

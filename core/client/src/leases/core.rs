@@ -16,7 +16,7 @@ use braid_base::ErrorKind;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
 use braid_base::limits::{DOUBT_MS, HEARTBEAT_MS, SESSION_VALID_MS};
-use braid_base::msg::fs::{Op, RenameMode, Reply};
+use braid_base::msg::fs::{DirEntry, Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
 use super::borrowed::Borrowed;
@@ -152,6 +152,12 @@ impl Core {
         let node = self.cache.node((fs, dir))?;
         let is_certain = node.leaving.is_none() && self.is_valid(node.partition, now);
         if is_certain { self.cache.find(fs, dir, name) } else { None }
+    }
+
+    /// A page of a directory, without attributes, and whether it is the last, if that is certain.
+    pub fn listed(&self, fs: FsId, dir: Ino, cookie: u64, limit: u32, now: u64) -> Option<(Vec<DirEntry>, bool)> {
+        self.lease(fs, dir, now)?;
+        self.cache.names_after((fs, dir), cookie, limit as usize)
     }
 
     /// The lease on an inode that counts now. With an exclusive one changes may be held back, as long as they are
@@ -553,6 +559,7 @@ impl Core {
             if *cookie == 0 && *end {
                 self.cache.complete(fs, *dir, version);
             }
+            self.cache.listed((fs, *dir), (*cookie, version), entries, *end);
             return;
         }
         let mut learn = |dir: Ino, name: &[u8], seen: Seen| {

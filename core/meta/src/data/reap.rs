@@ -1,6 +1,6 @@
 //! Orphans: inodes without a name, removed when nobody holds them open.
 //!
-//! Life of an orphan:
+//! What nobody has open and holds little goes with its name, in one entry. Life of any other orphan:
 //! 1. The entry that takes the last name writes its record (table 34); the inode stays with `nlink` 0.
 //! 2. When nobody holds it open (after a restart: at once), its records go, at most 1,000 keys per entry.
 //! 3. The last of these entries removes the inode, the orphan record and its share of the usage.
@@ -23,6 +23,17 @@ use crate::txn::Txn;
 /// Who looked a name up before it was taken away may still open what it stood for, for so long, milliseconds: a file
 /// that is replaced again and again would otherwise be gone each time it is opened.
 const FRESH_MS: u64 = 100;
+/// Records of a file that go with its name: many small files are removed in one entry, and each waits for it.
+const AT_ONCE_KEYS: usize = 64;
+
+/// How an inode lost its last name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// The name is gone: who looked it up before finds none any more, and is told so.
+    Removed,
+    /// The name stands for something else, or nobody here knows.
+    Replaced,
+}
 
 /// Orphans, and which of them may be ready to go.
 #[derive(Default)]
@@ -74,21 +85,38 @@ impl Orphans {
 }
 
 /// See [`crate::data::dropped`].
-pub(crate) fn dropped(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, inode: &mut InodeRec) -> Result<()> {
+pub(crate) fn dropped(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    (fs, ino): (FsId, Ino),
+    inode: &mut InodeRec,
+    loss: Loss,
+) -> Result<()> {
     let file = FileId::first(fs, ino);
     let open = s.opens.is_open(fs, ino);
-    if inode.flags & InodeRec::DATA == 0 && !inode.attr.xattrs && !open {
-        space::settle(t, s, fs, -(inode.charged() as i64), -1)?;
-        t.delete(keys::inode(t.partition, fs, ino, file.layer));
-        s.leases.gone(fs, ino);
-        return Ok(());
+    let holds_nothing = inode.flags & InodeRec::DATA == 0 && !inode.attr.xattrs;
+    // After a restart somebody may have it open and has not said so yet.
+    let begins = loss == Loss::Removed && s.leases.is_settled() && s.data.fault.is_none();
+    if !open && (holds_nothing || begins && empty(t, s, file, Some(inode), AT_ONCE_KEYS)?) {
+        return gone(t, s, file, inode);
     }
     inode::store(t, fs, ino, inode);
     t.put(keys::orphan(t.partition, fs, ino, file.layer), vec![1]);
     s.data.orphans.all.insert(file);
-    if !open {
+    if !open && begins {
+        // A part of it is gone: it cannot be opened any more.
+        s.data.orphans.ready.insert(file);
+    } else if !open {
         s.data.orphans.fresh.insert(file, t.now.mono_ms);
     }
+    Ok(())
+}
+
+/// Removes an inode that holds nothing any more.
+fn gone(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: &InodeRec) -> Result<()> {
+    space::settle(t, s, file.fs, -(inode.charged() as i64), -1)?;
+    t.delete(keys::inode(t.partition, file.fs, file.ino, file.layer));
+    s.leases.gone(file.fs, file.ino);
     Ok(())
 }
 
@@ -116,35 +144,34 @@ pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
             s.data.orphans.ready.remove(&file);
             continue;
         }
-        if !empty(t, s, file)? {
+        let room = CLEANUP_KEYS_MAX.saturating_sub(t.writes_len());
+        if !empty(t, s, file, inode.as_ref(), room)? {
             return Ok(());
         }
-        if let Some(inode) = inode {
-            t.delete(keys::inode(t.partition, file.fs, file.ino, file.layer));
-            s.leases.gone(file.fs, file.ino);
-            space::settle(t, s, file.fs, -(inode.charged() as i64), -1)?;
+        if let Some(inode) = &inode {
+            gone(t, s, file, inode)?;
         }
         t.delete(key);
-        s.data.cutting.remove(file);
         s.data.orphans.all.remove(&file);
         s.data.orphans.ready.remove(&file);
     }
     Ok(())
 }
 
-/// Removes records of the file up to the bound of an entry; true if none is left.
-fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId) -> Result<bool> {
+/// Removes at most `most` records of the file; true if none is left. What `inode` says it never had is not looked for.
+fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: Option<&InodeRec>, most: usize) -> Result<bool> {
     let (p, FileId { fs, ino, layer }) = (t.partition, file);
+    let has_data = inode.is_none_or(|inode| inode.flags & InodeRec::DATA != 0);
     let tables = [
-        keys::xattrs(p, fs, ino),
-        keys::slices_of_file(p, fs, ino),
-        keys::bases(p, fs, ino),
-        keys::punches(p, fs, ino, layer),
+        (inode.is_none_or(|inode| inode.attr.xattrs), keys::xattrs(p, fs, ino)),
+        (has_data, keys::slices_of_file(p, fs, ino)),
+        (has_data, keys::bases(p, fs, ino)),
+        (s.data.cutting.first(file).is_some(), keys::punches(p, fs, ino, layer)),
     ];
-    for prefix in tables {
-        let room = CLEANUP_KEYS_MAX.saturating_sub(t.writes_len());
+    let mut room = most;
+    for (_, prefix) in tables.iter().filter(|(may_have, _)| *may_have) {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        t.scan_prefix(&prefix, &mut |key, value| {
+        t.scan_prefix(prefix, &mut |key, value| {
             if found.len() <= room {
                 found.push((key.to_vec(), value.to_vec()));
             }
@@ -154,11 +181,13 @@ fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId) -> Result<bool> {
         for (key, value) in found.into_iter().take(room) {
             forget(t, s, &key, &value)?;
             t.delete(key);
+            room -= 1;
         }
         if more {
             return Ok(false);
         }
     }
+    s.data.cutting.remove(file);
     Ok(true)
 }
 

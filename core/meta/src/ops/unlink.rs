@@ -5,9 +5,10 @@ use braid_base::msg::fs::{Op, Reply, Request};
 use braid_base::msg::peer::Note;
 use braid_base::{ErrorKind, Result};
 
+use crate::data::Loss;
 use crate::event::Token;
 use crate::ops::{Verdict, dentry, inode};
-use crate::peers::post;
+use crate::peers::{intent, post};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -27,6 +28,10 @@ pub(super) fn unlink(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     let at = told.unwrap_or(t.now.wall);
     inode::touch_told(&mut parent, *told, t.now.wall);
     inode::store(t, fs, *dir, &mut parent);
-    let note = Note::Unlinked { ino, at };
-    post::carry_out(t, s, token, request, &[note], Reply::Unlinked { ino })
+    let is_here = ino.partition(t.partitions) == t.partition;
+    if is_here {
+        intent::unlinked(t, s, (fs, ino), at, Loss::Removed)?;
+    }
+    let notes: &[Note] = if is_here { &[] } else { &[Note::Unlinked { ino, at }] };
+    post::carry_out(t, s, token, request, notes, Reply::Unlinked { ino })
 }

@@ -19,7 +19,7 @@ use braid_base::msg::peer::{Intent, NewDir};
 use braid_base::record::{DentryRec, InodeRec};
 use braid_base::{Error, ErrorKind, Result};
 
-use crate::data;
+use crate::data::{self, Loss};
 use crate::ops::{create, dentry, inode, link, rmdir};
 use crate::state::State;
 use crate::txn::Txn;
@@ -114,7 +114,7 @@ pub(super) fn fulfil(t: &mut Txn<'_>, s: &mut State, fs: FsId, intent: &Intent) 
             let mut inode = inode::load(t, fs, *ino)?;
             inode.attr.nlink = 0;
             inode.attr.ctime = t.now.wall;
-            data::dropped(t, s, fs, *ino, &mut inode)
+            data::dropped(t, s, (fs, *ino), &mut inode, Loss::Removed)
         }
         Intent::Reparent { ino, to, .. } => {
             let mut inode = inode::load(t, fs, *ino)?;
@@ -136,7 +136,7 @@ pub(super) fn undo(t: &mut Txn<'_>, s: &mut State, fs: FsId, intent: &Intent) ->
             }
             data::account(t, fs, 0, -1)
         }
-        Intent::Link { ino, .. } => unlinked(t, s, fs, *ino, t.now.wall),
+        Intent::Link { ino, .. } => unlinked(t, s, (fs, *ino), t.now.wall, Loss::Replaced),
         _ => Ok(()),
     }
 }
@@ -145,12 +145,12 @@ pub(super) fn undo(t: &mut Txn<'_>, s: &mut State, fs: FsId, intent: &Intent) ->
 ///
 /// An inode that is not there, or has no name left, is no error: a name that leads nowhere can be removed, and
 /// the note of another partition cannot fail.
-pub(super) fn unlinked(t: &mut Txn<'_>, s: &mut State, fs: FsId, ino: Ino, at: Time) -> Result<()> {
+pub(crate) fn unlinked(t: &mut Txn<'_>, s: &mut State, (fs, ino): (FsId, Ino), at: Time, loss: Loss) -> Result<()> {
     let Some(mut inode) = inode::find(t, fs, ino)?.filter(|inode| inode.attr.nlink > 0) else { return Ok(()) };
     inode.attr.nlink -= 1;
     inode.attr.ctime = at;
     if inode.attr.nlink == 0 {
-        return data::dropped(t, s, fs, ino, &mut inode);
+        return data::dropped(t, s, (fs, ino), &mut inode, loss);
     }
     inode::store(t, fs, ino, &mut inode);
     Ok(())

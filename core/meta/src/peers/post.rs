@@ -12,6 +12,7 @@ use braid_base::keys;
 use braid_base::msg::fs::{Reply, Request};
 use braid_base::msg::peer::{Note, PeerMsg};
 
+use crate::data::Loss;
 use crate::event::{Effect, Token};
 use crate::leases;
 use crate::ops::{Verdict, inode};
@@ -257,7 +258,7 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
 
 fn apply(t: &mut Txn<'_>, s: &mut State, fs: FsId, note: Note) -> Result<()> {
     match note {
-        Note::Unlinked { ino, at } => intent::unlinked(t, s, fs, ino, at),
+        Note::Unlinked { ino, at } => intent::unlinked(t, s, (fs, ino), at, Loss::Replaced),
         Note::Renamed { ino, at } => {
             // A later unlink may have been carried out here already: then there is nothing to show it in.
             if let Some(mut inode) = inode::find(t, fs, ino)? {

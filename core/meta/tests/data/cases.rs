@@ -58,7 +58,7 @@ pub fn pass(world: &mut World, ms: u64) -> Outcome {
     world.commit(usize::MAX)
 }
 
-fn count(world: &World, table: Table) -> usize {
+pub fn count(world: &World, table: Table) -> usize {
     let prefix = keys::table(P, table);
     let mut count = 0;
     let scanned = world.kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |_, _| {

@@ -9,6 +9,7 @@ mod damage;
 mod model;
 mod order;
 mod rebuild;
+mod removal;
 mod scrub;
 mod tier;
 mod world;

@@ -13,7 +13,7 @@ use braid_base::limits::{BLOCK, RECORD_META_MAX};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::msg::fs::{FsResult, Laid, Op};
 use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, ScrubJob, Source};
-use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, StripeAt};
+use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, SliceRec, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Notice, Now, Partition, StageLimits, Token};
 use braid_replica::{Change, Kv, MapKv};
@@ -83,7 +83,7 @@ pub struct World {
     pub model: Model,
     /// The model before each pending entry.
     before: VecDeque<Model>,
-    opens: BTreeMap<Ino, u32>,
+    pub opens: BTreeMap<Ino, u32>,
     acts: HashMap<OpId, Act>,
     asked: Asked,
     landed: HashMap<OpId, u64>,
@@ -322,13 +322,13 @@ impl World {
 
     /// Notes rare records.
     fn note(&mut self, key: &[u8], value: &[u8]) -> braid_base::Result<()> {
+        if key[2] == Table::Slice as u8 && matches!(SliceRec::decode(value)?.0.place, Place::Flash { .. }) {
+            self.met.insert("a stripe of a client");
+        }
         if key[2] == Table::Pack as u8 {
             let pack = PackRec::decode(value)?;
             if pack.class == PackClass::Gc && pack.live_upper > 0 {
                 self.met.insert("garbage collected");
-            }
-            if pack.class == PackClass::User && pack.live_upper > 0 {
-                self.met.insert("a stripe of a client");
             }
             if pack.place.data == 1 && pack.place.parity > 0 {
                 self.met.insert("a narrow pack");

@@ -207,7 +207,7 @@ impl World {
     fn direct(&mut self, ino: Ino) -> Result<(), String> {
         let bytes = 1 + self.chance.below(300_000);
         match self.chance.below(8) {
-            0 => {
+            n if n == 0 || self.space.is_empty() && self.laid.is_empty() => {
                 let back = self.give_up();
                 match self.sync(Op::GetSpace { ino, bytes, back }, Act::Other)? {
                     Ok(Reply::Space(lent)) => {
