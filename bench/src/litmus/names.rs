@@ -15,6 +15,7 @@ pub const CHECKS: &[Check] = &[
     ("O_EXCL from both: one wins", exclusive),
     ("rename over a name is seen as one step", renamed),
     ("unlinked here, open there", unlinked),
+    ("a lock file is there or not", lock_file),
 ];
 
 fn names(dir: &Path) -> std::io::Result<usize> {
@@ -128,4 +129,44 @@ fn unlinked(pair: &Pair) -> Found {
         same_bytes(format!("written after that, round {round}"), &found[..5], b"after")?;
     }
     Ok(None)
+}
+
+/// Made with a word in it and taken away again and again here; whoever opens it, there or here, is told that it is not
+/// there, or finds the word or nothing yet.
+fn lock_file(pair: &Pair) -> Found {
+    let (here, there) = pair.paths("lock");
+    let mut counts = [0, 0];
+    for path in [&there, &here] {
+        let done = AtomicBool::new(false);
+        let open = || -> std::io::Result<[u64; 2]> {
+            let mut counts = [0, 0];
+            while !done.load(Ordering::Relaxed) {
+                match fs::read(path) {
+                    Ok(word) if word.is_empty() || word == b"mine" => counts[0] += 1,
+                    Ok(word) => return Err(std::io::Error::other(format!("it says {word:?}"))),
+                    Err(error) if error.kind() == ErrorKind::NotFound => counts[1] += 1,
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(counts)
+        };
+        let churn = || -> std::io::Result<()> {
+            for _ in 0..pair.rounds * 4 {
+                fs::write(&here, b"mine")?;
+                fs::remove_file(&here)?;
+            }
+            Ok(())
+        };
+        let (churned, opened) = std::thread::scope(|scope| {
+            let opener = scope.spawn(open);
+            let churned = churn();
+            done.store(true, Ordering::Relaxed);
+            (churned, opener.join())
+        });
+        churned?;
+        let opened = opened.map_err(|_| "the thread that opens panicked")?;
+        let opened = opened.map_err(|error| format!("opening {}: {error}", path.display()))?;
+        counts = [counts[0] + opened[0], counts[1] + opened[1]];
+    }
+    Ok(Some(format!("{} times there, {} times not", counts[0], counts[1])))
 }

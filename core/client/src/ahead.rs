@@ -46,6 +46,15 @@ struct Trail {
     late: u8,
 }
 
+impl Trail {
+    /// So many names of it were wanted that were there: each counts once for the habit, however often it is wanted.
+    fn used(&mut self, count: u64, habit: &mut Habit) {
+        let unused = self.score.fetched.saturating_sub(self.score.hits);
+        self.score.hits += count;
+        habit.hits(count.min(unused));
+    }
+}
+
 /// What was looked up where.
 #[derive(Default)]
 pub(crate) struct Ahead(Mutex<Trails>);
@@ -62,8 +71,7 @@ impl Ahead {
     pub(crate) fn hit(&self, dir: Ino) {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
-            trail.score.hits += 1;
-            habit.hits(1);
+            trail.used(1, habit);
         }
     }
 
@@ -124,16 +132,15 @@ impl Ahead {
     pub(crate) fn listed(&self, dir: Ino, count: usize) {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
-            trail.score.hits += count as u64;
+            trail.used(count as u64, habit);
         }
-        habit.hits(count as u64);
     }
 
     /// A program has asked for a listing and got so many names: what would have been of use if it had come ahead.
     pub(crate) fn came(&self, count: usize) {
-        let habit = &mut self.trails().habit;
-        habit.fetched(count as u64);
-        habit.hits(count as u64);
+        let (habit, count) = (&mut self.trails().habit, (count as u64).min(PAGE_MAX));
+        habit.fetched(count);
+        habit.hits(count);
     }
 
     /// What was fetched of `dir` is no longer known.
@@ -186,10 +193,13 @@ mod tests {
         assert!(ahead.begin(Ino(1)).is_none(), "it is on its way");
         ahead.fetched(Ino(1), page, Some((50, 0)));
         assert!(ahead.begin(Ino(1)).is_none() && ahead.begin(DIR).is_none(), "it is known");
+        // 90 of 150 are not enough, and names that are wanted once more say nothing.
+        assert!(ahead.begin(Ino(2)).is_none());
+        (0..90).for_each(|_| ahead.hit(DIR));
+        assert!(ahead.begin(Ino(2)).is_none());
+        ahead.listed(Ino(1), 40);
+        assert!(ahead.begin(Ino(2)).is_some());
         ahead.forget(Ino(1));
-        // 90 of 150 are not enough.
-        assert!(ahead.begin(Ino(1)).is_none());
-        (0..40).for_each(|_| ahead.hit(DIR));
         assert!(ahead.begin(Ino(1)).is_some());
     }
 

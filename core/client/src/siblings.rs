@@ -118,7 +118,10 @@ impl Siblings {
     /// `dir` was removed from `parent`.
     pub(crate) fn removed(&self, parent: Ino, dir: Ino) {
         let Held { places, families } = &mut *self.held();
-        let Some(place) = places.remove(&dir).filter(|place| place.parent == parent) else { return };
+        if places.get(&dir).is_none_or(|place| place.parent != parent) {
+            return;
+        }
+        let Some(place) = places.remove(&dir) else { return };
         let Some(family) = families.get_mut(&parent) else { return };
         family.is_removed |= family.last == Some(dir);
         family.by_name.dirs.remove(&place.name);

@@ -25,6 +25,7 @@ use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
 use crate::reads::Reads;
 use crate::remembered::Remembered;
+use crate::table::Hints;
 use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
@@ -41,6 +42,8 @@ pub(crate) struct Calls {
     me: u64,
     remembered: Arc<Remembered>,
     handles: Handles,
+    /// When a thread was told that what it asked for is gone, milliseconds.
+    gone: Hints<u32, u64>,
     kernel: OnceLock<Notifier>,
     owners: Owners,
     pub(crate) closes: Closes,
@@ -118,6 +121,7 @@ impl Calls {
             me,
             remembered,
             handles: Handles::default(),
+            gone: Hints::new(open::GONE_MAX),
             kernel: OnceLock::new(),
             owners: Owners::default(),
             closes: Closes::default(),
@@ -208,7 +212,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match Box::pin(self.open(found.ino, flags)).await {
+            match Box::pin(self.open(found.ino, flags, 0)).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -285,8 +289,9 @@ impl Calls {
 
     // Attributes.
 
-    pub(crate) async fn getattr(&self, ino: Ino) -> Answer<Attr> {
-        let attr = self.fs.getattr(ino).await.map_err(|e| of_inode(&e))?;
+    /// `tid` as of the request; 0: nobody in particular asks.
+    pub(crate) async fn getattr(&self, ino: Ino, tid: u32) -> Answer<Attr> {
+        let attr = self.fs.getattr(ino).await.map_err(|e| self.refused(tid, of_inode(&e)))?;
         self.saw(&attr);
         Ok(attr)
     }
@@ -308,7 +313,7 @@ impl Calls {
 
     pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
         if tier::is_virtual(name) {
-            return tier::set(&self.fs, &self.getattr(ino).await?, name, value).await;
+            return tier::set(&self.fs, &self.getattr(ino, 0).await?, name, value).await;
         }
         self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
         self.tell(|| vec![Notice::Attr(ino)]).await;
@@ -317,7 +322,7 @@ impl Calls {
 
     pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if tier::is_virtual(name) {
-            return tier::value(&self.fs, &self.reads, &self.getattr(ino).await?, name).await;
+            return tier::value(&self.fs, &self.reads, &self.getattr(ino, 0).await?, name).await;
         }
         self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
     }

@@ -40,7 +40,7 @@ impl Fs {
                 match answer {
                     Ok(attr) => entries[at].attr = Some(attr),
                     // Removed since the listing was made: the name is shown, its attributes are not.
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
+                    Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => {}
                     Err(error) => return Err(error),
                 }
             }

@@ -16,10 +16,11 @@ impl Fs {
         let Foreseen { dirs, removes } = self.0.siblings.used(dir);
         for next in dirs {
             let Some(page) = self.0.ahead.begin(next) else { continue };
+            let alone = removes && self.alone_wanted(next);
             let this = self.clone();
             background.spawn(Box::pin(async move {
                 // Whoever enters it asks again, and hears what is wrong.
-                if removes {
+                if alone {
                     // What is found in it is for this client alone then, too, and its names can go by promise.
                     let alone = this.ask(Op::AskLease { ino: next, kind: LeaseKind::Exclusive });
                     let _ = both(alone, this.list_page(next, page)).await;

@@ -97,8 +97,15 @@ pub(crate) fn dropped(
     let holds_nothing = inode.flags & InodeRec::DATA == 0 && !inode.attr.xattrs;
     // After a restart somebody may have it open and has not said so yet.
     let begins = loss == Loss::Removed && s.leases.is_settled() && s.data.fault.is_none();
-    if !open && (holds_nothing || begins && empty(t, s, file, Some(inode), AT_ONCE_KEYS)?) {
+    if !open && holds_nothing {
         return gone(t, s, file, inode);
+    }
+    if !open && begins {
+        // If it fails, what it had changed in memory is not to be trusted any more.
+        let all = at_once(t, s, file, inode);
+        if all.inspect_err(|error| s.data.fault = Some(error.clone()))? {
+            return Ok(());
+        }
     }
     inode::store(t, fs, ino, inode);
     t.put(keys::orphan(t.partition, fs, ino, file.layer), vec![1]);
@@ -110,6 +117,15 @@ pub(crate) fn dropped(
         s.data.orphans.fresh.insert(file, t.now.mono_ms);
     }
     Ok(())
+}
+
+/// Removes what the file holds as far as that is little, and then the inode; true if that was all.
+fn at_once(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: &InodeRec) -> Result<bool> {
+    let all = empty(t, s, file, Some(inode), AT_ONCE_KEYS)?;
+    if all {
+        gone(t, s, file, inode)?;
+    }
+    Ok(all)
 }
 
 /// Removes an inode that holds nothing any more.
