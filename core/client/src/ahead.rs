@@ -46,15 +46,6 @@ struct Trail {
     late: u8,
 }
 
-impl Trail {
-    /// So many names of it were wanted that were there: each counts once for the habit, however often it is wanted.
-    fn used(&mut self, count: u64, habit: &mut Habit) {
-        let unused = self.score.fetched.saturating_sub(self.score.hits);
-        self.score.hits += count;
-        habit.hits(count.min(unused));
-    }
-}
-
 /// What was looked up where.
 #[derive(Default)]
 pub(crate) struct Ahead(Mutex<Trails>);
@@ -71,7 +62,8 @@ impl Ahead {
     pub(crate) fn hit(&self, dir: Ino) {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
-            trail.used(1, habit);
+            trail.score.hits += 1;
+            habit.hits(1);
         }
     }
 
@@ -132,15 +124,16 @@ impl Ahead {
     pub(crate) fn listed(&self, dir: Ino, count: usize) {
         let Trails { dirs, habit, .. } = &mut *self.trails();
         if let Some(trail) = dirs.get_mut(&dir) {
-            trail.used(count as u64, habit);
+            trail.score.hits += count as u64;
         }
+        habit.hits(count as u64);
     }
 
     /// A program has asked for a listing and got so many names: what would have been of use if it had come ahead.
     pub(crate) fn came(&self, count: usize) {
-        let (habit, count) = (&mut self.trails().habit, (count as u64).min(PAGE_MAX));
-        habit.fetched(count);
-        habit.hits(count);
+        let habit = &mut self.trails().habit;
+        habit.fetched(count as u64);
+        habit.hits(count as u64);
     }
 
     /// What was fetched of `dir` is no longer known.
@@ -193,13 +186,10 @@ mod tests {
         assert!(ahead.begin(Ino(1)).is_none(), "it is on its way");
         ahead.fetched(Ino(1), page, Some((50, 0)));
         assert!(ahead.begin(Ino(1)).is_none() && ahead.begin(DIR).is_none(), "it is known");
-        // 90 of 150 are not enough, and names that are wanted once more say nothing.
-        assert!(ahead.begin(Ino(2)).is_none());
-        (0..90).for_each(|_| ahead.hit(DIR));
-        assert!(ahead.begin(Ino(2)).is_none());
-        ahead.listed(Ino(1), 40);
-        assert!(ahead.begin(Ino(2)).is_some());
         ahead.forget(Ino(1));
+        // 90 of 150 are not enough.
+        assert!(ahead.begin(Ino(1)).is_none());
+        (0..40).for_each(|_| ahead.hit(DIR));
         assert!(ahead.begin(Ino(1)).is_some());
     }
 
