@@ -12,9 +12,10 @@
 //! Operations of other kinds wait for the promises that they might meet, and keep others from being made meanwhile
 //! ([`Promises::beside`]).
 
+mod coming;
 mod meets;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::future::poll_fn;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,12 +27,16 @@ use braid_base::limits::{NUMBERS_MAX, whole_blocks};
 use braid_base::msg::fs::{Cred, Op};
 use braid_base::{Error, Result};
 use bytes::Bytes;
+use coming::Coming;
 use meets::{Meets, of_op};
 
 use crate::leases::Removing;
 
 /// Promises of one client; who would make more waits.
 const OPEN_MAX: usize = 4_096;
+/// Promises about one name, with which no file is made under it. They land one after the other, and whoever asks for the
+/// name, of a lock file that comes and goes, waits for all of them.
+const NAME_MAX: usize = 4;
 /// So many that wait depart at once.
 const CROWD: usize = 1_024;
 /// Directories whose use is remembered; beyond, all start afresh.
@@ -128,12 +133,8 @@ struct Held {
     bytes: usize,
     wakers: Vec<Waker>,
     mutation: Option<PromiseMutation>,
-    /// Directories that were made and are being asked for, for this client alone.
-    coming: HashMap<Ino, Vec<Waker>>,
-    /// Those that came, in which nothing was promised yet.
-    unused: HashSet<Ino>,
-    /// Others wanted to see such a one: until then none is asked for.
-    made_for_others_until: u64,
+    /// Directories that were made here.
+    coming: Coming,
 }
 
 /// The promises of one file system.
@@ -172,7 +173,7 @@ impl Promises {
         };
         held.last += 1;
         promise.id = held.last;
-        held.unused.remove(&dir);
+        held.coming.is_used(dir);
         let (id, file) = (promise.id, promise.file.clone());
         held.names.entry(key).or_default().push(id);
         held.files.entry(file.ino).or_default().push(id);
@@ -392,9 +393,14 @@ impl Promises {
         self.held().waiting >= CROWD
     }
 
-    /// True if no more can be made now.
-    pub(crate) fn is_full(&self) -> bool {
-        self.held().open.len() >= OPEN_MAX
+    /// Promises of which one has to land before one more is made; `made`: that a file is made under this name.
+    pub(crate) fn in_the_way(&self, made: Option<(Ino, &[u8])>) -> Vec<u64> {
+        let held = self.held();
+        if held.open.len() >= OPEN_MAX {
+            return held.open.keys().copied().collect();
+        }
+        let of_name = made.and_then(|(dir, name)| held.names.get(&(dir, name.to_vec())));
+        of_name.filter(|ids| ids.len() >= NAME_MAX).cloned().unwrap_or_default()
     }
 
     /// A name in `dir` has to be asked for: how many numbers to ask for with it; 0: others want to see it.
@@ -411,51 +417,10 @@ impl Promises {
         self.held().habit(dir, now_ms).is_some()
     }
 
-    /// `dir` was made: true if it should be asked for, for this client alone. Then [`Self::came`] must follow.
-    pub(crate) fn comes(&self, dir: Ino, now_ms: u64) -> bool {
-        let mut held = self.held();
-        let is_wanted = now_ms >= held.made_for_others_until;
-        if is_wanted {
-            held.coming.insert(dir, Vec::new());
-        }
-        is_wanted
-    }
-
-    /// The answer about such a directory is here.
-    pub(crate) fn came(&self, dir: Ino) {
-        let mut held = self.held();
-        if held.unused.len() >= DIRS_MAX {
-            held.unused.clear();
-        }
-        held.unused.insert(dir);
-        let wakers = held.coming.remove(&dir);
-        drop(held);
-        wakers.into_iter().flatten().for_each(Waker::wake);
-    }
-
-    /// True if `dir` is being asked for.
-    pub(crate) fn is_coming(&self, dir: Ino) -> bool {
-        self.held().coming.contains_key(&dir)
-    }
-
-    /// Ready when the answer is here.
-    pub(crate) async fn arrival(&self, dir: Ino) {
-        poll_fn(|cx| match self.held().coming.get_mut(&dir) {
-            Some(wakers) => {
-                wakers.push(cx.waker().clone());
-                Poll::Pending
-            }
-            None => Poll::Ready(()),
-        })
-        .await;
-    }
-
     /// Others want to see `dir`.
     pub(crate) fn shared(&self, dir: Ino, now_ms: u64) {
         let mut held = self.held();
-        if held.unused.remove(&dir) {
-            held.made_for_others_until = now_ms + SHARED_MS;
-        }
+        held.coming.shared(dir, now_ms);
         if let Some(habit) = held.habits.get_mut(&dir) {
             *habit = Habit { shared_until: now_ms + SHARED_MS, ..Habit::default() };
         }

@@ -37,7 +37,7 @@ impl Fs {
     /// Makes a file without a word, if that can be promised; what it looks like then.
     pub(super) async fn promise_made(&self, cred: Cred, dir: Ino, name: &[u8], what: &Create) -> Option<Result<Attr>> {
         let (background, leases) = self.promising().filter(|_| what.kind == FileType::File)?;
-        self.room_for_promises().await;
+        self.make_way(Some((dir, name))).await;
         let at = background.wall();
         let made = self.0.promises.make((dir, name), |seen| {
             if let Some(Some(_)) = seen {
@@ -56,7 +56,7 @@ impl Fs {
     /// Removes a file without a word, if that can be promised; which one it was.
     pub(super) async fn promise_gone(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
         let (background, leases) = self.promising()?;
-        self.room_for_promises().await;
+        self.make_way(None).await;
         let at = background.wall();
         let gone = self.0.promises.make((dir, name), |seen| {
             let (file, session) = match seen {
@@ -166,8 +166,13 @@ impl Fs {
         Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, _removing: None }
     }
 
-    async fn room_for_promises(&self) {
-        while self.0.promises.is_full() && Box::pin(self.one_lands(&self.0.promises.all())).await {}
+    /// Ready when one more promise may be open; `made`: that a file is made under this name.
+    async fn make_way(&self, made: Option<(Ino, &[u8])>) {
+        let mut ids = self.0.promises.in_the_way(made);
+        while !ids.is_empty() {
+            Box::pin(self.one_lands(&ids)).await;
+            ids = self.0.promises.in_the_way(made);
+        }
     }
 
     async fn promises_kept(&self, ids: Vec<u64>) {

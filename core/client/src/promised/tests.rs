@@ -66,6 +66,26 @@ fn what_was_promised_of_one_name_happens_in_that_order() {
 }
 
 #[test]
+fn a_lock_file_is_not_made_while_many_promises_about_it_are_open() {
+    let promises = Promises::default();
+    let lock = Some((DIR, &b"lock"[..]));
+    make(&promises, b"other", 9, 1, made(false));
+    for (ino, what) in [(10, made(false)), (10, What::Gone), (11, made(false))] {
+        make(&promises, b"lock", ino, 1, what);
+        assert_eq!(promises.in_the_way(lock), []);
+    }
+    make(&promises, b"lock", 11, 1, What::Gone);
+    assert_eq!(promises.in_the_way(lock), [2, 3, 4, 5]);
+    assert_eq!((promises.in_the_way(Some((DIR, b"other"))), promises.in_the_way(None)), (vec![], vec![]));
+    promises.landed(2, None);
+    assert_eq!(promises.in_the_way(lock), []);
+    for ino in 20..20 + OPEN_MAX as u64 {
+        make(&promises, &ino.to_be_bytes(), ino, 1, made(false));
+    }
+    assert_eq!(promises.in_the_way(None).len(), OPEN_MAX, "a removal waits for any");
+}
+
+#[test]
 fn a_directory_looks_as_if_all_was_done() {
     let promises = Promises::default();
     let shown = |sec| {
