@@ -115,6 +115,12 @@ pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     vec![u8::MAX; prefix.len() + 1]
 }
 
+/// True for rows that are listed or written over and hardly ever got by their key: slices, hints, stripes, answers.
+pub fn is_hardly_got(key: &[u8]) -> bool {
+    const HARDLY: [Table; 5] = [Table::Slice, Table::Hint, Table::BlobHint, Table::Stripe, Table::Dedup];
+    key.get(2).is_some_and(|code| HARDLY.iter().any(|table| *table as u8 == *code))
+}
+
 /// What all keys of a partition begin with.
 pub fn partition(p: PartitionId) -> Vec<u8> {
     p.0.to_be_bytes().to_vec()

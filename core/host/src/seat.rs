@@ -45,6 +45,7 @@ pub(crate) use import::wipe;
 use journal::Journal;
 use pace::{Gathered, Pace};
 use stage::StageCache;
+pub use stage::StageMemory;
 
 /// What a seat is built from.
 #[derive(Clone, Debug)]
@@ -57,8 +58,8 @@ pub struct SeatConfig {
     pub me: Member,
     /// Size of a log segment file, bytes.
     pub segment_bytes: u64,
-    /// Staged bytes kept in memory, at most.
-    pub stage_cache_bytes: usize,
+    /// Where staged bytes are kept in memory.
+    pub stage_memory: Arc<StageMemory>,
     /// Log size above which old staged bytes are destaged so that segments can go, bytes.
     pub log_soft_bytes: u64,
 }
@@ -216,7 +217,7 @@ impl Seat {
             kv,
             id,
             journal,
-            stage: StageCache::new(config.stage_cache_bytes),
+            stage: StageCache::new(config.stage_memory),
             applied,
             told: applied.index,
             counted: Counted { upto: applied.index, bytes: 0 },

@@ -14,7 +14,7 @@ use braid_base::{Error, Result};
 use braid_client::fs::WireStage;
 use braid_client::reader::Reader;
 use braid_client::{Session, mover};
-use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent};
+use braid_host::seat::{Seat, SeatConfig, SeatEffect, SeatEvent, StageMemory};
 use braid_io::reactor::{FileId, Token as IoToken};
 use braid_io::sim::SimDisk;
 use braid_meta::{Config, Now, Partition, StageLimits, TierSteps, Token};
@@ -220,7 +220,7 @@ impl World {
             cluster: CLUSTER,
             me,
             segment_bytes: c.segment_bytes,
-            stage_cache_bytes: c.stage_cache_bytes,
+            stage_memory: StageMemory::new(c.stage_cache_bytes, 1),
             log_soft_bytes: c.log_soft_bytes,
         };
         let files = segments_of(&h.files, p);

@@ -36,7 +36,7 @@ use super::seat_actor::{self, SeatActor, SeatMsg, SeatStart};
 use super::shared_seat::SeatDoor;
 use super::watch::Watch;
 use super::wire::{Company, HostWire, Mark, Runtime, Switch};
-use crate::seat::SeatConfig;
+use crate::seat::{SeatConfig, StageMemory};
 
 /// A drive that this host runs.
 #[derive(Clone, Debug)]
@@ -74,10 +74,8 @@ pub struct HostConfig {
     pub capacity_bytes: u64,
 }
 
-/// Bytes of staged data kept in memory by each partition.
-const STAGE_CACHE_BYTES: usize = 192 << 20;
-/// The same for all of them together.
-const STAGE_CACHE_ALL_BYTES: usize = 4 * STAGE_CACHE_BYTES;
+/// Memory for the staged data of all partitions, bytes.
+const STAGE_MEMORY_BYTES: usize = 768 << 20;
 /// Log size of all partitions together above which old staged data is moved to packs: all of it is read at a start.
 const LOG_SOFT_BYTES: u64 = 16 * SEGMENT_BYTES;
 /// But no partition is pressed below this.
@@ -95,6 +93,7 @@ pub struct Host {
     pub(super) switch: Arc<Switch>,
     pub(super) config: HostConfig,
     kv: Arc<dyn Kv>,
+    stage_memory: Arc<StageMemory>,
     housekeeper: Mutex<Option<Housekeeper>>,
     threads: Mutex<Threads>,
     /// As of when the records are that it goes by in [`Host::follow_tiers`]: of which incarnation, at which revision.
@@ -158,6 +157,7 @@ impl Host {
             threads: Mutex::new(Threads { drives: endings, replicas: BTreeMap::new() }),
             housekeeper: Mutex::default(),
             kv,
+            stage_memory: StageMemory::new(STAGE_MEMORY_BYTES, config.partitions.into()),
             switch,
             config,
         };
@@ -181,7 +181,7 @@ impl Host {
 
     /// Starts the replica of `p`, whose store is here.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
-        let (door, thread) = start_seat(&self.config, p, (&self.kv, &self.switch.capacity), &self.switch)?;
+        let (door, thread) = start_seat(&self.config, p, (&self.kv, Arc::clone(&self.stage_memory)), &self.switch)?;
         self.threads().replicas.insert(p, thread);
         self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door.clone());
         // They may have changed before it could be told.
@@ -552,7 +552,7 @@ type SeatThread = (SeatDoor, JoinHandle<()>);
 fn start_seat(
     config: &HostConfig,
     id: PartitionId,
-    (kv, capacity): (&Arc<dyn Kv>, &AtomicU64),
+    (kv, stage_memory): (&Arc<dyn Kv>, Arc<StageMemory>),
     switch: &Arc<Switch>,
 ) -> Result<SeatThread> {
     let dir = log_dir(&config.dir, id);
@@ -560,7 +560,7 @@ fn start_seat(
         None => outside::identify(&dir, switch.coordinator.as_ref(), config.cluster, id, config.host)?,
         Some(_) => outside::found_there(&dir, config.cluster, id, config.host)?,
     };
-    let capacity_bytes = capacity.load(Ordering::Relaxed);
+    let capacity_bytes = switch.capacity.load(Ordering::Relaxed);
     let partition = Config {
         partition: id,
         partitions: config.partitions,
@@ -577,7 +577,7 @@ fn start_seat(
         cluster: config.cluster,
         me,
         segment_bytes: SEGMENT_BYTES,
-        stage_cache_bytes: (STAGE_CACHE_ALL_BYTES / usize::from(config.partitions)).min(STAGE_CACHE_BYTES),
+        stage_memory,
         log_soft_bytes: (LOG_SOFT_BYTES / u64::from(config.partitions)).max(LOG_SOFT_BYTES_MIN),
     };
     let (kv, coordinator, switch) = (Arc::clone(kv), Arc::clone(&switch.coordinator), Arc::clone(switch));

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use braid_base::{Error, Result};
+use braid_base::{Error, Result, keys};
 
 use super::Kv;
 use super::batch::{Batch, Change};
@@ -17,7 +17,7 @@ const ROW_OVERHEAD: usize = 96;
 /// Longer values pass the cache by.
 const VALUE_MAX: usize = 16 << 10;
 
-/// An engine with its hot rows in memory, while they are read.
+/// An engine with its hot rows in memory, while they are read. Rows that are hardly ever got by key pass it by.
 ///
 /// All changes of the keys that are read through it must go through it: each partition has one of its own in front
 /// of the engine they share.
@@ -54,7 +54,7 @@ impl CachedKv {
 
 impl Kv for CachedKv {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        if !self.keeps() {
+        if !self.keeps() || keys::is_hardly_got(key) {
             return self.inner.get(key);
         }
         if let Some(known) = self.rows().get(key) {
@@ -79,9 +79,12 @@ impl Kv for CachedKv {
             return Err(error);
         }
         for change in batch.changes() {
-            match change {
-                Change::Put(key, value) => rows.keep(key, Some(value)),
-                Change::Delete(key) => rows.keep(key, None),
+            let (key, value) = match change {
+                Change::Put(key, value) => (key, Some(value)),
+                Change::Delete(key) => (key, None),
+            };
+            if !keys::is_hardly_got(key) {
+                rows.keep(key, value);
             }
         }
         Ok(())
@@ -164,6 +167,9 @@ fn cost(key: &[u8], value: Option<&[u8]>) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use braid_base::ids::{PackId, PartitionId};
+    use braid_base::keys;
+
     use super::CachedKv;
     use crate::kv::Kv;
     use crate::kv::batch::Batch;
@@ -198,6 +204,23 @@ mod tests {
         kv.keep_rows(true);
         assert!(kv.rows().young.rows.is_empty() && kv.rows().old.rows.is_empty());
         assert_eq!(kv.get(&1u32.to_be_bytes()).expect("readable"), Some(vec![2]));
+    }
+
+    #[test]
+    fn rows_that_are_only_listed_take_no_room() {
+        let kv = CachedKv::new(Arc::new(MapKv::new()), 1 << 20);
+        let key = keys::stripe(PartitionId(0), PackId::new(PartitionId(0), 1), 2);
+        for value in [vec![1], vec![2]] {
+            let mut batch = Batch::new();
+            batch.put(key.clone(), value.clone());
+            kv.apply(&batch).expect("applied");
+            assert_eq!(kv.get(&key).expect("readable"), Some(value));
+        }
+        let mut batch = Batch::new();
+        batch.delete(key.clone());
+        kv.apply(&batch).expect("applied");
+        assert_eq!(kv.get(&key).expect("readable"), None);
+        assert!(kv.rows().young.rows.is_empty());
     }
 
     #[test]
