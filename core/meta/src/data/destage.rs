@@ -80,6 +80,8 @@ struct Planned {
     upto: Index,
     base_upto: Option<Index>,
     extents: Vec<Extent>,
+    /// Bytes that it held at `upto`, if nothing was owed for it.
+    held: Option<u64>,
     /// Its base was changed in place since: it stays as it is.
     spoiled: bool,
 }
@@ -300,7 +302,8 @@ fn plan(t: &mut Txn<'_>, s: &mut State, choice: Choice, behind: Option<u64>) -> 
             }
             looked += 1;
             if slices || cut {
-                remap::rebase(t, s, chunk, &history, upto, moving.into_extents(), &mut used)?;
+                let held = moving.held;
+                remap::rebase_held(t, s, chunk, &history, upto, (moving.into_extents(), held), &mut used)?;
                 merged = true;
             }
             continue;
@@ -403,8 +406,8 @@ fn launch(
     // A collected chunk takes along what is staged of it.
     let destages = chunks.iter().any(|moving| s.data.stage.has(moving.chunk));
     let planned = chunks.into_iter().map(|moving| {
-        let (chunk, upto, base_upto) = (moving.chunk, moving.upto, moving.base_upto);
-        Planned { chunk, upto, base_upto, extents: moving.into_extents(), spoiled: false }
+        let Moving { chunk, upto, base_upto, held, .. } = moving;
+        Planned { chunk, upto, base_upto, extents: moving.into_extents(), held, spoiled: false }
     });
     let job = Job { destages, fetches: fetched, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
@@ -484,7 +487,8 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             let before = history.base.as_ref().map_or(0, |base| tier::far(&base.extents));
             s.data.tier.sums(file.fs).fetched += before.saturating_sub(tier::far(&planned.extents));
         }
-        remap::rebase(t, s, planned.chunk, &history, upto, planned.extents.clone(), &mut used)?;
+        let known = planned.held.filter(|_| upto == planned.upto);
+        remap::rebase_held(t, s, planned.chunk, &history, upto, (planned.extents.clone(), known), &mut used)?;
         // What came back may have lost its copy meanwhile; no other move writes where there is no parity.
         if job.fetches.is_some() && planned.extents.iter().any(|extent| bare::is_exposed(s, file.fs, extent)) {
             s.data.tier.fetches.want(planned.chunk);

@@ -109,6 +109,8 @@ pub(crate) struct Moving {
     pub upto: Index,
     /// What its base was merged up to at planning.
     pub base_upto: Option<Index>,
+    /// Bytes of that view, if nothing is owed for it.
+    pub held: Option<u64>,
     runs: Vec<Run>,
     extents: Vec<Extent>,
 }
@@ -143,7 +145,8 @@ impl Moving {
             }
             block += blocks.max(1);
         }
-        Ok(Self { chunk, upto, base_upto, runs, extents: view.extents })
+        let held = (view.owed == 0).then(|| view.bytes());
+        Ok(Self { chunk, upto, base_upto, held, runs, extents: view.extents })
     }
 
     /// Blocks that move.

@@ -209,9 +209,9 @@ fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: Option<&InodeRec>,
 
 /// Keeps the counts in memory and of the packs in step with a record that goes.
 fn forget(t: &mut Txn<'_>, s: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
-    if let Some((fs, ino, chunk, layer, at, _)) = keys::parse_slice(key) {
+    if let Some((fs, ino, chunk, layer, at, sub)) = keys::parse_slice(key) {
         let SliceRec(extent) = SliceRec::decode(value)?;
-        s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), at, &extent, t.index);
+        s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), (at, sub), t.index);
         data::recount(t, s, fs, &[extent], &[])?;
     } else if key.get(2) == Some(&(Table::Base as u8)) {
         let base = BaseRec::decode(value)?;

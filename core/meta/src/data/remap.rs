@@ -47,7 +47,7 @@ pub(crate) fn cuts(t: &Txn<'_>, s: &State, file: FileId) -> Result<Cuts> {
 
 /// The history of a chunk.
 pub(crate) fn history(t: &Txn<'_>, s: &State, chunk: ChunkId, cuts: &Cuts) -> Result<History> {
-    History::read(t, chunk, cuts, s.data.stage.has(chunk))
+    History::read(t, &s.data.stage, chunk, cuts)
 }
 
 /// Chunks of `file` in `[from, to]` that have a base or a slice, in order, at most `limit`.
@@ -105,20 +105,26 @@ pub(crate) fn rebase(
     extents: Vec<Extent>,
     used: &mut UsedChanges,
 ) -> Result<()> {
+    rebase_held(t, s, chunk, history, upto, (extents, None), used)
+}
+
+/// As [`rebase`]; `held`: how many bytes the view at `upto` has, if that is known and nothing is owed for it.
+pub(crate) fn rebase_held(
+    t: &mut Txn<'_>,
+    s: &mut State,
+    chunk: ChunkId,
+    history: &History,
+    upto: Index,
+    (extents, held): (Vec<Extent>, Option<u64>),
+    used: &mut UsedChanges,
+) -> Result<()> {
     assert!(upto < t.index && history.base_upto() <= Some(upto), "{chunk:?}: a base never goes back");
     assert!(!extents.iter().any(|e| matches!(e.place, Place::Stage { .. })), "{chunk:?}: a base never names the log");
-    // Filled gaps change what the chunk holds.
-    s.data.cover.forget(chunk);
-    let view = history.at(upto);
-    let mut change = -(view.owed as i64);
-    if bytes_of(&extents) != view.bytes() {
-        // Filled gaps count as held, unless something later lies over them. What a later cut with open accounts
-        // takes of them it will subtract, so it counts here.
-        let after = |extents: &[Extent]| {
-            let now = history.replay(extents, upto, Index(u64::MAX));
-            (now.bytes() + now.owed) as i64
-        };
-        change += after(&extents) - after(&view.extents);
+    let mut change = 0;
+    if held != Some(bytes_of(&extents)) {
+        change = filled(history, upto, &extents);
+        // Filled gaps change what the chunk holds.
+        s.data.cover.forget(chunk);
     }
     if change != 0 {
         *used.0.entry(chunk.file).or_default() += change;
@@ -141,11 +147,27 @@ pub(crate) fn rebase(
         // No base is as good as an empty one: all that it hid is deleted with it.
         t.delete(chunk.base_key(t));
     }
-    for (at, sub, extent) in history.slices.iter().take_while(|(at, ..)| *at <= upto) {
+    for (at, sub, _) in history.slices.iter().take_while(|(at, ..)| *at <= upto) {
         t.delete(chunk.slice_key(t, *at, *sub));
-        s.data.stage.remove(chunk, *at, extent, t.index);
+        s.data.stage.remove(chunk, (*at, *sub), t.index);
     }
     Ok(())
+}
+
+/// How many bytes more the chunk of `history` holds once `extents` are its base up to `upto`.
+fn filled(history: &History, upto: Index, extents: &[Extent]) -> i64 {
+    let view = history.at(upto);
+    let mut change = -(view.owed as i64);
+    if bytes_of(extents) != view.bytes() {
+        // Filled gaps count as held, unless something later lies over them. What a later cut with open accounts
+        // takes of them it will subtract, so it counts here.
+        let after = |extents: &[Extent]| {
+            let now = history.replay(extents, upto, Index(u64::MAX));
+            (now.bytes() + now.owed) as i64
+        };
+        change += after(extents) - after(&view.extents);
+    }
+    change
 }
 
 /// True if bytes came into objects, or back from them.

@@ -1,6 +1,7 @@
-//! What is not merged yet: an index in memory over the slices of table 14, exact at all times.
+//! What is not merged yet: the slices of table 14 in memory, exact at all times.
 //!
-//! It decides which log segments may go, when destage starts and which chunks it takes. Slices on flash (direct
+//! What a chunk holds is read from here and not from the table: a scan would look for each slice anew, and the engine keeps
+//! a trace of those that were deleted. It decides which log segments may go, when destage starts and which chunks it takes. Slices on flash (direct
 //! writes) have nothing to move, but are merged in their turn like the others.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -36,13 +37,24 @@ impl Default for StageLimits {
     }
 }
 
-/// The slices of one chunk in numbers.
-#[derive(Clone, Copy, Debug, Default)]
+/// A slice: position, sub-number, what it put.
+pub(crate) type Slice = (Index, u16, Extent);
+
+/// The slices of one chunk.
+#[derive(Clone, Debug, Default)]
 struct Pile {
-    slices: u32,
+    /// In log order.
+    slices: VecDeque<Slice>,
     /// Those that point to flash.
     laid: u32,
     bytes: u64,
+}
+
+impl Pile {
+    /// Where the slice with this position and number is, or would be.
+    fn find(&self, key: (Index, u16)) -> std::result::Result<usize, usize> {
+        self.slices.binary_search_by_key(&key, |(at, sub, _)| (*at, *sub))
+    }
 }
 
 /// The index.
@@ -96,8 +108,8 @@ impl Stage {
         let prefix = keys::table(p, Table::Slice);
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
             match (keys::parse_slice(key), SliceRec::decode(value)) {
-                (Some((fs, ino, chunk, layer, at, _)), Ok(SliceRec(extent))) => {
-                    stage.add(FileId { fs, ino, layer }.chunk(chunk), at, &extent, 0);
+                (Some((fs, ino, chunk, layer, at, sub)), Ok(SliceRec(extent))) => {
+                    stage.add(FileId { fs, ino, layer }.chunk(chunk), (at, sub, extent), 0);
                 }
                 (_, Err(error)) => bad = Some(error),
                 (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "slice: the key has a wrong length")),
@@ -116,14 +128,19 @@ impl Stage {
         }
     }
 
-    /// A slice was written.
-    pub fn add(&mut self, chunk: ChunkId, at: Index, extent: &Extent, now_ms: u64) {
+    /// A slice was written. As in the table one of the same position and number takes the place of the first.
+    pub fn add(&mut self, chunk: ChunkId, slice: Slice, now_ms: u64) {
+        let (at, sub, extent) = slice;
+        if self.piles.get(&chunk).is_some_and(|pile| pile.find((at, sub)).is_ok()) {
+            self.remove(chunk, (at, sub), at);
+        }
         let pile = self.piles.entry(chunk).or_default();
-        pile.slices += 1;
-        if pile.slices as usize > SLICES_PER_CHUNK_MAX {
+        let place = pile.find((at, sub)).unwrap_or_else(|place| place);
+        pile.slices.insert(place, slice);
+        if pile.slices.len() > SLICES_PER_CHUNK_MAX {
             self.crowded.entry(chunk).or_insert(now_ms);
         }
-        let staged = staged_len(extent);
+        let staged = staged_len(&extent);
         pile.bytes += staged;
         pile.laid += u32::from(staged == 0);
         *self.live.entry((at, chunk)).or_default() += 1;
@@ -136,18 +153,17 @@ impl Stage {
     }
 
     /// A slice was deleted by entry `by`.
-    pub fn remove(&mut self, chunk: ChunkId, at: Index, extent: &Extent, by: Index) {
-        let len = staged_len(extent);
-        if let Some(pile) = self.piles.get_mut(&chunk) {
-            pile.slices -= 1;
-            pile.bytes -= len;
-            pile.laid -= u32::from(len == 0);
-            if pile.slices as usize <= SLICES_PER_CHUNK_MAX {
-                self.crowded.remove(&chunk);
-            }
-            if pile.slices == 0 {
-                self.piles.remove(&chunk);
-            }
+    pub fn remove(&mut self, chunk: ChunkId, (at, sub): (Index, u16), by: Index) {
+        let Some(pile) = self.piles.get_mut(&chunk) else { return };
+        let Ok(place) = pile.find((at, sub)) else { return };
+        let len = pile.slices.remove(place).map_or(0, |(.., extent)| staged_len(&extent));
+        pile.bytes -= len;
+        pile.laid -= u32::from(len == 0);
+        if pile.slices.len() <= SLICES_PER_CHUNK_MAX {
+            self.crowded.remove(&chunk);
+        }
+        if pile.slices.is_empty() {
+            self.piles.remove(&chunk);
         }
         let Some(count) = self.live.get_mut(&(at, chunk)) else { return };
         *count -= 1;
@@ -231,6 +247,12 @@ impl Stage {
         self.piles.contains_key(&chunk)
     }
 
+    /// The slices of the chunk from position `first` on, in log order.
+    pub fn slices(&self, chunk: ChunkId, first: Index) -> impl Iterator<Item = &Slice> {
+        let slices = self.piles.get(&chunk).map(|pile| &pile.slices);
+        slices.into_iter().flat_map(move |slices| slices.range(slices.partition_point(|(at, ..)| *at < first)..))
+    }
+
     /// At most `limit` chunks behind `last` with slices that point to flash, in order.
     pub fn laid_after(&self, last: Option<ChunkId>, limit: usize) -> Vec<ChunkId> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);
@@ -272,7 +294,7 @@ impl Stage {
 
     /// Chunks with far too many slices, and those that have had too many for too long.
     pub fn crowded(&self, now_ms: u64) -> (Vec<ChunkId>, Vec<ChunkId>) {
-        let urgent = |chunk| self.piles.get(chunk).is_some_and(|pile| pile.slices as usize > SLICES_PER_CHUNK_URGENT);
+        let urgent = |chunk| self.piles.get(chunk).is_some_and(|pile| pile.slices.len() > SLICES_PER_CHUNK_URGENT);
         let (mut first, mut last) = (Vec::new(), Vec::new());
         for (chunk, since) in self.crowded.iter().take(CLEANUP_KEYS_MAX) {
             if urgent(chunk) {
@@ -295,8 +317,8 @@ mod tests {
         FileId::first(FsId(1), Ino(2)).chunk(Chunk(number))
     }
 
-    fn staged(at: u64) -> Extent {
-        Extent { off: 0, len: 4096, place: Place::Stage { at: Index(at), poff: 0 } }
+    fn staged(at: u64) -> Slice {
+        (Index(at), 0, Extent { off: 0, len: 4096, place: Place::Stage { at: Index(at), poff: 0 } })
     }
 
     #[test]
@@ -304,13 +326,13 @@ mod tests {
         let mut stage = Stage::default();
         let second = |s: u64| s * 1_000;
         for s in 0..=70 {
-            stage.add(chunk(0), Index(s + 1), &staged(s + 1), second(s));
+            stage.add(chunk(0), staged(s + 1), second(s));
             let due = stage.due(second(s), Index(s + 1)).is_some();
             assert_eq!(due, s >= DESTAGE_AGE_BUSY * DESTAGE_AGE_MS / 1_000, "after {s} s");
         }
         let mut stage = Stage::default();
-        stage.add(chunk(0), Index(1), &staged(1), 0);
-        stage.add(chunk(0), Index(2), &staged(2), second(9));
+        stage.add(chunk(0), staged(1), 0);
+        stage.add(chunk(0), staged(2), second(9));
         assert_eq!(stage.due(second(9) + CALM_MS - 1, Index(2)), None);
         assert_eq!(stage.due(second(9) + CALM_MS, Index(2)), Some(Index(1)), "the young one waits");
     }
@@ -318,7 +340,7 @@ mod tests {
     #[test]
     fn what_an_earlier_primary_staged_is_as_old_as_the_next_one() {
         let mut stage = Stage::default();
-        stage.add(chunk(0), Index(1), &staged(1), 0);
+        stage.add(chunk(0), staged(1), 0);
         stage.marks.clear(); // as after a load
         let begin = 1_000_000;
         stage.began(begin);
@@ -332,13 +354,31 @@ mod tests {
         let mut stage = Stage::default();
         let stripe = StripeAt { pack: PackId::new(PartitionId(0), 1), sb: 0, ul: 1 };
         let flash = Extent { off: 0, len: 4096, place: Place::Flash { stripe, delta: 0, copy: None } };
-        for (number, extent) in [(0, staged(5)), (1, staged(5)), (2, flash)] {
-            stage.add(chunk(number), Index(if number == 2 { 6 } else { 5 }), &extent, 0);
+        for (number, slice) in [(0, staged(5)), (1, staged(5)), (2, (Index(6), 0, flash))] {
+            stage.add(chunk(number), slice, 0);
         }
-        stage.remove(chunk(0), Index(5), &staged(5), Index(9));
-        stage.remove(chunk(2), Index(6), &flash, Index(9));
+        stage.remove(chunk(0), (Index(5), 0), Index(9));
+        stage.remove(chunk(2), (Index(6), 0), Index(9));
         assert_eq!(stage.take_gone(), [], "one still refers to it, and of the other nothing was staged");
-        stage.remove(chunk(1), Index(5), &staged(5), Index(9));
+        stage.remove(chunk(1), (Index(5), 0), Index(9));
         assert_eq!((stage.take_gone(), stage.take_gone()), (vec![Index(5)], vec![]));
+    }
+
+    #[test]
+    fn the_slices_of_a_chunk_are_in_log_order() {
+        let mut stage = Stage::default();
+        for (at, sub) in [(5, 0), (5, 1), (7, 0), (9, 0)] {
+            stage.add(chunk(0), (Index(at), sub, staged(at).2), 0);
+        }
+        stage.add(chunk(1), staged(6), 0);
+        let from = |stage: &Stage, first| -> Vec<(u64, u16)> {
+            stage.slices(chunk(0), Index(first)).map(|(at, sub, _)| (at.0, *sub)).collect()
+        };
+        assert_eq!(from(&stage, 0), [(5, 0), (5, 1), (7, 0), (9, 0)]);
+        assert_eq!((from(&stage, 6), from(&stage, 10)), (vec![(7, 0), (9, 0)], vec![]));
+        stage.remove(chunk(0), (Index(5), 1), Index(10));
+        stage.remove(chunk(0), (Index(5), 1), Index(10));
+        stage.remove(chunk(0), (Index(9), 0), Index(10));
+        assert_eq!((from(&stage, 0), stage.bytes()), (vec![(5, 0), (7, 0)], 3 * 4096));
     }
 }

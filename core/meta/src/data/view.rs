@@ -8,10 +8,11 @@ use std::collections::BTreeMap;
 use braid_base::ids::Index;
 use braid_base::keys;
 use braid_base::limits::MERGE_SLICES_MAX;
-use braid_base::record::{BaseRec, Extent, Place, PunchRec, Record, SliceRec};
+use braid_base::record::{BaseRec, Extent, Place, PunchRec, Record};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::data::chunk::{ChunkId, FileId};
+use crate::data::stage::{Slice, Stage};
 use crate::txn::Txn;
 
 /// All cuts of a file, in log order. Read once for many chunks.
@@ -50,8 +51,8 @@ enum Change {
 pub(crate) struct History {
     /// The merged content, if any.
     pub base: Option<BaseRec>,
-    /// All slices, in log order: position, sub-number, what it put.
-    pub slices: Vec<(Index, u16, Extent)>,
+    /// All slices, in log order.
+    pub slices: Vec<Slice>,
     changes: Vec<(Index, Change)>,
 }
 
@@ -65,12 +66,15 @@ pub(crate) struct View {
 }
 
 impl History {
-    /// Reads it; `cuts` are all cuts of the file; without `slices` it is known that the chunk has none.
-    pub fn read(t: &Txn<'_>, chunk: ChunkId, cuts: &Cuts, slices: bool) -> Result<Self> {
+    /// Reads it; `cuts` are all cuts of the file.
+    pub fn read(t: &Txn<'_>, stage: &Stage, chunk: ChunkId, cuts: &Cuts) -> Result<Self> {
         let base: Option<BaseRec> = t.read(&chunk.base_key(t))?;
         // A base takes all slices up to its position with it (`rebase`).
         let upto = base.as_ref().map_or(Index(0), |base| base.upto);
-        let slices = if slices { read_slices(t, chunk, upto.next())? } else { Vec::new() };
+        let slices: Vec<Slice> = stage.slices(chunk, upto.next()).copied().collect();
+        if let Some((newest, ..)) = slices.last() {
+            t.saw(*newest);
+        }
         let mut changes: Vec<_> = slices.iter().map(|(at, _, extent)| (*at, Change::Put(*extent))).collect();
         for (at, cut) in cuts.0.iter().filter(|(at, _)| *at > upto) {
             if let Some((from, to)) = chunk.clip(cut.from, cut.to) {
@@ -139,24 +143,6 @@ impl History {
             None => self.slices.first().is_some_and(|(first, ..)| *first < cut),
         }
     }
-}
-
-/// The slices of `chunk` from position `first` on. The scan begins there and not at the chunk's first key: of a chunk
-/// that is overwritten again and again the engine keeps a trace of every slice that was deleted.
-fn read_slices(t: &Txn<'_>, chunk: ChunkId, first: Index) -> Result<Vec<(Index, u16, Extent)>> {
-    let mut slices = Vec::new();
-    let mut bad = None;
-    let file = chunk.file;
-    let end = keys::prefix_end(&keys::slices(t.partition, file.fs, file.ino, chunk.chunk, file.layer));
-    t.scan(&chunk.slice_key(t, first, 0), &end, &mut |key, value| {
-        match (keys::parse_slice(key), SliceRec::decode(value)) {
-            (Some((.., at, sub)), Ok(SliceRec(extent))) => slices.push((at, sub, extent)),
-            (_, Err(error)) => bad = Some(error),
-            (None, _) => bad = Some(Error::new(ErrorKind::Corrupt, "slice: the key has a wrong length")),
-        }
-        bad.is_none()
-    })?;
-    bad.map_or(Ok(slices), Err)
 }
 
 impl View {

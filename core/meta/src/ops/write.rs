@@ -244,7 +244,7 @@ fn put_slices(t: &mut Txn<'_>, s: &mut State, file: FileId, parts: Vec<Part>) ->
             let extent = Extent { off: within, len, place };
             let sub = t.next_slice();
             t.write(chunk.slice_key(t, t.index, sub), &SliceRec(extent));
-            s.data.stage.add(chunk, t.index, &extent, t.now.mono_ms);
+            s.data.stage.add(chunk, (t.index, sub, extent), t.now.mono_ms);
             if let Place::Flash { stripe, .. } = place {
                 if s.data.mutation != Some(Mutation::NoHint) {
                     t.put(keys::hint(t.partition, stripe.pack, stripe.sb, file.fs, file.ino, chunk.chunk), Vec::new());

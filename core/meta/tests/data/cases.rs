@@ -355,7 +355,9 @@ fn a_broken_record_stops_writes_and_keeps_the_log() -> Outcome {
     let (mut world, ino) = calm_world(Wish::default())?;
     world.feed(Event::Tick)?; // the primary has begun: what is written ages
     write(&mut world, ino, 0, b"abc")?;
-    let key = keys::slice(P, FS, ino, Chunk(0), Layer::FIRST, world.committed, 0);
+    world.calm()?;
+    write(&mut world, ino, 0, b"def")?;
+    let key = keys::base(P, FS, ino, Chunk(0), Layer::FIRST);
     let mut batch = Batch::new();
     batch.put(key, vec![9]);
     world.kv.apply(&batch).map_err(|e| e.to_string())?;
