@@ -28,6 +28,9 @@ use crate::wire::Wire;
 /// Memory for remembered layouts, bytes: 64 MiB hold the extents of about a million stripes, that is 1 TiB of
 /// files written in large pieces.
 const CACHE_BYTES: usize = 64 << 20;
+/// A file that was changed so long ago is likely to be changed again before a layout of it could be used twice,
+/// milliseconds: more than a layout takes to come, less than programs take that write now and then.
+const BUSY_MS: u64 = 10;
 /// Files share this many change counters; two of one counter only make each other ask once more.
 const SLOTS: usize = 1024;
 
@@ -52,6 +55,8 @@ struct Held {
 struct Slot {
     generation: u64,
     under_way: u32,
+    /// When a change began or ended last, milliseconds; none yet.
+    changed_ms: Option<u64>,
 }
 
 /// What is known of one file; never without a chunk.
@@ -83,8 +88,17 @@ impl Chunk {
 pub(crate) struct Asking {
     ino: Ino,
     generation: Option<u64>,
+    /// A change is under way or was a moment ago.
+    is_busy: bool,
     at_ms: u64,
     recall: bool,
+}
+
+impl Asking {
+    /// True if the answer is worth to be remembered: no change of the file is under way, or was a moment ago.
+    pub(crate) fn may_keep(&self) -> bool {
+        self.generation.is_some() && !self.is_busy
+    }
 }
 
 /// A change is under way; dropped without a verdict, its outcome counts as unknown.
@@ -130,7 +144,8 @@ impl Layouts {
         let held = self.held();
         let slot = held.slots[slot_of(ino)];
         let quiet = slot.under_way == 0 && now >= held.doubt_until;
-        Asking { ino, generation: quiet.then_some(slot.generation), at_ms: now, recall }
+        let is_busy = slot.changed_ms.is_some_and(|changed_ms| now < changed_ms + BUSY_MS);
+        Asking { ino, generation: quiet.then_some(slot.generation), is_busy, at_ms: now, recall }
     }
 
     /// Remembers the layout of chunk number `first` and those after it, unless something changed since `asking`.
@@ -151,9 +166,11 @@ impl Layouts {
 
     /// To be called before a change of `ino` is sent.
     pub(crate) fn change(&self, ino: Ino) -> Change<'_> {
+        let now = self.wire.now_ms();
         let slot = &mut self.held().slots[slot_of(ino)];
         slot.generation += 1;
         slot.under_way += 1;
+        slot.changed_ms = Some(now);
         Change { of: self, ino, settled: false }
     }
 
@@ -193,10 +210,12 @@ impl<'a> Change<'a> {
 
     fn settle(&mut self) -> MutexGuard<'a, Held> {
         self.settled = true;
+        let now = self.of.wire.now_ms();
         let mut held = self.of.held();
         let slot = &mut held.slots[slot_of(self.ino)];
         slot.generation += 1;
         slot.under_way -= 1;
+        slot.changed_ms = Some(now);
         held
     }
 }
@@ -308,7 +327,7 @@ mod tests {
     use braid_base::msg::lease::Answer;
     use braid_base::record::{Extent, ObjectAt, Place};
 
-    use super::{Layouts, by_chunk};
+    use super::{BUSY_MS, Layouts, by_chunk};
     use crate::wire::{BoxFuture, Wire};
 
     const INO: Ino = Ino(7);
@@ -361,6 +380,20 @@ mod tests {
         clock.0.store(1_010, Ordering::Relaxed);
         assert!(layouts.find(INO, CHUNK, 1, true).is_none() && layouts.find(INO, CHUNK, 1, false).is_none());
         assert!(layouts.find(INO, 0, 1, true).is_some(), "each chunk for itself");
+    }
+
+    #[test]
+    fn a_layout_is_kept_but_while_its_file_is_written_to() {
+        let clock = Arc::new(Clock::default());
+        let layouts = Layouts::new(Arc::clone(&clock) as Arc<dyn Wire>);
+        assert!(layouts.asking(INO, true).may_keep());
+        let change = layouts.change(INO);
+        clock.0.store(BUSY_MS, Ordering::Relaxed);
+        assert!(!layouts.asking(INO, true).may_keep(), "it is under way");
+        change.refused();
+        assert!(!layouts.asking(INO, true).may_keep(), "it was a moment ago");
+        clock.0.store(2 * BUSY_MS, Ordering::Relaxed);
+        assert!(layouts.asking(INO, true).may_keep());
     }
 
     #[test]

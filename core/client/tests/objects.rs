@@ -68,6 +68,8 @@ fn file(world: &World, fs: &Fs, name: &str, content: &[u8]) -> Ino {
         let data = Bytes::copy_from_slice(part);
         world.run(fs.write(ino, at as u64 * CHUNK, data, false, false)).expect("write");
     }
+    // What was written to a moment ago is not worth to be remembered.
+    world.run(world.clock.sleep(20));
     ino
 }
 

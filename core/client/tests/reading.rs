@@ -30,12 +30,17 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
     out
 }
 
+/// More than a file is taken to be changed again after a change, milliseconds.
+const SOON_MS: u64 = 20;
+
 fn file(world: &World, fs: &Fs, name: &str, content: &[u8]) -> Ino {
     let create = Create { mode: 0o644, ..Create::default() };
     let ino = world.run(fs.create(Cred::default(), root(), name.as_bytes(), create)).expect("create").ino;
     if !content.is_empty() {
         world.run(fs.write(ino, 0, Bytes::copy_from_slice(content), false, false)).expect("write");
     }
+    // What was written to a moment ago is not worth to be remembered.
+    world.run(world.clock.sleep(SOON_MS));
     ino
 }
 
@@ -177,6 +182,15 @@ fn random_reads_ask_the_partition_once_per_chunk_and_changes_are_seen() {
     world.run(fs.write(ino, 20_000, Bytes::from_static(b"changed"), false, false)).expect("write");
     content[20_000..20_007].copy_from_slice(b"changed");
     check_all(&world, &fs, ino, &content, "after a write");
+    world.server.asked();
+    for (wait, asked) in [(0, 2), (SOON_MS, 1), (0, 0)] {
+        world.run(world.clock.sleep(wait));
+        for at in [5u64, 6] {
+            let got = world.run(fs.read(ino, at * 4096, 4096)).expect("read");
+            assert!(got == content[(at * 4096) as usize..][..4096]);
+        }
+        assert_eq!(world.server.asked().len(), asked, "{wait} ms later");
+    }
     world.run(fs.fallocate(ino, 1 << 20, 5000, braid_base::msg::fs::FallocMode::Punch, true)).expect("punch");
     content[1 << 20..][..5000].fill(0);
     check_all(&world, &fs, ino, &content, "after a punch");

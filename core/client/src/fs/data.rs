@@ -15,7 +15,7 @@ use super::Fs;
 use crate::bodies::BODY_MAX;
 use crate::idle::{IDLE_MS, Reference};
 use crate::join::{both, join_bounded};
-use crate::layouts::by_chunk;
+use crate::layouts::{Asking, by_chunk};
 use crate::reader::{OBJECTS_AT_ONCE, StageSource, check_layout, inline_of};
 use crate::session::unexpected;
 
@@ -247,7 +247,7 @@ impl Fs {
         }
     }
 
-    /// Asks for the layout of all chunks that `[off, off+len)` touches, and remembers it.
+    /// Asks where `[off, off+len)` is, and remembers the layout of all chunks that it touches, if that may be remembered.
     pub(super) async fn ask_chunks(
         &self,
         ino: Ino,
@@ -260,8 +260,13 @@ impl Fs {
         }
         let (first, last) = (off / CHUNK, (off.saturating_add(len) - 1) / CHUNK);
         // Under one lease from the question on: an answer that was given without may be older than the next lease.
-        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino, recall));
-        let body = Op::Layout { ino, off: first * CHUNK, len: (last - first + 1) * CHUNK, recall };
+        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino, recall)).filter(Asking::may_keep);
+        // What cannot be remembered is asked for as narrow as it is wanted: all the staged bytes of a chunk would come along.
+        let (from, to) = match asking {
+            Some(_) => (first * CHUNK, (last + 1) * CHUNK),
+            None => (off, off.saturating_add(len)),
+        };
+        let body = Op::Layout { ino, off: from, len: to - from, recall };
         let layout = self.ask_layout(body).await?;
         let end = off.saturating_add(len).min(layout.size);
         if off >= end {
