@@ -125,7 +125,12 @@ server_kill() {
   until has_ended "$PID"; do sleep 0.01; done
 }
 
-unmount() { ! grep -q " $1 " /proc/mounts || umount "$1" 2>/dev/null || umount -l "$1"; }
+# An unmount that does not end is one of a mount that hangs: then it is only taken out of the tree.
+unmount() {
+  ! grep -q " $1 " /proc/mounts || timeout --kill-after=1 10 umount "$1" 2>/dev/null || timeout --kill-after=1 10 umount -l "$1"
+}
+# Removes folders; an error if that does not end, as in a mount that hangs.
+remove() { timeout --kill-after=1 120 rm -rf "$@"; }
 
 # Waits until everything written lies in packs on the drives, and no longer only in the logs.
 wait_destaged() {
@@ -142,9 +147,20 @@ wait_destaged() {
 # Drive files of the cluster, sorted by number.
 drive_paths() { status_json | "$BENCH" field drives.*.path; }
 
+# Kills the mounts with a process of their own: without their cluster they would wait for it, and whoever touches them,
+# too. They name the folder that they mount on.
+mounts_end() { # all, or others: not those of the shared cluster
+  local pid words
+  for pid in $(pgrep -f " mount .*$SCRATCH/" || true); do
+    words=$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null) || continue
+    [[ $1 == others && $words == *"$SCRATCH/shared"* ]] || ! is_server "$pid" || end_now "$pid"
+  done
+}
+
 # Ends every server this run started and unmounts what it mounted. Never fails.
 stop_all() {
   local pid state mount
+  mounts_end all
   while read -r pid; do
     ! is_server "$pid" || end_now "$pid"
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
@@ -195,11 +211,12 @@ stop_others() {
   while read -r pid; do
     [[ $pid == "$keep" ]] || ! is_server "$pid" || end_now "$pid"
   done < <(cat "$SCRATCH/pids" 2>/dev/null)
+  mounts_end others
   # Hosts in namespaces are known by these.
   net_down
   stores_end
   while read -r state mount; do
-    [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; rm -rf "$state"; }
+    [[ $state == "$SCRATCH/shared" ]] || { unmount "$mount" || true; remove "$state" || true; }
   done < <(cat "$SCRATCH/clusters" 2>/dev/null)
 }
 

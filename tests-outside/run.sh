@@ -38,9 +38,12 @@ SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/b.XXXXXX")
 chmod 755 "$SCRATCH"
 export SCRATCH
 . "$here/lib.sh"
+now_at= # the case that runs
 finish() {
+  [[ -z $now_at ]] || echo "run.sh: stopped in case $now_at"
   stop_all
-  rm -rf "$SCRATCH"
+  # Not what is still mounted there.
+  remove --one-file-system "$SCRATCH" || true
   [[ -z $folder ]] || for name in "${chosen[@]}"; do rm -rf "${folder:?}/$name"; done
 }
 trap finish EXIT
@@ -77,6 +80,7 @@ for name in "${chosen[@]}"; do
   limit=$short
   ((LONG)) && limit=$long
   log=$SCRATCH/$name.log
+  now_at=$name
   begin=$(now)
   if [[ $needs == cluster ]]; then
     [[ -z $folder ]] || continue
@@ -88,18 +92,24 @@ for name in "${chosen[@]}"; do
       continue
     fi
     export DIR=${folder:-$MOUNT}/$name
-    mkdir -p "$DIR"
+    if ! timeout --kill-after=1 60 mkdir -p "$DIR"; then
+      verdict FAIL "$name" "$(since "$begin")" "its folder cannot be made: $DIR"
+      stop_all
+      continue
+    fi
   fi
   code=0
   timeout --kill-after=10 "$limit" bash "$file" >"$log" 2>&1 </dev/null || code=$?
-  seconds=$(since "$begin")
+  seconds=$(since "$begin") last=$(tail -n 1 "$log" | cut -c 1-120)
   if ((code == 0)) && [[ $needs != cluster && -z $folder ]] && ! server_alive "$STATE"; then
     code=1
     echo "the server is gone" >>"$log"
   fi
+  if ((code == 0)) && [[ -n $DIR ]]; then
+    remove "$DIR" >>"$log" 2>&1 || { code=1; echo "its folder cannot be removed: $DIR" >>"$log"; stop_all; }
+  fi
   if ((code == 0)); then
-    verdict ok "$name" "$seconds" "$(tail -n 1 "$log" | cut -c 1-120)"
-    [[ -z $DIR ]] || rm -rf "$DIR"
+    verdict ok "$name" "$seconds" "$last"
   else
     # A command of the case may have ended so, too.
     ((code == 124 || code == 137)) && awk -v s="$seconds" -v l="$limit" 'BEGIN { exit !(s >= l) }' && {
@@ -117,6 +127,7 @@ for name in "${chosen[@]}"; do
   [[ $needs != cluster ]] || stop_others
 done
 
+now_at=
 # Once more at the end: of a long output its middle may be all that is cut.
 for file in "$SCRATCH"/failed-*; do
   [[ -f $file ]] || continue
