@@ -15,7 +15,7 @@ use super::Fs;
 use crate::bodies::BODY_MAX;
 use crate::idle::{IDLE_MS, Reference};
 use crate::join::{both, join_bounded};
-use crate::layouts::{Asking, by_chunk};
+use crate::layouts::by_chunk;
 use crate::reader::{OBJECTS_AT_ONCE, StageSource, check_layout, inline_of};
 use crate::session::unexpected;
 
@@ -260,8 +260,10 @@ impl Fs {
         }
         let (first, last) = (off / CHUNK, (off.saturating_add(len) - 1) / CHUNK);
         // Under one lease from the question on: an answer that was given without may be older than the next lease.
-        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino, recall)).filter(Asking::may_keep);
-        // What cannot be remembered is asked for as narrow as it is wanted: all the staged bytes of a chunk would come along.
+        let asking = self.lease(ino).map(|_| self.0.layouts.asking(ino, recall));
+        let is_small = || self.known(ino).is_some_and(|attr| attr.size <= SMALL_BYTES);
+        let asking = asking.filter(|asking| asking.may_keep() || is_small());
+        // What is not to be remembered is asked for as narrow as it is wanted: all the staged bytes of a chunk would come along.
         let (from, to) = match asking {
             Some(_) => (first * CHUNK, (last + 1) * CHUNK),
             None => (off, off.saturating_add(len)),
