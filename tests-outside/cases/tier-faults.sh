@@ -275,6 +275,8 @@ stays_gone() {
   for pid in "${loads[@]}"; do wait "$pid" || die "gone: the load met an error"; done
   is_state upload down || die "gone: uploads are $(state upload)"
 }
+# clocks_told upload|download: its last error names the clocks.
+clocks_told() { "$BRAID" fs tier --json | field "*.$1.last_error" | grep -q 'the clocks of this host .* differ too much'; }
 # The clock of the server is further off than signatures may be.
 skewed() {
   begin_lane skewed
@@ -284,8 +286,8 @@ skewed() {
     echo "$by 0" >"$SCRATCH/tf-clock"
     while_it_fails "a clock that is $by s ahead" down down
     for one in upload download; do
-      "$BRAID" fs tier --json | field "*.$one.last_error" | grep -q 'the clocks of this host .* differ too much' ||
-        die "skewed: $one: why the store is down is not told: $("$BRAID" fs tier --json | field "*.$one.last_error")"
+      # The last error may be of a connection that the server has closed.
+      until_true 15 "skewed: $one: why the store is down is told" clocks_told "$one"
     done
     "$BRAID" status | grep -q 'clocks of this host' || die "skewed: the status does not tell of the clock: $("$BRAID" status)"
     write beside $MiB
