@@ -88,7 +88,7 @@ impl Chunk {
 pub(crate) struct Asking {
     ino: Ino,
     generation: Option<u64>,
-    /// A change is under way or was a moment ago.
+    /// A change began or ended a moment ago.
     is_busy: bool,
     at_ms: u64,
     recall: bool,

@@ -173,7 +173,7 @@ impl Promises {
         };
         held.last += 1;
         promise.id = held.last;
-        held.coming.is_used(dir);
+        held.coming.used(dir);
         let (id, file) = (promise.id, promise.file.clone());
         held.names.entry(key).or_default().push(id);
         held.files.entry(file.ino).or_default().push(id);

@@ -20,7 +20,7 @@ pub(super) struct Coming {
 
 impl Coming {
     /// Something was promised in `dir`.
-    pub(super) fn is_used(&mut self, dir: Ino) {
+    pub(super) fn used(&mut self, dir: Ino) {
         self.unused.remove(&dir);
     }
 

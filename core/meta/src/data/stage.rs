@@ -1,8 +1,8 @@
 //! What is not merged yet: the slices of table 14 in memory, exact at all times.
 //!
-//! What a chunk holds is read from here and not from the table: a scan would look for each slice anew, and the engine keeps
-//! a trace of those that were deleted. It decides which log segments may go, when destage starts and which chunks it takes. Slices on flash (direct
-//! writes) have nothing to move, but are merged in their turn like the others.
+//! What a chunk holds is read from here and not from the table: a scan would look for each slice anew, and the engine
+//! keeps a trace of those that were deleted. It decides which log segments may go, when destage starts and which chunks
+//! it takes. Slices on flash (direct writes) have nothing to move, but are merged in their turn like the others.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
