@@ -438,7 +438,7 @@ struct Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let was_open = self.session.ops().open.remove(&self.seq);
-        debug_assert!(was_open, "operation {} was given back twice", self.seq);
+        assert!(was_open, "operation {} was given back twice", self.seq);
     }
 }
 

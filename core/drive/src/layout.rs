@@ -142,12 +142,12 @@ impl Layout {
 
     /// Where a data block is.
     pub fn data(&self, slot: SlotNo, block: u32) -> u64 {
-        debug_assert!(block < self.shard_blocks, "block {block} of {}", self.shard_blocks);
+        assert!(block < self.shard_blocks, "block {block} of {}", self.shard_blocks);
         self.table(slot) + self.table_bytes() as u64 + u64::from(block) * B
     }
 
     fn slot(&self, slot: SlotNo) -> u64 {
-        debug_assert!(slot.0 < self.slots, "slot {} of {}", slot.0, self.slots);
+        assert!(slot.0 < self.slots, "slot {} of {}", slot.0, self.slots);
         self.first_slot + u64::from(slot.0) * self.stride
     }
 }

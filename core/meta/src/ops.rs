@@ -131,7 +131,7 @@ fn read(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) {
         Ok(false) => dispatch(t, s, token, request),
         Err(error) => Err(error),
     };
-    debug_assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
+    assert!(!t.is_dirty(), "{:?} is no reading operation", request.body);
     let result = match result {
         Ok(Verdict::Reply(reply)) => Ok(reply),
         Ok(Verdict::Later) => return,

@@ -269,7 +269,7 @@ impl<'a> Txn<'a> {
     pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let (writes, payload_len, slices) = (self.writes.clone(), self.payload_len, self.slices);
         let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len(), self.answers.len());
-        debug_assert!(self.early.is_empty(), "a reply is the last that an operation does");
+        assert!(self.early.is_empty(), "a reply is the last that an operation does");
         let result = work(self);
         if result.is_err() {
             (self.writes, self.payload_len, self.slices) = (writes, payload_len, slices);

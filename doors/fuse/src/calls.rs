@@ -445,7 +445,7 @@ impl Calls {
             self.hub.tell_self(self.me, Notice::Pages { ino, from: off.min(done.off), to: u64::MAX });
         }
         self.tell(|| vec![Notice::Pages { ino, from: done.off, to: end }]).await;
-        debug_assert!(done.len <= len, "no write is longer than its data");
+        assert!(done.len <= len, "no write is longer than its data");
         Ok((done.len as u32, leaves))
     }
 

@@ -175,7 +175,7 @@ fn rows(kv: &MapKv, p: PartitionId) -> Vec<(Vec<u8>, Vec<u8>)> {
         }
         true
     });
-    debug_assert!(scanned.is_ok(), "a view in memory does not fail");
+    assert!(scanned.is_ok(), "a view in memory does not fail");
     rows
 }
 

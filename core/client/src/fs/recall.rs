@@ -89,7 +89,7 @@ impl Fs {
 }
 
 fn fetch(stage: WireStage, at: ObjectAt, (len, more): (u32, u32), fetching: Fetching) -> BoxFuture<()> {
-    debug_assert!(u64::from(len) <= CHUNK, "what is asked for at a time");
+    assert!(u64::from(len) <= CHUNK, "what is asked for at a time");
     Box::pin(async move { fetching.done(stage.object(at, len, more).await) })
 }
 

@@ -327,7 +327,7 @@ impl LogAt<'_> {
     fn begin_all(&mut self, effects: Vec<SeatEffect>) {
         for effect in effects {
             let not_of_the_log = self.begin(effect, false);
-            debug_assert!(not_of_the_log.is_none(), "{not_of_the_log:?} was left for the log");
+            assert!(not_of_the_log.is_none(), "{not_of_the_log:?} was left for the log");
         }
     }
 

@@ -139,7 +139,7 @@ impl<M> Inbox<M> {
 
     /// Moves all queued messages into the empty `out`. True, once, when there will never be another.
     pub(super) fn take(&mut self, out: &mut VecDeque<M>) -> bool {
-        debug_assert!(out.is_empty(), "the last batch was handled completely");
+        assert!(out.is_empty(), "the last batch was handled completely");
         // Read before the queue: a sender counts itself out after its last message.
         let orphaned = self.orphaned();
         std::mem::swap(&mut self.shared.lock().messages, out);

@@ -221,7 +221,7 @@ impl Write {
         c.skip(8)?;
         let open_flags = c.i32()?;
         c.skip(4)?;
-        debug_assert_eq!(body.len() - c.0.len(), WRITE_IN_BYTES);
+        assert_eq!(body.len() - c.0.len(), WRITE_IN_BYTES);
         (c.0.len() == size as usize).then_some(Self { off, size, write_flags, open_flags })
     }
 }
