@@ -4,8 +4,8 @@ use super::{Check, Found, Pair, same, same_bytes};
 use crate::chance::pattern;
 use std::error::Error;
 use std::fs::{self, File, OpenOptions};
-use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +16,8 @@ pub const CHECKS: &[Check] = &[
     ("rename over a name is seen as one step", renamed),
     ("unlinked here, open there", unlinked),
     ("a lock file is there or not", lock_file),
+    ("a lock of another kind is there or not", other_locks),
+    ("a name that is replaced is always there", replaced),
 ];
 
 fn names(dir: &Path) -> std::io::Result<usize> {
@@ -134,39 +136,92 @@ fn unlinked(pair: &Pair) -> Found {
 /// Made with a word in it and taken away again and again here; whoever opens it, there or here, is told that it is not
 /// there, or finds the word or nothing yet.
 fn lock_file(pair: &Pair) -> Found {
+    let churn = |lock: &Path, rounds: u64| {
+        for _ in 0..rounds {
+            fs::write(lock, b"mine")?;
+            fs::remove_file(lock)?;
+        }
+        Ok(())
+    };
+    let look = |lock: &Path| match fs::read(lock)? {
+        word if word.is_empty() || word == b"mine" => Ok(()),
+        word => Err(io::Error::other(format!("it says {word:?}"))),
+    };
+    looks_beside(pair, churn, look)
+}
+
+/// The same for a link, a symbolic link and a directory as locks, which are only asked about.
+fn other_locks(pair: &Pair) -> Found {
+    let target = pair.here.join("target");
+    File::create_new(&target)?;
+    let churn = |lock: &Path, rounds: u64| {
+        for round in 0..rounds {
+            match round % 3 {
+                0 => fs::hard_link(&target, lock)?,
+                1 => symlink("me@here:1", lock)?,
+                _ => fs::create_dir(lock)?,
+            }
+            if round % 3 == 2 { fs::remove_dir(lock)? } else { fs::remove_file(lock)? }
+        }
+        Ok(())
+    };
+    looks_beside(pair, churn, |lock| fs::symlink_metadata(lock).map(drop))
+}
+
+/// Whoever looks in turn for a lock file that comes and goes and for a name that is replaced again and again always finds
+/// the second, whatever he was told of the first a moment ago.
+fn replaced(pair: &Pair) -> Found {
+    fs::write(pair.here.join("name"), "0")?;
+    let churn = |lock: &Path, rounds: u64| {
+        let (name, new) = (lock.with_file_name("name"), lock.with_file_name("new"));
+        for round in 0..rounds {
+            fs::write(lock, b"mine")?;
+            fs::write(&new, round.to_string())?;
+            fs::rename(&new, &name)?;
+            fs::remove_file(lock)?;
+        }
+        Ok(())
+    };
+    let look = |lock: &Path| {
+        let found = fs::read(lock);
+        let name = fs::symlink_metadata(lock.with_file_name("name"));
+        name.map_err(|error| io::Error::other(format!("the name that is replaced: {error}")))?;
+        found.map(drop)
+    };
+    looks_beside(pair, churn, look)
+}
+
+/// `churn` makes and removes `lock` here, so often; `look`, there and then here, finds it or is told that it is not there.
+fn looks_beside(
+    pair: &Pair,
+    churn: impl Fn(&Path, u64) -> io::Result<()>,
+    look: impl Fn(&Path) -> io::Result<()> + Sync,
+) -> Found {
     let (here, there) = pair.paths("lock");
     let mut counts = [0, 0];
     for path in [&there, &here] {
         let done = AtomicBool::new(false);
-        let open = || -> std::io::Result<[u64; 2]> {
+        let look_on = || -> io::Result<[u64; 2]> {
             let mut counts = [0, 0];
             while !done.load(Ordering::Relaxed) {
-                match fs::read(path) {
-                    Ok(word) if word.is_empty() || word == b"mine" => counts[0] += 1,
-                    Ok(word) => return Err(std::io::Error::other(format!("it says {word:?}"))),
+                match look(path) {
+                    Ok(()) => counts[0] += 1,
                     Err(error) if error.kind() == ErrorKind::NotFound => counts[1] += 1,
                     Err(error) => return Err(error),
                 }
             }
             Ok(counts)
         };
-        let churn = || -> std::io::Result<()> {
-            for _ in 0..pair.rounds * 4 {
-                fs::write(&here, b"mine")?;
-                fs::remove_file(&here)?;
-            }
-            Ok(())
-        };
-        let (churned, opened) = std::thread::scope(|scope| {
-            let opener = scope.spawn(open);
-            let churned = churn();
+        let (churned, looked) = std::thread::scope(|scope| {
+            let looks = scope.spawn(look_on);
+            let churned = churn(&here, pair.rounds * 4);
             done.store(true, Ordering::Relaxed);
-            (churned, opener.join())
+            (churned, looks.join())
         });
         churned?;
-        let opened = opened.map_err(|_| "the thread that opens panicked")?;
-        let opened = opened.map_err(|error| format!("opening {}: {error}", path.display()))?;
-        counts = [counts[0] + opened[0], counts[1] + opened[1]];
+        let looked = looked.map_err(|_| "the thread that looks panicked")?;
+        let looked = looked.map_err(|error| format!("looking for {}: {error}", path.display()))?;
+        counts = [counts[0] + looked[0], counts[1] + looked[1]];
     }
     Ok(Some(format!("{} times there, {} times not", counts[0], counts[1])))
 }

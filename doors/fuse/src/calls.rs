@@ -1,5 +1,6 @@
 //! What each request does, apart from the form of its reply: client calls, then word to the other mounts.
 
+mod held;
 mod open;
 
 use std::future::Future;
@@ -18,6 +19,7 @@ use braid_client::session::LockEnd;
 use bytes::Bytes;
 
 use crate::attrs::Numbers;
+use crate::calls::held::Held;
 use crate::errno::{of, of_inode};
 use crate::handles::Handles;
 use crate::hub::{Hub, Notice};
@@ -25,7 +27,6 @@ use crate::locks::{Closes, Owners};
 use crate::options::{CacheMode, Options};
 use crate::reads::Reads;
 use crate::remembered::Remembered;
-use crate::table::Hints;
 use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
@@ -42,8 +43,7 @@ pub(crate) struct Calls {
     me: u64,
     remembered: Arc<Remembered>,
     handles: Handles,
-    /// When a thread was told that what it asked for is gone, milliseconds.
-    gone: Hints<u32, u64>,
+    held: Held,
     kernel: OnceLock<Notifier>,
     owners: Owners,
     pub(crate) closes: Closes,
@@ -121,7 +121,7 @@ impl Calls {
             me,
             remembered,
             handles: Handles::default(),
-            gone: Hints::new(open::GONE_MAX),
+            held: Held::default(),
             kernel: OnceLock::new(),
             owners: Owners::default(),
             closes: Closes::default(),
@@ -212,7 +212,7 @@ impl Calls {
                 // ESTALE makes the kernel start the path again, and then it sees what is there.
                 return Err(Errno::ESTALE);
             }
-            match Box::pin(self.open(found.ino, flags, 0)).await {
+            match Box::pin(self.open(found.ino, flags)).await {
                 Ok((attr, keep)) => return Ok((Entry { ino: found.ino, attr }, keep)),
                 Err(Errno::ESTALE) => {}
                 Err(error) => return Err(error),
@@ -289,9 +289,8 @@ impl Calls {
 
     // Attributes.
 
-    /// `tid` as of the request; 0: nobody in particular asks.
-    pub(crate) async fn getattr(&self, ino: Ino, tid: u32) -> Answer<Attr> {
-        let attr = self.fs.getattr(ino).await.map_err(|e| self.refused(tid, of_inode(&e)))?;
+    pub(crate) async fn getattr(&self, ino: Ino) -> Answer<Attr> {
+        let attr = self.fs.getattr(ino).await.map_err(|e| of_inode(&e))?;
         self.saw(&attr);
         Ok(attr)
     }
@@ -313,7 +312,7 @@ impl Calls {
 
     pub(crate) async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Answer<()> {
         if tier::is_virtual(name) {
-            return tier::set(&self.fs, &self.getattr(ino, 0).await?, name, value).await;
+            return tier::set(&self.fs, &self.getattr(ino).await?, name, value).await;
         }
         self.fs.setxattr(ino, name, value, mode).await.map_err(|e| of_inode(&e))?;
         self.tell(|| vec![Notice::Attr(ino)]).await;
@@ -322,7 +321,7 @@ impl Calls {
 
     pub(crate) async fn getxattr(&self, ino: Ino, name: &[u8]) -> Answer<Vec<u8>> {
         if tier::is_virtual(name) {
-            return tier::value(&self.fs, &self.reads, &self.getattr(ino, 0).await?, name).await;
+            return tier::value(&self.fs, &self.reads, &self.getattr(ino).await?, name).await;
         }
         self.fs.getxattr(ino, name).await.map_err(|e| of_inode(&e))
     }
@@ -371,7 +370,7 @@ impl Calls {
             Some(_) => Box::pin(self.fs.read_direct(ino, off, len)).await,
         };
         let read = read.map_err(|e| self.failed("read", ino, &e))?;
-        self.reads.note(ino, off.saturating_add(read.len() as u64), || self.fs.session().wire().now_ms());
+        self.reads.note(ino, off.saturating_add(read.len() as u64), || self.now_ms());
         if !holds {
             // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
             // attributes that are on their way to it, the size of the file with them.)
@@ -541,6 +540,10 @@ impl Calls {
 
     pub(crate) async fn unlock_all(&self, ino: Ino, owner: u64, flock: bool) -> Answer<()> {
         self.fs.unlock_owner(ino, owner, flock).await.map_err(|e| of_inode(&e))
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.fs.session().wire().now_ms()
     }
 
     fn saw(&self, attr: &Attr) {

@@ -175,8 +175,8 @@ impl Door {
     }
 
     fn getattr(&self, header: &Header, reply: Reply) {
-        let (ino, tid) = (self.calls.numbers.inode(header.node), header.tid);
-        self.start_attr(reply, move |calls| async move { calls.getattr(ino, tid).await });
+        let ino = self.calls.numbers.inode(header.node);
+        self.start_attr(reply, move |calls| async move { calls.getattr(ino).await });
     }
 
     fn setattr(&self, header: &Header, asked: Setattr, reply: Reply) {

@@ -126,6 +126,7 @@ impl Mounts {
                     let _ = rustix::mount::unmount(&here, UnmountFlags::FORCE | UnmountFlags::DETACH);
                 }
             }
+            door.calls.let_all_go(&runtime);
             serves.send_replace(false);
             // Nobody listens if the mount was given up already.
             let _ = end.send(());

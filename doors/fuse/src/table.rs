@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard};
 
+#[derive(Debug)]
 pub(crate) struct Hints<K, V> {
     most: usize,
     map: Mutex<HashMap<K, V>>,

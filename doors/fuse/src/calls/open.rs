@@ -6,18 +6,11 @@ use bytes::Bytes;
 
 use super::{Answer, Calls};
 use crate::errno::of_inode;
-use crate::wire::errno::Errno;
-
-/// What a thread asks for within this time, milliseconds, may be the kernel's second attempt: it may have to wait for both.
-const GONE_AGAIN_MS: u64 = 2_000;
-/// Threads of whom it is remembered that something was gone.
-pub(super) const GONE_MAX: usize = 1_024;
 
 impl Calls {
     /// Opens; the flag says whether the kernel may keep the pages it has. What a program will read of a small file is put
     /// into them if it is at hand: a request less.
-    /// `tid` as of the request.
-    pub(crate) async fn open(&self, ino: Ino, flags: i32, tid: u32) -> Answer<(Attr, bool)> {
+    pub(crate) async fn open(&self, ino: Ino, flags: i32) -> Answer<(Attr, bool)> {
         self.handles.opens(ino).await;
         let access = flags & libc::O_ACCMODE;
         // Whoever brings nothing back asks where the bytes are when they are read.
@@ -25,7 +18,7 @@ impl Calls {
         let opened = if reads { self.fs.open_to_read(ino).await } else { self.fs.open(ino, false).await };
         let attr = opened.map_err(|e| {
             self.handles.closed(ino);
-            self.refused(tid, of_inode(&e))
+            of_inode(&e)
         })?;
         let keep = self.remembered.opened(&attr);
         self.saw(&attr);
@@ -36,22 +29,6 @@ impl Calls {
             return Ok((attr, true));
         }
         Ok((attr, keep))
-    }
-
-    /// What a thread is told that asked for an inode which is gone. The kernel looks the path up once more, but only once.
-    /// Gone twice in a row was a name that was taken away twice, and not there in between (what a rename replaces can be
-    /// opened for a moment): programs that make and remove a lock file must not see `ESTALE`.
-    pub(super) fn refused(&self, tid: u32, errno: Errno) -> Errno {
-        if errno != Errno::ESTALE || tid == 0 {
-            return errno;
-        }
-        let now_ms = self.fs.session().wire().now_ms();
-        let again = self.gone.update(tid, |told| {
-            let again = told.is_some_and(|at| now_ms < at + GONE_AGAIN_MS);
-            *told = (!again).then_some(now_ms);
-            again
-        });
-        if again { Errno::ENOENT } else { errno }
     }
 
     /// Puts the pages of a small file that is being opened into the kernel, if they are at hand and nobody else has it
@@ -67,7 +44,7 @@ impl Calls {
         let is_there = is_whole && self.handles.alone(ino, fill).unwrap_or(false);
         if is_there {
             self.fs.was_at_hand(ino);
-            self.reads.note(ino, size, || self.fs.session().wire().now_ms());
+            self.reads.note(ino, size, || self.now_ms());
         }
         is_there
     }

@@ -17,8 +17,7 @@ const STEP_BYTES: u32 = 64 << 10;
 impl Door {
     pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
         let (ino, flags) = (self.calls.numbers.inode(header.node), self.calls.flags(flags));
-        let tid = header.tid;
-        let work = move |calls: Arc<Calls>| async move { calls.open(ino, flags, tid).await };
+        let work = move |calls: Arc<Calls>| async move { calls.open(ino, flags).await };
         // No state is kept per open file: all that a request needs comes with it.
         let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
         self.start(reply, work, move |reply, (_, keep)| {

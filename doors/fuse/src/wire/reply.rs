@@ -12,6 +12,7 @@ use super::abi::OUT_HEADER_BYTES;
 use super::encode::Body;
 use super::errno::Errno;
 use super::inflight::{Inflight, Way};
+use super::stale::Stale;
 use super::together::{TOGETHER_BYTES_MAX, Then, Together};
 use super::uring::{self, Lane};
 
@@ -23,6 +24,7 @@ pub(crate) struct Devices {
     /// One per queue of requests over io_uring; none if they all come from the device.
     pub(crate) lanes: Vec<Arc<Lane>>,
     pub(crate) inflight: Inflight,
+    pub(crate) stale: Stale,
     /// Where replies of the runtime's tasks wait for each other.
     pub(crate) together: Option<Together>,
 }
@@ -49,6 +51,7 @@ impl Devices {
     /// Whether the one who asked hears it.
     fn answer(&self, unique: u64, error: i32, body: &[u8]) -> bool {
         let Some(asked) = self.inflight.take(unique) else { return false };
+        self.stale.tell(asked.tid, error);
         let file = match asked.way {
             Way::Device(reader) => &self.files[reader],
             Way::Ring(mut tray) => {
@@ -169,6 +172,11 @@ impl Reply {
                 None => std::future::pending().await,
             }
         }
+    }
+
+    /// Whether `tid`, the thread that waits, was told `ESTALE` a moment ago.
+    pub(crate) fn follows_stale(&self, tid: u32) -> bool {
+        self.devices.stale.lately(tid)
     }
 
     pub(crate) fn ok(self) {

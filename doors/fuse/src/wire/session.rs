@@ -23,6 +23,7 @@ use super::notify::Notifier;
 use super::reply::{self, Devices, Reply};
 use super::request::{Header, Init, Op, Write};
 use super::ring::Ring;
+use super::stale::Stale;
 use super::together::Together;
 use super::uring::{self, Queue};
 use super::{device, watch};
@@ -83,7 +84,8 @@ impl Session {
         } else {
             None
         };
-        let devices = Arc::new(Devices { files, lanes, inflight: Inflight::default(), together });
+        let devices =
+            Arc::new(Devices { files, lanes, inflight: Inflight::default(), stale: Stale::default(), together });
         let payload_bytes = (settings.max_write as usize).max(PAYLOAD_BYTES_MIN);
         Ok(Self { devices, pool, rings, payload_bytes })
     }
