@@ -37,8 +37,6 @@ const OPEN_MAX: usize = 4_096;
 /// Promises about one name, with which no file is made under it. They land one after the other, and whoever asks for the
 /// name, of a lock file that comes and goes, waits for all of them.
 const NAME_MAX: usize = 4;
-/// So many that wait depart at once.
-const CROWD: usize = 1_024;
 /// Directories whose use is remembered; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
 /// Inodes whose errors are remembered until somebody is told: more than are lost at once by far.
@@ -388,9 +386,9 @@ impl Promises {
         ids.iter().any(|id| held.open.contains_key(id)).then_some(held.landings)
     }
 
-    /// True if so many wait that they should depart.
-    pub(crate) fn is_crowded(&self) -> bool {
-        self.held().waiting >= CROWD
+    /// True if `crowd` of them wait, or more.
+    pub(crate) fn is_crowded(&self, crowd: usize) -> bool {
+        self.held().waiting >= crowd
     }
 
     /// Promises of which one has to land before one more is made; `made`: that a file is made under this name.

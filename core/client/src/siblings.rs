@@ -22,6 +22,8 @@ struct Place {
     parent: Ino,
     name: Vec<u8>,
     cookie: u64,
+    /// It is likely to be emptied and removed.
+    goes: bool,
 }
 
 /// An order in which the directories of one parent may be entered.
@@ -74,7 +76,7 @@ impl Siblings {
             places.clear();
             families.clear();
         }
-        let place = Place { parent, name: name.to_vec(), cookie };
+        let place = Place { parent, name: name.to_vec(), cookie, goes: false };
         if let Some(before) = places.insert(ino, place)
             && (before.parent, &before.name[..]) != (parent, name)
             && let Some(family) = families.get_mut(&before.parent)
@@ -99,12 +101,13 @@ impl Siblings {
 
     fn entered(&self, dir: Ino) -> Option<Foreseen> {
         let Held { places, families } = &mut *self.held();
-        let place = places.get(&dir)?;
+        let place = places.get_mut(&dir)?;
         let family = families.get_mut(&place.parent)?;
         if family.last.replace(dir) == Some(dir) {
             return None;
         }
         let removes = std::mem::take(&mut family.is_removed);
+        place.goes = removes;
         family.by_name.entered(dir, &place.name);
         family.by_cookie.entered(dir, &place.cookie);
         let dirs = if family.by_name.right >= family.by_cookie.right {
@@ -126,6 +129,11 @@ impl Siblings {
         family.is_removed |= family.last == Some(dir);
         family.by_name.dirs.remove(&place.name);
         family.by_cookie.dirs.remove(&place.cookie);
+    }
+
+    /// Whether `dir` is likely to be emptied and removed: the one before it was.
+    pub(crate) fn goes(&self, dir: Ino) -> bool {
+        self.held().places.get(&dir).is_some_and(|place| place.goes)
     }
 
     /// Where `dir` was listed last, and under which name.
@@ -234,10 +242,12 @@ mod tests {
         for n in 0..8 {
             let Foreseen { dirs, removes } = siblings.used(Ino(100 + n));
             assert_eq!((removes, dirs.contains(&Ino(101 + n))), (n > 0, n > 0), "{n}");
+            assert_eq!(siblings.goes(Ino(100 + n)), n > 0, "{n}");
             siblings.removed(PARENT, Ino(100 + n));
         }
         siblings.used(Ino(108));
         assert!(!siblings.used(Ino(109)).removes, "the last one is still there");
+        assert!(siblings.goes(Ino(108)) && !siblings.goes(Ino(109)));
         assert_eq!(siblings.held().places.len(), 2);
     }
 

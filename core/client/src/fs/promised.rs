@@ -17,6 +17,10 @@ use crate::promised::{Beside, Promise, What};
 
 /// How long promises gather in a product before they go to their partition, milliseconds: nobody waits for them.
 pub const GATHER_MS: u64 = 50;
+/// So many that wait depart at once.
+const CROWD: usize = 1_024;
+/// The same where a program empties one directory after the other: it waits at the end of each, when it removes that.
+const CROWD_OF_A_WALK: usize = 16;
 /// Promises of one partition that one task looks after.
 const TOGETHER: usize = 128;
 
@@ -49,7 +53,7 @@ impl Fs {
             let what = What::Made { cred, mode, umask, open };
             Some(Ok(Promise { is_roomy, ..self.promise((dir, name), session, file, what) }))
         });
-        self.tend_promises(made.is_some());
+        self.tend_promises(made.is_some(), CROWD);
         made
     }
 
@@ -68,7 +72,8 @@ impl Fs {
             let _removing = Some(Arc::new(leases.removing(self.0.fs, Some(file.ino))));
             Some(Ok(Promise { _removing, ..self.promise((dir, name), session, file, What::Gone) }))
         });
-        self.tend_promises(gone.is_some());
+        let crowd = if self.0.siblings.goes(dir) { CROWD_OF_A_WALK } else { CROWD };
+        self.tend_promises(gone.is_some(), crowd);
         gone.map(|gone| gone.map(|file| file.ino))
     }
 
@@ -187,10 +192,10 @@ impl Fs {
         true
     }
 
-    /// Somebody looks after promises, from now on until there are none.
-    fn tend_promises(&self, has_more: bool) {
+    /// Somebody looks after promises, from now on until there are none; `crowd` that wait depart at once.
+    fn tend_promises(&self, has_more: bool, crowd: usize) {
         let Some(background) = self.0.background.as_ref().filter(|_| has_more) else { return };
-        if self.0.promises.is_crowded() {
+        if self.0.promises.is_crowded(crowd) {
             self.depart();
         }
         if self.0.promises.tend() {
