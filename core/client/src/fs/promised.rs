@@ -72,7 +72,7 @@ impl Fs {
             let _removing = Some(Arc::new(leases.removing(self.0.fs, Some(file.ino))));
             Some(Ok(Promise { _removing, ..self.promise((dir, name), session, file, What::Gone) }))
         });
-        let crowd = if self.0.siblings.goes(dir) { CROWD_OF_A_WALK } else { CROWD };
+        let crowd = if gone.is_some() && self.0.siblings.goes(dir) { CROWD_OF_A_WALK } else { CROWD };
         self.tend_promises(gone.is_some(), crowd);
         gone.map(|gone| gone.map(|file| file.ino))
     }

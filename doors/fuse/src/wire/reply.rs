@@ -174,9 +174,9 @@ impl Reply {
         }
     }
 
-    /// Whether `tid`, the thread that waits, was told `ESTALE` a moment ago.
+    /// Of a lookup: whether `tid`, the thread that waits, was told `ESTALE` a moment ago.
     pub(crate) fn follows_stale(&self, tid: u32) -> bool {
-        self.devices.stale.lately(tid)
+        self.devices.stale.looks_up(tid)
     }
 
     pub(crate) fn ok(self) {

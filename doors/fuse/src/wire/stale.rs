@@ -10,17 +10,27 @@ use rustix::time::{ClockId, clock_gettime};
 use super::errno::Errno;
 use crate::table::Hints;
 
-/// What a thread asks for within this time, milliseconds, may be the kernel's second attempt.
+/// What a thread looks up within this time, milliseconds, may be the kernel's second attempt; so many names at most: more
+/// than a path has. Programs that go on with others (`rm -r`) should not hold them all.
 const AGAIN_MS: u64 = 2_000;
+const NAMES_MAX: u32 = 64;
 /// Threads that are remembered.
 const THREADS_MAX: usize = 1_024;
 
 #[derive(Debug)]
 pub(crate) struct Stale {
-    /// When each was told, milliseconds of [`now_ms`].
-    told: Hints<u32, u64>,
-    /// The last of these, 0 before the first: most mounts never say so.
+    told: Hints<u32, Told>,
+    /// When the last one was, 0 before the first: most mounts never say so.
     last_ms: AtomicU64,
+}
+
+/// What a thread was told.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// When, milliseconds of [`now_ms`].
+    at: u64,
+    /// Names that it has looked up since.
+    names: u32,
 }
 
 impl Default for Stale {
@@ -37,19 +47,27 @@ impl Stale {
         }
     }
 
-    /// Whether thread `tid` was told `ESTALE` a moment ago.
-    pub(crate) fn lately(&self, tid: u32) -> bool {
-        self.last_ms.load(Ordering::Acquire) > 0 && self.before(tid, now_ms())
+    /// Thread `tid` looks up a name: whether it was told `ESTALE` a moment ago.
+    pub(crate) fn looks_up(&self, tid: u32) -> bool {
+        self.last_ms.load(Ordering::Acquire) > 0 && self.looks_up_at(tid, now_ms())
     }
 
     fn note(&self, tid: u32, now_ms: u64) {
-        self.told.put(tid, now_ms);
+        self.told.put(tid, Told { at: now_ms, names: 0 });
         self.last_ms.store(now_ms, Ordering::Release);
     }
 
-    fn before(&self, tid: u32, now_ms: u64) -> bool {
-        now_ms < self.last_ms.load(Ordering::Acquire) + AGAIN_MS
-            && self.told.get(&tid).is_some_and(|at| now_ms < at + AGAIN_MS)
+    fn looks_up_at(&self, tid: u32, now_ms: u64) -> bool {
+        if now_ms >= self.last_ms.load(Ordering::Acquire) + AGAIN_MS {
+            return false;
+        }
+        self.told.update(tid, |told| {
+            *told = told.filter(|told| now_ms < told.at + AGAIN_MS && told.names < NAMES_MAX);
+            if let Some(told) = told {
+                told.names += 1;
+            }
+            told.is_some()
+        })
     }
 }
 
@@ -61,17 +79,27 @@ fn now_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{AGAIN_MS, Stale};
+    use super::{AGAIN_MS, NAMES_MAX, Stale};
 
     #[test]
     fn who_is_told_so_is_remembered_for_a_moment() {
         let stale = Stale::default();
-        assert!(!stale.lately(7));
+        assert!(!stale.looks_up(7));
         stale.note(7, 50_000);
-        assert!(stale.before(7, 50_000) && stale.before(7, 50_000 + AGAIN_MS - 1));
-        assert!(!stale.before(7, 50_000 + AGAIN_MS) && !stale.before(8, 50_000));
+        assert!(stale.looks_up_at(7, 50_000) && stale.looks_up_at(7, 50_000 + AGAIN_MS - 1));
+        assert!(!stale.looks_up_at(8, 50_000), "nobody told it");
         stale.note(8, 51_500);
-        assert!(!stale.before(7, 50_000 + AGAIN_MS) && stale.before(8, 50_000 + AGAIN_MS));
+        assert!(!stale.looks_up_at(7, 50_000 + AGAIN_MS) && stale.looks_up_at(8, 50_000 + AGAIN_MS));
+    }
+
+    #[test]
+    fn and_for_as_many_names_as_a_path_may_have() {
+        let stale = Stale::default();
+        stale.note(7, 50_000);
+        assert!((0..NAMES_MAX).all(|_| stale.looks_up_at(7, 50_001)));
+        assert!(!stale.looks_up_at(7, 50_001));
+        stale.note(7, 50_002);
+        assert!(stale.looks_up_at(7, 50_003), "it was told anew");
     }
 
     #[test]
@@ -79,8 +107,8 @@ mod tests {
         let stale = Stale::default();
         stale.tell(7, -libc::ENOENT);
         stale.tell(0, -libc::ESTALE);
-        assert!(!stale.lately(7) && !stale.lately(0));
+        assert!(!stale.looks_up(7) && !stale.looks_up(0));
         stale.tell(7, -libc::ESTALE);
-        assert!(stale.lately(7));
+        assert!(stale.looks_up(7));
     }
 }
