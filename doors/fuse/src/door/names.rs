@@ -20,11 +20,11 @@ use crate::wire::request::{Header, Node};
 impl Door {
     pub(super) fn lookup(&self, header: &Header, name: &[u8], reply: Reply) {
         let (dir, name) = (self.calls.numbers.inode(header.node), name.to_vec());
-        let (is_again, runtime) = (reply.follows_stale(header.tid), self.runtime.clone());
+        let holds = reply.follows_stale(header.tid).then(|| self.runtime.clone());
         self.start_entry(reply, move |calls| async move {
-            let found = match is_again {
-                false => calls.lookup(dir, &name).await,
-                true => Box::pin(calls.lookup_to_hold(&runtime, dir, &name)).await,
+            let found = match holds {
+                None => calls.lookup(dir, &name).await,
+                Some(runtime) => Box::pin(calls.lookup_to_hold(&runtime, dir, &name)).await,
             };
             match found {
                 Ok(found) => Ok(calls.shown(dir, &name, &found)),

@@ -11,7 +11,7 @@ use super::errno::Errno;
 use crate::table::Hints;
 
 /// What a thread looks up within this time, milliseconds, may be the kernel's second attempt; so many names at most: more
-/// than a path has. Programs that go on with others (`rm -r`) should not hold them all.
+/// than most paths have. Programs that go on with others (`rm -r`) should not hold them all.
 const AGAIN_MS: u64 = 2_000;
 const NAMES_MAX: u32 = 64;
 /// Threads that are remembered.
