@@ -27,6 +27,7 @@ use tokio::runtime::Handle;
 use crate::client::Client;
 use crate::detach::Ready;
 use crate::exit::Failure;
+use crate::mount_guard;
 use crate::mount_options::MountOptions;
 use crate::node::WRITE_BEHIND_BYTES;
 use crate::reach::{self, Reach, TOKEN};
@@ -233,7 +234,7 @@ async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
         }
     };
     fs.set_total_bytes(total_bytes);
-    let mounts = Mounts::new(fs.clone(), Handle::current()).alone();
+    let mounts = Mounts::new(fs.clone(), Handle::current()).alone().guarded(mount_guard::program);
     let (path, options) = (order.path.clone(), order.options.of(&order.filesystem, order.source.clone()));
     let mounting = tokio::task::spawn_blocking(move || mounts.mount(&path, &options));
     let mount = mounting.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("mounting: {error}")))??;

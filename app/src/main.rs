@@ -17,6 +17,7 @@ mod exit;
 mod follow;
 mod hide;
 mod measure;
+mod mount_guard;
 mod mount_helper;
 mod mount_options;
 mod mountpoint;
@@ -43,5 +44,5 @@ use mimalloc::MiMalloc;
 static ALLOCATOR: Huge<MiMalloc> = Huge::new(MiMalloc);
 
 fn main() -> std::process::ExitCode {
-    mount_helper::run().unwrap_or_else(cli::run)
+    mount_guard::run().or_else(mount_helper::run).unwrap_or_else(cli::run)
 }

@@ -18,6 +18,7 @@ use braid_host::run::Host;
 use braid_wire::{RemoteWire, Who, tls};
 
 use super::{WRITE_BEHIND_BYTES, views};
+use crate::mount_guard;
 use crate::reach::Reach;
 
 /// Entries taken from a directory at a time while a file system is emptied.
@@ -126,7 +127,7 @@ impl Filesystems {
         let fs = Fs::with_write_behind(session, record.id, root, host.background(), WRITE_BEHIND_BYTES);
         fs.set_total_bytes(total);
         fs.make_root(0o755).await?;
-        let mounts = Mounts::new(fs.clone(), tokio::runtime::Handle::current());
+        let mounts = Mounts::new(fs.clone(), tokio::runtime::Handle::current()).guarded(mount_guard::program);
         let passing = !stay && matches!(way, Way::Network(_));
         let open = Arc::new(Open { fs, mounts, client, passing });
         if passing {

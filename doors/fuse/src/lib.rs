@@ -4,7 +4,8 @@
 //! calls and their results to replies, and mounts and unmounts.
 //!
 //! Door: [`Mounts`] (all mounts of one file system in this process), [`Mount`] (one of them), [`Options`],
-//! [`is_dead`], [`unmount`] (of a mount that another process serves), [`io_uring_refused`].
+//! [`is_dead`], [`unmount`] (of a mount that another process serves), [`io_uring_refused`], [`guard()`] (what the process
+//! beside a mount does).
 //!
 //! Never: decides what a name or a byte is; checks permissions (the kernel does, `default_permissions`); keeps file
 //! data; uses the kernel's write-back cache, which would hide other clients' changes.
@@ -15,7 +16,8 @@
 //! nothing; reads of more than 64 KiB and copies run on the host's tokio runtime. A signal ends the wait for a lock at once; the
 //! request of a killed thread is answered with EINTR when the server stays silent. Entries and attributes that a lease covers live one
 //! second in the kernel (`Options`), others not at all. What one mount changes, `hub` tells the other mounts of this process from threads of its
-//! own, because the kernel may make such a notice wait for a request that the door still has to answer.
+//! own, because the kernel may make such a notice wait for a request that the door still has to answer. A process that is killed
+//! in that moment would hang, and its programs with it: a [`guard`] beside it ends the connection.
 //!
 //! Tests: `tests/mounted.rs` and `tests/transport.rs` mount the client's in-memory cluster and use it through system
 //! calls; the tables, scans and messages have unit tests, the connection one with a socket in the kernel's place.
@@ -24,6 +26,7 @@ mod attrs;
 mod calls;
 mod door;
 mod errno;
+mod guard;
 mod handles;
 mod holders;
 mod hub;
@@ -38,5 +41,6 @@ mod task;
 mod tier;
 mod wire;
 
+pub use guard::guard;
 pub use mount::{Mount, Mounts, io_uring_refused, is_dead, unmount};
 pub use options::{CacheMode, Ignore, Options};

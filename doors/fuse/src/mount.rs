@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, Weak};
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 use crate::attrs::Numbers;
 use crate::calls::{Calls, Writes};
 use crate::door::{Door, SETTINGS};
+use crate::guard::Guard;
 use crate::holders;
 use crate::hub::{Hub, Member};
 use crate::options::Options;
@@ -49,6 +51,8 @@ pub struct Mounts {
     next: AtomicU64,
     /// See [`Self::alone`].
     alone: bool,
+    /// See [`Self::guarded`].
+    guard: Option<fn() -> Command>,
 }
 
 /// A mount. Dropped, it goes away by force.
@@ -71,7 +75,7 @@ impl Mounts {
         let hub: Arc<Hub> = Arc::default();
         let watcher: Weak<Hub> = Arc::downgrade(&hub);
         fs.watch(watcher);
-        Self { fs, runtime, hub, next: AtomicU64::new(1), alone: false }
+        Self { fs, runtime, hub, next: AtomicU64::new(1), alone: false, guard: None }
     }
 
     /// This process and `runtime` do nothing else. Replies then wait for what else is ready there (decision 49), and
@@ -79,6 +83,13 @@ impl Mounts {
     /// program does, it would wait for itself.
     pub fn alone(mut self) -> Self {
         self.alone = true;
+        self
+    }
+
+    /// Beside each mount a program is started that calls [`crate::guard()`] with the number that is its last word: if this process is
+    /// killed, programs that use the mount do not hang.
+    pub fn guarded(mut self, program: fn() -> Command) -> Self {
+        self.guard = Some(program);
         self
     }
 
@@ -117,6 +128,10 @@ impl Mounts {
         let (serves, serving) = watch::channel(true);
         let (door, runtime) = (Arc::new(door), self.runtime.clone());
         let device = holders::mount_on(point).map(|line| line.device).unwrap_or_default();
+        let guard = self.guard.map(|program| Guard::start(program(), &device));
+        if let Some(Err(error)) = &guard {
+            tracing::warn!(point = %point.display(), %error, "if this process is killed, programs may hang until umount -f");
+        }
         let (here, mine) = (point.to_owned(), device.clone());
         let run = move || {
             if let Err(error) = session.run(&door, Some(&runtime).filter(|_| on_runtime)) {
@@ -126,6 +141,7 @@ impl Mounts {
                     let _ = rustix::mount::unmount(&here, UnmountFlags::FORCE | UnmountFlags::DETACH);
                 }
             }
+            drop(guard);
             door.calls.let_all_go(&runtime);
             serves.send_replace(false);
             // Nobody listens if the mount was given up already.

@@ -19,6 +19,11 @@ use stand::model::server::Mishap;
 use stand::{Stand, all_other_ways, at_last, child, code, role, soon, within_a_second};
 
 #[test]
+fn the_guard_of_a_mount() {
+    stand::be_guard();
+}
+
+#[test]
 fn files_are_made_written_read_and_removed() {
     let Some(mut stand) = Stand::new("files") else { return };
     let at = stand.mount("m");

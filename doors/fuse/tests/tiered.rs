@@ -32,6 +32,11 @@ fn location(kind: &str, size: u64, write: u64, object: u64) -> Result<String, Er
 }
 
 #[test]
+fn the_guard_of_a_mount() {
+    stand::be_guard();
+}
+
+#[test]
 fn attributes_say_where_files_are_and_move_them() {
     let Some(mut stand) = Stand::new("tiered") else { return };
     stand.world.server.state().tier.has_store = true;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, RawDir};
 use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use stand::model::server::Mishap;
 use stand::{Stand, all_other_ways, at_last, child, code, role, within_a_second};
@@ -37,6 +38,11 @@ fn ask(role: &str, path: &Path) {
         }
         other => panic!("{other} is no role"),
     }
+}
+
+#[test]
+fn the_guard_of_a_mount() {
+    stand::be_guard();
 }
 
 #[test]
@@ -80,6 +86,50 @@ fn killed_processes_do_not_wait_for_a_silent_server() {
     // What was opened or locked for those who did not live to hear it was given back.
     let idle = |s: &stand::model::server::State| s.locks.is_empty() && s.nodes.values().all(|node| node.opens == 0);
     assert!(at_last(|| idle(&stand.world.server.state())));
+}
+
+/// Serves two mounts in `dir` until it is killed: a program waits for it in the directory `d` of `b`, and a thread that has the
+/// kernel forget a name there waits for the program.
+fn serve_and_be_stuck(dir: &Path) -> ! {
+    let mut stand = Stand::new("stuck").expect("root");
+    stand.dir = dir.to_owned();
+    let (a, b) = (stand.mount("a"), stand.mount("b"));
+    fs::create_dir(a.join("d")).expect("mkdir");
+    fs::write(a.join("d/y"), b"").expect("write");
+    assert!(fs::metadata(b.join("d/y")).is_ok());
+    stand.world.server.asked();
+    stand.world.server.state().silent = Some("Create");
+    fs::write(dir.join("ready"), b"").expect("the sign for the parent");
+    assert!(at_last(|| stand.world.server.asked().contains(&"Create".to_owned())), "the program asks");
+    drop(fs::remove_file(a.join("d/y")));
+    panic!("the other mount heard that a name is gone");
+}
+
+#[test]
+fn a_killed_server_leaves_nobody_waiting() {
+    if let Some((_, path)) = role() {
+        serve_and_be_stuck(&path);
+    }
+    let Some(stand) = Stand::new("stuck") else { return };
+    fs::create_dir_all(&stand.dir).expect("mkdir");
+    let mut server = child("a_killed_server_leaves_nobody_waiting", "server", &stand.dir);
+    assert!(at_last(|| stand.dir.join("ready").exists()), "it serves");
+    let asked = stand.dir.join("b/d/x");
+    let program = std::thread::spawn(move || code(fs::create_dir(asked)));
+    let waits = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.contains("(fuse-names-") && stat.contains(") D ")
+    };
+    let tasks = format!("/proc/{}/task", server.id());
+    let stuck = at_last(|| fs::read_dir(&tasks).is_ok_and(|mut all| all.any(|task| task.is_ok_and(waits))));
+    server.kill().expect("kill");
+    let ended = at_last(|| server.try_wait().expect("wait").is_some() && program.is_finished());
+    for name in ["a", "b"] {
+        let _ = unmount(stand.dir.join(name), UnmountFlags::FORCE | UnmountFlags::DETACH);
+    }
+    assert!(stuck, "a thread waits for the program");
+    assert!(ended, "the process or the program that it served hangs");
+    assert_eq!(program.join().expect("no panic"), Some(libc::ECONNABORTED));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub struct State {
     pub time: i64,
     answers: HashMap<OpId, FsResult>,
     pub mishaps: VecDeque<Mishap>,
+    /// Operations of this name are heard and get no answer.
+    pub silent: Option<&'static str>,
     /// Requests seen: their names and whether they were carried out now.
     pub log: Vec<(OpId, String, u64)>,
 }
@@ -71,6 +73,7 @@ impl Server {
             time: 1_700_000_000,
             answers: HashMap::new(),
             mishaps: VecDeque::new(),
+            silent: None,
             log: Vec::new(),
         };
         Self { state: Mutex::new(state) }
@@ -93,7 +96,11 @@ impl Server {
         assert!(req.done_upto < req.op.seq, "an operation cannot be done before it is asked");
         let name = format!("{:?}", req.body);
         let name = name.split([' ', '{']).next().unwrap_or_default().to_owned();
+        let silent = state.silent.is_some_and(|silent| silent == name);
         state.log.push((req.op, name, req.done_upto));
+        if silent {
+            return Box::pin(pending());
+        }
         let mishap = state.mishaps.pop_front();
         match mishap {
             Some(Mishap::Refuse(kind)) => return Box::pin(ready(Err(kind.into()))),

@@ -77,7 +77,7 @@ impl Stand {
         let fs = Fs::new(Session::with_patience(Arc::new(live), ClientId(1), patience), FsId(1), root());
         runtime.block_on(fs.make_root(0o755)).expect("a root directory");
         let dir = std::env::temp_dir().join(format!("braid-fuse-{name}-{}", std::process::id()));
-        let mounts = Mounts::new(fs, runtime.handle().clone()).alone();
+        let mounts = Mounts::new(fs, runtime.handle().clone()).alone().guarded(guard);
         Some(Self { mounts, held: Vec::new(), dir, world, _runtime: runtime })
     }
 
@@ -174,6 +174,23 @@ pub fn code(result: std::io::Result<impl Sized>) -> Option<i32> {
     result.err().and_then(|error| error.raw_os_error())
 }
 
+/// This program once more, as a guard.
+fn guard() -> Command {
+    let mut guard = Command::new(std::env::current_exe().expect("this program"));
+    guard.args(["--exact", "the_guard_of_a_mount"]).env("BRAID_CHILD", GUARD);
+    guard
+}
+
+const GUARD: &str = "guard";
+
+/// What the test of that name does.
+pub fn be_guard() {
+    if role().is_some_and(|(role, _)| role == GUARD) {
+        let pid = std::env::args().next_back().and_then(|word| word.parse().ok()).expect("a process to guard");
+        braid_fuse::guard(pid).expect("guarded");
+    }
+}
+
 /// This program once more, to do what test `name` does as a child: `role` and a path are in its environment.
 pub fn child(name: &str, role: &str, path: &std::path::Path) -> Child {
     let mut child = Command::new(std::env::current_exe().expect("this program"));
@@ -183,5 +200,5 @@ pub fn child(name: &str, role: &str, path: &std::path::Path) -> Child {
 
 /// Role and path, in a child.
 pub fn role() -> Option<(String, PathBuf)> {
-    Some((std::env::var("BRAID_CHILD").ok()?, std::env::var_os("BRAID_PATH")?.into()))
+    Some((std::env::var("BRAID_CHILD").ok()?, std::env::var_os("BRAID_PATH").unwrap_or_default().into()))
 }
