@@ -300,6 +300,7 @@ impl Session {
                 }
                 None => ErrorKind::TimedOut.into(),
             };
+            tracing::debug!(%p, seq = ticket.seq, %error, "an operation is to be asked again");
             let now = self.wire.now_ms();
             if now >= give_up {
                 let after = self.patience.deadline_ms;

@@ -28,7 +28,9 @@ pub trait Coordinator: Send + Sync {
     fn txn(&self, txn: &Txn) -> Result<Outcome>;
 
     /// Changes of keys under `prefix` with a revision of at least `from`. Only a hint: decide by reading.
-    /// `Stale` (also later, from [`Watch::next`]) means that history was dropped: list, then watch anew.
+    /// `Stale` (also later, from [`Watch::next`]) means that history was dropped, or that `from` is further on than what
+    /// comes next: the place was put back to an old state, and would be silent until it is there again. List, then watch
+    /// anew.
     fn watch(&self, prefix: &str, from: Revision) -> Result<Box<dyn Watch>>;
 
     /// Opens a session; keys put under it vanish `ttl_ms` after the last [`Coordinator::keep_alive`].
@@ -229,6 +231,12 @@ pub(crate) fn ended(session: SessionId) -> Error {
 /// The error of a watch from `from` when history up to `dropped` is gone.
 pub(crate) fn forgotten(dropped: Revision, from: Revision) -> Error {
     let message = format!("history up to {dropped} was dropped, {from} asked: list, then watch from there");
+    Error::new(ErrorKind::Stale, message)
+}
+
+/// The error of a watch from `from` where `now` is the newest there is.
+pub(crate) fn ahead(now: Revision, from: Revision) -> Error {
+    let message = format!("{now} is the newest there, {from} asked: list, then watch from there");
     Error::new(ErrorKind::Stale, message)
 }
 

@@ -156,7 +156,9 @@ impl Coordinator for Embedded {
     }
 
     fn watch(&self, prefix: &str, from: Revision) -> Result<Box<dyn Watch>> {
-        self.enter()?.history.check(from)?;
+        let state = self.enter()?;
+        state.history.check(from, state.store.revision())?;
+        drop(state);
         Ok(Box::new(EmbeddedWatch::new(self.shared.clone(), prefix, from)))
     }
 

@@ -369,7 +369,7 @@ impl Calls {
             None => self.fs.read(ino, off, len).await,
             Some(_) => Box::pin(self.fs.read_direct(ino, off, len)).await,
         };
-        let read = read.map_err(|e| self.failed("read", ino, &e))?;
+        let read = read.map_err(|e| failed("read", ino, &e))?;
         self.reads.note(ino, off.saturating_add(read.len() as u64), || self.now_ms());
         if !holds {
             // Nobody will say when these pages are out of date. (Not the usual way: a notice makes the kernel throw away
@@ -397,7 +397,7 @@ impl Calls {
             match self.fs.getattr(ino).await {
                 Ok(attr) if attr.nlink == 0 => return Ok(self.fs.is_certain(ino)),
                 Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Io => return Err(self.failed("read", ino, &error)),
+                Err(error) if error.kind() == ErrorKind::Io => return Err(failed("read", ino, &error)),
                 Err(_) => return Ok(false),
             }
             if !self.fs.is_certain(ino) {
@@ -431,7 +431,7 @@ impl Calls {
         if let Some(throttle) = &self.throttle {
             Box::pin(throttle.pass(len)).await;
         }
-        let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| self.failed("write", ino, &e))?;
+        let done = self.fs.write(ino, off, data, append, kill).await.map_err(|e| failed("write", ino, &e))?;
         if let Some(attr) = &done.attr {
             self.remembered.changed(attr);
             self.saw(attr);
@@ -450,11 +450,11 @@ impl Calls {
 
     /// What became of earlier writes, for close to tell.
     pub(crate) fn written_well(&self, ino: Ino) -> Answer<()> {
-        self.fs.written_well(ino).map_err(|e| self.failed("write", ino, &e))
+        self.fs.written_well(ino).map_err(|e| failed("write", ino, &e))
     }
 
     pub(crate) async fn fsync(&self, ino: Ino) -> Answer<()> {
-        self.fs.fsync(ino).await.map_err(|e| self.failed("fsync", ino, &e))
+        self.fs.fsync(ino).await.map_err(|e| failed("fsync", ino, &e))
     }
 
     pub(crate) async fn fallocate(&self, ino: Ino, off: u64, len: u64, mode: i32, uid: u32) -> Answer<()> {
@@ -491,7 +491,7 @@ impl Calls {
             return Err(Errno::EOPNOTSUPP);
         }
         let copied = self.fs.copy_range(from.0, from.1, to.0, to.1, len, uid != 0).await;
-        let copied = copied.map_err(|e| self.failed("copy", to.0, &e))?;
+        let copied = copied.map_err(|e| failed("copy", to.0, &e))?;
         self.remembered.distrust(to.0);
         self.tell(|| vec![Notice::Pages { ino: to.0, from: to.1, to: to.1.saturating_add(copied) }]).await;
         u32::try_from(copied).map_err(|_| Errno::EIO)
@@ -559,14 +559,11 @@ impl Calls {
             Box::pin(given.wait()).await;
         }
     }
+}
 
-    fn failed(&self, what: &str, ino: Ino, error: &Error) -> Errno {
-        if matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
-            // The program sees only EIO: this line says why.
-            tracing::error!(%ino, %error, "{what} failed");
-        }
-        of_inode(error)
-    }
+/// What a program sees of `error`, met while doing `what`.
+fn failed(what: &str, ino: Ino, error: &Error) -> Errno {
+    of_inode(&error.clone().within(format_args!("{what} of inode {ino}")))
 }
 
 fn name_of(dir: Ino, name: &[u8]) -> Notice {

@@ -6,7 +6,7 @@ use crate::wire::errno::Errno;
 
 /// What a program sees of an error about a name.
 pub(crate) fn of(error: &Error) -> Errno {
-    of_kind(error.kind())
+    of_any(error)
 }
 
 /// What a program sees of an error about an inode that the kernel knows already. If it is gone, `ESTALE` makes the
@@ -14,8 +14,17 @@ pub(crate) fn of(error: &Error) -> Errno {
 pub(crate) fn of_inode(error: &Error) -> Errno {
     match error.kind() {
         ErrorKind::NotFound => Errno::ESTALE,
-        kind => of_kind(kind),
+        _ => of_any(error),
     }
+}
+
+fn of_any(error: &Error) -> Errno {
+    let errno = of_kind(error.kind());
+    if errno == Errno::EIO {
+        // The program sees no more than that: this line says why.
+        tracing::error!("a call fails with EIO: {error}");
+    }
+    errno
 }
 
 fn of_kind(kind: ErrorKind) -> Errno {

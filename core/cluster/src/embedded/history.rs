@@ -7,7 +7,7 @@ use std::time::Duration;
 use braid_base::Result;
 
 use super::Shared;
-use crate::coordinator::{Event, Revision, Watch, forgotten};
+use crate::coordinator::{Event, Revision, Watch, ahead, forgotten};
 
 /// Most events kept; a watcher that lags further lists anew. 16,384 events of ~300 bytes are 5 MiB.
 const EVENTS_MAX: usize = 16_384;
@@ -40,12 +40,13 @@ impl History {
         self.events.range(start..).filter(|event| event.key.starts_with(prefix)).cloned().collect()
     }
 
-    /// `Stale` unless every event from `from` on is here.
-    pub fn check(&self, from: Revision) -> Result<()> {
-        if from > self.dropped {
-            return Ok(());
+    /// `Stale` unless every event from `from` on is here, or comes next after `now`.
+    pub fn check(&self, from: Revision, now: Revision) -> Result<()> {
+        match from {
+            from if from <= self.dropped => Err(forgotten(self.dropped, from)),
+            from if from > now.next() => Err(ahead(now, from)),
+            _ => Ok(()),
         }
-        Err(forgotten(self.dropped, from))
     }
 }
 
@@ -69,7 +70,7 @@ impl Watch for EmbeddedWatch {
         let mut state = self.shared.enter()?;
         let start_ms = (self.shared.clock)();
         loop {
-            state.history.check(self.from)?;
+            state.history.check(self.from, state.store.revision())?;
             let found = state.history.since(self.from, &self.prefix);
             self.from = self.from.max(state.store.revision().next());
             let now_ms = (self.shared.clock)();

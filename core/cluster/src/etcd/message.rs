@@ -277,6 +277,11 @@ pub(super) struct Line {
 #[derive(Debug, Deserialize)]
 pub(super) struct Told {
     #[serde(default)]
+    pub header: Header,
+    /// The first line: the header shows what the member has then.
+    #[serde(default)]
+    pub created: bool,
+    #[serde(default)]
     pub canceled: bool,
     #[serde(default)]
     pub compact_revision: Number,

@@ -14,7 +14,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::message::{BeginWatch, Line};
 use super::{CALL_WAIT, Shared, corrupt};
-use crate::coordinator::{Event, Revision, Watch, forgotten};
+use crate::coordinator::{Event, Revision, Watch, ahead, forgotten};
 
 /// A stream that says nothing for so long is begun again: it may have ended unnoticed, or nobody listens any more.
 const QUIET: Duration = Duration::from_secs(10);
@@ -108,6 +108,10 @@ impl Stream {
             let Some(told) = line.result else { return Ok(()) };
             if told.compact_revision.0 > 0 {
                 return Err(forgotten(Revision(told.compact_revision.0), self.from));
+            }
+            let now = told.header.revision();
+            if told.created && now > Revision::default() && now.next() < self.from {
+                return Err(ahead(now, self.from));
             }
             if told.canceled {
                 return Ok(());

@@ -16,7 +16,7 @@ pub struct Subject {
 /// Runs every rule, each on a subject of its own.
 pub fn conform(make: &dyn Fn() -> Subject) {
     type Rule = (&'static str, fn(&Subject));
-    let rules: [Rule; 11] = [
+    let rules: [Rule; 12] = [
         ("reads what was put", reads_what_was_put),
         ("ranges are ordered, bounded and of one revision", ranges),
         ("compares guard every write", compares_guard),
@@ -26,6 +26,7 @@ pub fn conform(make: &dyn Fn() -> Subject) {
         ("counters never repeat", counters),
         ("watch sees changes once, in order, from a revision", watch_in_order),
         ("watch keeps transactions together and waits", watch_waits),
+        ("a watch from what cannot come next says so", watch_ahead),
         ("sessions take their keys along", sessions_end),
         ("sessions live while kept alive", sessions_live),
     ];
@@ -154,6 +155,16 @@ fn watch_in_order(s: &Subject) {
     assert_eq!(watch.next(0).expect("nothing more"), []);
     let mut again = s.one.watch("w/", last[0].0).expect("watch from the past");
     assert_eq!(again.next(2_000).expect("events").len(), 2, "history from the asked revision");
+}
+
+/// As after the place was put back to an old state.
+fn watch_ahead(s: &Subject) {
+    let now = s.one.range("").expect("range").revision;
+    let error = match s.two.watch("w/", Revision(now.0 + 1_000)) {
+        Ok(mut watch) => watch.next(5_000).expect_err("it would be silent"),
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
 }
 
 fn watch_waits(s: &Subject) {

@@ -273,6 +273,8 @@ impl Work {
     /// Waits a little for news.
     fn news(&mut self) -> Result<bool> {
         let Some(watch) = &mut self.watch else {
+            // What was seen last may be of an etcd that was recovered since, and counts otherwise.
+            self.duties.now = Snapshot::read(self.coordinator.as_ref())?;
             self.watch = Some(self.coordinator.watch("", self.duties.now.revision.next())?);
             return Ok(true);
         };

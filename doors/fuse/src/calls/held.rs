@@ -16,7 +16,6 @@ use braid_client::fs::Entry;
 use tokio::runtime::Handle;
 
 use super::{Answer, Calls};
-use crate::errno::of_inode;
 
 /// How long it is held, milliseconds: until the kernel comes back, on a machine that has other work.
 const HELD_MS: u64 = 1_000;
@@ -133,7 +132,7 @@ impl Calls {
 
     async fn let_go(&self, ino: Ino) {
         if let Err(error) = self.fs.close(ino).await {
-            tracing::debug!(%ino, errno = ?of_inode(&error), %error, "what was held for the kernel could not be closed");
+            tracing::debug!(%ino, %error, "what was held for the kernel could not be closed");
         }
     }
 }
