@@ -64,6 +64,18 @@ host_cut() {
   done
   return 0
 }
+# host_cut_off h1 e1 e2: what these send does not come to it, and nothing from it to them; host_join ends that.
+host_cut_off() {
+  local host=$1 all
+  shift
+  all=$(for one in "$@"; do address "$one"; done | paste -sd ,)
+  in_ns "$host" nft -f - <<END
+table inet cut {
+  chain input { type filter hook input priority 0; policy accept; ip saddr { $all } drop; }
+  chain output { type filter hook output priority 0; policy accept; ip daddr { $all } drop; }
+}
+END
+}
 host_join() { in_ns "$1" nft delete table inet cut; }
 
 # --- etcd ---------------------------------------------------------------------------------------

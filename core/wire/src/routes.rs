@@ -253,6 +253,13 @@ impl Routes {
         asked
     }
 
+    /// Goes by the newest map that another host knows, if that is newer than what is known here.
+    pub async fn catch_up(&self) {
+        if let Some(map) = self.newer().await.filter(|map| map.version > self.map().version) {
+            self.follow(map);
+        }
+    }
+
     /// The newest map that a host knows.
     pub(crate) async fn newer(&self) -> Option<Map> {
         let mut asked = self.ask_all(&HostOp::Map);

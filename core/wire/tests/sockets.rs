@@ -584,6 +584,13 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         assert_eq!(routes.ask(HostId(1), HostOp::Seats).await.map_err(|e| e.kind()).err(), Some(ErrorKind::Stopped));
         assert!(matches!(routes.drive(DriveId(1), DriveOp::Stat).await, Ok(DriveReply::Done)));
 
+        // A host that does not hear from the coordinator learns from others where partitions are, if they know more.
+        for (theirs, then) in [(4, 4), (3, 4)] {
+            fake.primary.store(theirs, Ordering::Relaxed);
+            routes.catch_up().await;
+            assert_eq!(routes.map().version, then);
+        }
+
         let visit = Visit::begin(find(address.clone(), "secret")).await.expect("connects");
         assert_eq!(visit.ask(HostOp::Map).await, Ok(HostReply::Map(fake.map())));
         // With one server a question to a drive waits for it; with several it fails, there are other shards.
