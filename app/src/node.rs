@@ -8,6 +8,7 @@
 mod audits;
 pub mod backend;
 pub mod control;
+mod detour;
 mod drive_changes;
 mod drives;
 mod filesystems;

@@ -53,7 +53,7 @@ pub fn run(whole: &Whole, create: &Create) -> Outcome {
         partitions: create.partitions,
         copies: create.metadata_copies,
     };
-    let now = Snapshot::read(coordinator.as_ref())?;
+    let now = Snapshot::read(&coordinator)?;
     let count = now.candidates.iter().map(|candidate| candidate.drives.len()).sum::<usize>();
     let mut identities = (0..=count).map(|_| braid_io::chance::guid()).collect::<Result<Vec<Guid>, _>>()?;
     let mut identity = || identities.pop().unwrap_or_default();
@@ -73,7 +73,7 @@ pub fn run(whole: &Whole, create: &Create) -> Outcome {
             founding.warnings.push("no join secret: hosts and clients talk in clear, see --join-secret-file".to_owned())
         }
     }
-    create::record(coordinator.as_ref(), &founding)?;
+    create::record(&coordinator, &founding)?;
     let cluster = &founding.cluster;
     let drives: usize = founding.hosts.iter().map(|(_, drives)| drives.len()).sum();
     if whole.json {

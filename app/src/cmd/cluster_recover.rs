@@ -7,6 +7,7 @@ use std::time::Duration;
 use braid_base::ids::HostId;
 use braid_base::msg::host::{HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Host};
 use braid_cluster::kept::Kept;
 use braid_cluster::recover::{self, Change, Known, Plan, Testimony};
@@ -74,10 +75,10 @@ pub fn run(whole: &Whole, recover: &Recover) -> Outcome {
     if !recover.dry_run {
         refuse(&plan, recover.force)?;
         // From here on nothing changes hands, so what is heard now is the last word.
-        let fence = recover::fence(coordinator.as_ref(), &place.options.name)?;
+        let fence = recover::fence(&coordinator, &place.options.name)?;
         plan = decide()?.1;
         refuse(&plan, recover.force)?;
-        recover::carry_out(coordinator.as_ref(), &plan, fence)?;
+        recover::carry_out(&coordinator, &plan, fence)?;
     }
     tell(whole, recover, &why, &plan)
 }

@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 use super::control::Node;
 use super::filesystems::{Network, Way};
 use super::recall::{KEPT, Stranded};
-use super::{Say, drives, views};
+use super::{Say, detour, drives, views};
 use crate::reach::Reach;
 
 /// The file that says what a host's directory is for.
@@ -78,8 +78,8 @@ pub struct Options {
 }
 
 /// The coordinator of the cluster called `cluster` at these members of etcd.
-pub fn coordinator(etcd: &[String], cluster: &str) -> Result<Arc<dyn Coordinator>> {
-    Ok(Arc::new(Etcd::new(etcd, &format!("/braid/{cluster}/"))?))
+pub fn coordinator(etcd: &[String], cluster: &str) -> Result<Etcd> {
+    Etcd::new(etcd, &format!("/braid/{cluster}/"))
 }
 
 impl Options {
@@ -115,6 +115,7 @@ impl Options {
 /// A host that looks for its cluster.
 pub struct Enlisted {
     options: Options,
+    etcd: Etcd,
     coordinator: Arc<Guard>,
     session: Option<SessionId>,
     /// What the coordinator said last, once this host is in the cluster.
@@ -128,8 +129,8 @@ impl Enlisted {
         let cluster = options.member.as_ref().and_then(|(guid, _)| Guid::parse(guid));
         let floors = cluster.map(|guid| run::floors(&options.dir, guid)).transpose()?.unwrap_or_default();
         let (path, name) = (options.dir.join(KEPT), options.name.clone());
-        let coordinator = Arc::new(Guard::new(etcd, Terms { path, name, cluster, floors })?);
-        let mut this = Self { options, coordinator, session: None, now: None };
+        let coordinator = Arc::new(Guard::new(Arc::new(etcd.clone()), Terms { path, name, cluster, floors })?);
+        let mut this = Self { options, etcd, coordinator, session: None, now: None };
         match this.look() {
             Err(_) if this.coordinator.refuses() => {} // it waits until etcd was recovered
             looked => _ = looked?,
@@ -220,7 +221,7 @@ fn offer(options: &Options, found: Found) -> Result<Offer> {
 /// Starts the parts of a host that is in the cluster. Blocks until they run; partitions follow as they find their
 /// members. Must be called on a blocking thread of the runtime.
 pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
-    let Enlisted { options, coordinator, now, .. } = enlisted;
+    let Enlisted { options, etcd, coordinator, now, .. } = enlisted;
     let in_none = || Error::new(ErrorKind::Stopped, "this host is in no cluster yet");
     let now = now.ok_or_else(in_none)?;
     let (cluster, record) = match (&now.cluster, now.host(&options.name)) {
@@ -272,6 +273,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
         let _in_runtime = runtime.enter();
         routes.follow(now.map());
     }
+    etcd.detour(detour::by(Arc::clone(&routes), runtime.clone()));
     let (forsaken, hears) = mpsc::channel::<PartitionId>();
     let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
     let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
@@ -280,7 +282,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
     let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
-    let way = Way::Network(Network { host: record.id, name, guard, reach: as_client, addresses, tls });
+    let way = Way::Network(Network { host: record.id, name, etcd, guard, reach: as_client, addresses, tls });
     let node = Node::new(options.dir, coordinator, (host, record.id), cluster, plan.lost, way);
     node.follow(now, hears)?;
     Ok(Arc::new(node))

@@ -153,7 +153,9 @@ impl Node {
                 };
                 let (secret, addresses) = (self.cluster.client_secret.clone(), network.addresses.clone());
                 let recall = recall::of(network, Arc::downgrade(&self.host()?));
-                Gate { secret, hosts, addresses, attach: Box::new(attach), recall, ..self.gate() }
+                let etcd = network.etcd.clone();
+                let ask_for_another = Box::new(move |path: &str, body: &str| etcd.ask_for_another(path, body));
+                Gate { secret, hosts, addresses, attach: Box::new(attach), recall, ask_for_another, ..self.gate() }
             }
         };
         let clients = self.host()?.clients(gate);
@@ -176,6 +178,7 @@ impl Node {
             addresses: Vec::new(),
             attach: Box::new(|_| Err(ErrorKind::Unsupported.into())),
             recall: Box::new(|| Err(ErrorKind::Unsupported.into())),
+            ask_for_another: Box::new(|_, _| Err(ErrorKind::Unsupported.into())),
         }
     }
 

@@ -8,6 +8,7 @@ use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, FsId, HostId, Ino};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::{Fs, Session};
+use braid_cluster::Etcd;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::Filesystem;
 use braid_cluster::filesystems;
@@ -54,6 +55,8 @@ pub struct Network {
     pub host: HostId,
     /// Its name.
     pub name: String,
+    /// etcd, for hosts that cannot reach it.
+    pub etcd: Etcd,
     /// What it has seen of etcd.
     pub guard: Arc<Guard>,
     /// What the hosts want to hear.

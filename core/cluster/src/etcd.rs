@@ -1,13 +1,14 @@
 //! The coordinator of many machines: etcd, asked over its JSON gateway (decision 18).
 //!
 //! Every call goes to one member and, if that cannot have taken it, to the next. What may have been taken and was not
-//! answered is repeated if that does no harm; a transaction is not: its result is unknown, which is `TimedOut`.
+//! answered is repeated if that does no harm; a transaction is not: its result is unknown, which is `TimedOut`. A host
+//! that no member takes a connection from asks by way of another host ([`Detour`], decision 55).
 
 mod message;
 mod watch;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use braid_base::{Error, ErrorKind, Result};
@@ -25,6 +26,18 @@ const CALL_WAIT: Duration = Duration::from_secs(4);
 /// Longest answer, bytes: all facts of a cluster are less than 20 MB (design O2).
 const ANSWER_BYTES_MAX: u64 = 64 << 20;
 
+/// After another host had to ask, it is asked so often until the members are tried again: that takes seconds, and whoever
+/// asks meanwhile should not wait for it.
+const AROUND: usize = 20;
+/// What a host asks for another one.
+const ASKED_FOR_OTHERS: [&str; 5] = [RANGE, TXN, "lease/grant", "lease/keepalive", "lease/revoke"];
+const RANGE: &str = "kv/range";
+const TXN: &str = "kv/txn";
+
+/// The way by another host: path below `/v3/`, body, and whether it may be asked again if the result is unknown; to the
+/// body of the answer. `Io`: it was not taken. Blocks.
+pub type Detour = Box<dyn Fn(&str, &str, bool) -> Result<String> + Send + Sync>;
+
 /// etcd as the coordinator. Cheap to clone.
 #[derive(Clone)]
 pub struct Etcd {
@@ -38,6 +51,9 @@ struct Shared {
     current: AtomicUsize,
     /// What all keys begin with: several clusters may share one etcd.
     root: String,
+    detour: OnceLock<Detour>,
+    /// So many questions go to others before the members are tried again.
+    around: AtomicUsize,
 }
 
 /// Whether a request that was perhaps taken may be sent again.
@@ -50,8 +66,8 @@ enum Repeat {
 }
 
 /// What became of a request at one member.
-enum Tried<A> {
-    Answered(A),
+enum Tried {
+    Answered(String),
     /// It was not taken.
     Refused(String),
     /// It may have been taken.
@@ -81,20 +97,74 @@ impl Etcd {
             .max_idle_connections(0)
             .proxy(None)
             .build();
-        let (agent, current) = (config.into(), AtomicUsize::new(0));
-        Ok(Self { shared: Arc::new(Shared { agent, endpoints: trimmed, current, root: root.to_owned() }) })
+        let (agent, current, root) = (config.into(), AtomicUsize::new(0), root.to_owned());
+        let (detour, around) = (OnceLock::new(), AtomicUsize::new(0));
+        let shared = Shared { agent, endpoints: trimmed, current, root, detour, around };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// If no member takes a connection, `by` is asked from now on. The first one that is named stays.
+    pub fn detour(&self, by: Detour) {
+        let _ = self.shared.detour.set(by);
+    }
+
+    /// Asks the members for another host: path below `/v3/` and body, to the body of the answer. `NotPermitted`: hosts ask
+    /// for nothing of that kind.
+    pub fn ask_for_another(&self, path: &str, body: &str) -> Result<String> {
+        if !ASKED_FOR_OTHERS.contains(&path) {
+            let words = format!("hosts do not ask etcd for '{path}'");
+            return Err(Error::new(ErrorKind::NotPermitted, words));
+        }
+        self.shared.members(path, body, if path == TXN { Repeat::Never } else { Repeat::Harmless })
     }
 }
 
 impl Shared {
-    /// Asks the members in turn, the one that answered last first.
     fn call<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize, repeat: Repeat) -> Result<A> {
+        let body = serde_json::to_string(body).map_err(|error| invalid(error.to_string()))?;
+        let text = self.ask(path, &body, repeat)?;
+        serde_json::from_str(&text).map_err(|error| not_etcd("etcd", &error))
+    }
+
+    /// Asks the members, or others if those cannot be reached.
+    fn ask(&self, path: &str, body: &str, repeat: Repeat) -> Result<String> {
+        let Some(detour) = self.detour.get() else { return self.members(path, body, repeat) };
+        let others = || match detour(path, body, repeat == Repeat::Harmless) {
+            Err(error) if error.kind() == ErrorKind::Io => None,
+            answer => Some(answer),
+        };
+        let counts = |left: usize| left.checked_sub(1).map(|less| if less == 0 { AROUND } else { less });
+        let left = self.around.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counts).unwrap_or_default();
+        if left > 1
+            && let Some(answer) = others()
+        {
+            return answer;
+        }
+        match self.members(path, body, repeat) {
+            Err(error) if error.kind() == ErrorKind::Io => {
+                let Some(answer) = others() else { return Err(error) };
+                if self.around.swap(AROUND, Ordering::Relaxed) == 0 {
+                    tracing::warn!("etcd is asked by way of other hosts, this one cannot reach it: {error}");
+                }
+                answer
+            }
+            answer => {
+                if self.around.swap(0, Ordering::Relaxed) > 0 {
+                    tracing::info!("this host reaches etcd again");
+                }
+                answer
+            }
+        }
+    }
+
+    /// Asks the members in turn, the one that answered last first. `Io`: none has taken it, or it may be asked again.
+    fn members(&self, path: &str, body: &str, repeat: Repeat) -> Result<String> {
         let (first, count) = (self.current.load(Ordering::Relaxed), self.endpoints.len());
         let mut why = Vec::new();
         for turn in 0..count {
             let which = (first + turn) % count;
             let endpoint = &self.endpoints[which];
-            match self.try_call(endpoint, path, body)? {
+            match self.try_one(endpoint, path, body)? {
                 Tried::Answered(answer) => {
                     self.current.store(which, Ordering::Relaxed);
                     return Ok(answer);
@@ -112,24 +182,23 @@ impl Shared {
     }
 
     /// Asks one member; an error is its answer.
-    fn try_call<A: DeserializeOwned>(&self, endpoint: &str, path: &str, body: &impl Serialize) -> Result<Tried<A>> {
-        let request = self.agent.post(format!("{endpoint}/v3/{path}"));
-        let sent = request.config().timeout_global(Some(CALL_WAIT)).build().send_json(body);
+    fn try_one(&self, endpoint: &str, path: &str, body: &str) -> Result<Tried> {
+        let request = self.agent.post(format!("{endpoint}/v3/{path}")).content_type("application/json");
+        let sent = request.config().timeout_global(Some(CALL_WAIT)).build().send(body);
         let mut response = match sent {
             Ok(response) => response,
             Err(error) if was_not_sent(&error) => return Ok(Tried::Refused(error.to_string())),
             Err(error) => return Ok(Tried::Unknown(error.to_string())),
         };
         let is_ok = response.status().is_success();
-        let text = match response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec() {
+        let text = match response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string() {
             Ok(text) => text,
             Err(error) => return Ok(Tried::Unknown(error.to_string())),
         };
         if is_ok {
-            let answer = serde_json::from_slice(&text).map_err(|error| not_etcd(endpoint, &error))?;
-            return Ok(Tried::Answered(answer));
+            return Ok(Tried::Answered(text));
         }
-        let failure: Failure = serde_json::from_slice(&text).map_err(|error| not_etcd(endpoint, &error))?;
+        let failure: Failure = serde_json::from_str(&text).map_err(|error| not_etcd(endpoint, &error))?;
         failure.meaning().map(Tried::Unknown)
     }
 
@@ -170,13 +239,13 @@ fn corrupt(text: String) -> Error {
 impl Coordinator for Etcd {
     fn get(&self, key: &str) -> Result<Option<Item>> {
         let shared = &self.shared;
-        let found: Ranged = shared.call("kv/range", &message::Range::of(shared.key(key)), Repeat::Harmless)?;
+        let found: Ranged = shared.call(RANGE, &message::Range::of(shared.key(key)), Repeat::Harmless)?;
         found.kvs.into_iter().next().map(|found| shared.item(found)).transpose()
     }
 
     fn range(&self, prefix: &str) -> Result<Listing> {
         let shared = &self.shared;
-        let found: Ranged = shared.call("kv/range", &message::Range::below(&shared.key(prefix)), Repeat::Harmless)?;
+        let found: Ranged = shared.call(RANGE, &message::Range::below(&shared.key(prefix)), Repeat::Harmless)?;
         let items = found.kvs.into_iter().map(|found| shared.item(found)).collect::<Result<_>>()?;
         Ok(Listing { items, revision: found.header.revision() })
     }
@@ -184,7 +253,7 @@ impl Coordinator for Etcd {
     fn txn(&self, txn: &Txn) -> Result<Outcome> {
         txn.validate()?;
         let Some(request) = Transaction::of(txn, &|key| self.shared.key(key)) else { return Ok(Outcome::Conflict) };
-        let done: Transacted = self.shared.call("kv/txn", &request, Repeat::Never)?;
+        let done: Transacted = self.shared.call(TXN, &request, Repeat::Never)?;
         Ok(if done.succeeded { Outcome::Done(done.header.revision()) } else { Outcome::Conflict })
     }
 

@@ -48,4 +48,4 @@ pub mod view;
 
 pub use coordinator::Coordinator;
 pub use embedded::Embedded;
-pub use etcd::Etcd;
+pub use etcd::{Detour, Etcd};

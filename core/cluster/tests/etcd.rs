@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use braid_base::ErrorKind;
 use braid_cluster::Etcd;
-use braid_cluster::coordinator::{Coordinator, Outcome, Revision, Txn};
+use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, Txn};
 use suite::Subject;
 
 /// Three members on free ports of this machine.
@@ -164,6 +164,54 @@ fn a_member_may_go_and_when_all_went_calls_end() {
     }
     told.dedup();
     assert_eq!(told, ["w/0", "w/1", "w/2", "w/last"], "each change once, in order");
+}
+
+#[test]
+fn who_reaches_no_member_asks_by_way_of_another() {
+    let members = Members::start();
+    let other = members.client("c/");
+    let nobody = format!("http://127.0.0.1:{}", free_ports(1)[0]);
+    let client = Etcd::new(&[nobody], "c/").expect("a client");
+    assert_eq!(client.get("k").expect_err("nobody is there").kind(), ErrorKind::Io);
+    let asked = Arc::new(AtomicU64::new(0));
+    let (relay, count) = (other.clone(), Arc::clone(&asked));
+    client.detour(Box::new(move |path, body, again| {
+        count.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(again, path != "kv/txn", "what may have been taken is not asked again");
+        relay.ask_for_another(path, body)
+    }));
+    let put_at = put(&client, "k", "1");
+    assert_eq!(other.get("k").expect("get").expect("there").modified, put_at);
+    let txn = Txn::new().when("k", Check::Absent).put("k", "2");
+    assert_eq!(client.txn(&txn).expect("txn"), Outcome::Conflict);
+    // The words of etcd count as if they were heard directly.
+    let session = client.session(60_000).expect("session");
+    client.keep_alive(session).expect("it lives");
+    client.end_session(session).expect("ended");
+    assert_eq!(client.keep_alive(session).expect_err("it has ended").kind(), ErrorKind::Stale);
+    client.end_session(session).expect("twice is no error");
+    // Again and again the members are tried: here in vain, and nobody notices.
+    for _ in 0..50 {
+        assert_eq!(client.range("").expect("range").items.len(), 1);
+    }
+    assert!(asked.load(Ordering::Relaxed) > 50);
+    let refused = other.ask_for_another("maintenance/snapshot", "{}").expect_err("not for hosts");
+    assert_eq!(refused.kind(), ErrorKind::NotPermitted);
+}
+
+#[test]
+fn who_reaches_the_members_asks_nobody_else() {
+    let members = Members::start();
+    put(&members.client("c/"), "k", "1");
+    let asked = Arc::new(AtomicU64::new(0));
+    let client = members.client("c/");
+    let count = Arc::clone(&asked);
+    client.detour(Box::new(move |_, _, _| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Err(ErrorKind::Io.into())
+    }));
+    assert_eq!(client.get("k").expect("get").expect("there").value, b"1");
+    assert_eq!(asked.load(Ordering::Relaxed), 0);
 }
 
 #[test]

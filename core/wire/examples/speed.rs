@@ -58,7 +58,7 @@ impl Handler for Blocks {
 
     fn replica(&self, _from: HostId, _message: Msg) {}
 
-    fn peer(&self, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
+    fn peer(&self, _by: HostId, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
 }
 
 fn main() {

@@ -89,9 +89,7 @@ async fn follow(routes: Arc<Routes>) {
         let wait_ms = if often > 0 { MAP_MS_OFTEN } else { MAP_MS };
         let astray = tokio::time::timeout(Duration::from_millis(wait_ms), routes.astray.notified()).await.is_ok();
         often = if astray { OFTEN } else { often.saturating_sub(1) };
-        if let Some(map) = routes.newer().await {
-            routes.follow(map);
-        }
+        routes.catch_up().await;
         tokio::time::sleep(Duration::from_millis(MAP_MS_MIN)).await;
     }
 }

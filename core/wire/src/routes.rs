@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Routes {
     /// The term in which each partition answered last.
     terms: RwLock<Vec<AtomicU64>>,
     sink: Sink,
+    /// Counts messages of partitions that other hosts were given to pass on.
+    passed_on: AtomicUsize,
     /// Somebody was asked in vain.
     pub(crate) astray: Notify,
     /// There is another map.
@@ -58,11 +60,11 @@ impl Routes {
     /// No ways yet, for `caller`.
     pub fn new(caller: Caller, finder: Finder) -> Self {
         let (now, terms, sink) = (RwLock::default(), RwLock::default(), Sink::default());
-        Self { caller, finder, now, terms, sink, astray: Notify::new(), changed: Notify::new() }
+        let (passed_on, astray, changed) = (AtomicUsize::new(0), Notify::new(), Notify::new());
+        Self { caller, finder, now, terms, sink, passed_on, astray, changed }
     }
 
-    /// Goes by `map` from now on. Hosts that are new are being connected to; a host does not connect to itself. (An older
-    /// map is a hint like any other: after the coordinator was restored there is nothing better.)
+    /// Goes by `map` from now on. Hosts that are new are being connected to; a host does not connect to itself.
     pub fn follow(&self, map: Map) {
         let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
         if *now.map == map {
@@ -233,12 +235,25 @@ impl Routes {
         }
     }
 
-    /// Tells partition `to` for partition `from`; may be lost.
+    /// Tells partition `to` for partition `from`; may be lost. If its host is not reached, another one that is passes it
+    /// on, each time another: who is told nothing is told again.
     pub fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        let (kind, target) = (Kind::Peer, u32::from(to.0));
-        let call = Call { kind, target, message: (from, message).encode(), check_data: true, bulk: false };
+        let Some(Ok(trunk)) = self.map().primary(to).map(|host| self.trunk(host)) else { return };
+        if trunk.is_connected() {
+            return tell_peer(&trunk, from, to, message);
+        }
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let others: Vec<&Arc<Trunk>> = now.trunks.values().filter(|trunk| trunk.is_connected()).collect();
+        let turn = self.passed_on.fetch_add(1, Ordering::Relaxed);
+        if let Some(other) = others.get(turn % others.len().max(1)) {
+            tell_peer(other, from, to, message);
+        }
+    }
+
+    /// The same for a message that another host could not bring itself: no further than to the host of `to`.
+    pub fn pass_on(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
         if let Some(Ok(trunk)) = self.map().primary(to).map(|host| self.trunk(host)) {
-            trunk.tell(u64::from(target), call);
+            tell_peer(&trunk, from, to, message);
         }
     }
 
@@ -261,7 +276,7 @@ impl Routes {
     }
 
     /// The newest map that a host knows.
-    pub(crate) async fn newer(&self) -> Option<Map> {
+    async fn newer(&self) -> Option<Map> {
         let mut asked = self.ask_all(&HostOp::Map);
         let mut newest: Option<Map> = None;
         // Not longer than it takes those that answer: one that is silent must not hold up the others.
@@ -276,6 +291,14 @@ impl Routes {
         }
         newest
     }
+}
+
+fn tell_peer(trunk: &Trunk, from: PartitionId, to: PartitionId, message: PeerMsg) {
+    let (kind, target) = (Kind::Peer, u32::from(to.0));
+    trunk.tell(
+        u64::from(target),
+        Call { kind, target, message: (from, message).encode(), check_data: true, bulk: false },
+    );
 }
 
 /// Asks the host at the end of `trunk`.

@@ -66,8 +66,8 @@ pub trait Handler: Send + Sync + 'static {
     /// A message of a replica on another host.
     fn replica(&self, from: HostId, message: Msg);
 
-    /// What partition `from` tells partition `to`.
-    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg);
+    /// What partition `from` tells partition `to`, brought by host `by`.
+    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg);
 }
 
 /// Where an answer goes. Dropped without one, it says `Stopped`.
@@ -381,9 +381,9 @@ impl Served {
                 let message = Msg::decode(&frame.meta, frame.data)?;
                 handler.replica(*host, message);
             }
-            (Kind::Peer, Caller::Host(_)) => {
+            (Kind::Peer, Caller::Host(by)) => {
                 let (of, message) = <(PartitionId, PeerMsg)>::decode(&frame.meta, frame.data)?;
-                handler.peer(of, partition()?, message);
+                handler.peer(*by, of, partition()?, message);
             }
             (Kind::Ping, _) => {
                 self.send(Kind::Pong, id, Encoded::default(), true);

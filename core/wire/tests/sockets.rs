@@ -334,12 +334,12 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         assert!(all.len() == 100 && all.iter().zip(1..).all(|(one, ms)| *one == words(ms)), "{all:?}");
         let noted = PeerMsg::Noted { upto: 5 };
         routes.peer(PartitionId(1), PartitionId(4), noted.clone());
-        let words = format!("p1 to p4: {noted:?}");
+        let words = format!("h2: p1 to p4: {noted:?}");
         assert_eq!(told(words.clone()).await, [words]);
         assert_eq!(routes.ask(HostId(1), HostOp::Seats).await.map_err(|e| e.kind()).err(), Some(ErrorKind::Stopped));
         assert!(matches!(routes.drive(DriveId(1), DriveOp::Stat).await, Ok(DriveReply::Done)));
 
-        // A host that does not hear from the coordinator learns from others where partitions are, if they know more.
+        // Others know where partitions are by now; one that knows less is not followed.
         for (theirs, then) in [(4, 4), (3, 4)] {
             fake.primary.store(theirs, Ordering::Relaxed);
             routes.catch_up().await;
@@ -357,5 +357,32 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         }
         let away = routes.drive(DriveId(1), DriveOp::Stat).await.map_err(|e| e.kind());
         assert_eq!(away.err(), Some(ErrorKind::Stopped));
+    });
+}
+
+#[test]
+fn what_a_host_cannot_bring_another_one_passes_on() {
+    runtime().block_on(async {
+        let dir = tempfile::tempdir().expect("dir");
+        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
+        listen(&path, &fake);
+        let (near, nowhere) = (Address::Unix(path), Address::Unix(dir.path().join("nobody")));
+        let ways =
+            move |host, _: &[String]| find(if host == HostId(1) { near.clone() } else { nowhere.clone() }, "secret");
+        let routes = Routes::new(Caller::Host(HostId(2)), Box::new(ways));
+        // The partition is served by host 9, which is not reached; host 1 is.
+        let hosts = vec![(HostId(1), vec![]), (HostId(9), vec![])];
+        routes.follow(Map { hosts, primaries: vec![Some(HostId(9)); 7], ..fake.map() });
+        while routes.reached().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let noted = PeerMsg::Noted { upto: 5 };
+        // Not further: host 1 is the one that was to pass it on.
+        routes.pass_on(PartitionId(1), PartitionId(3), noted.clone());
+        routes.peer(PartitionId(1), PartitionId(4), noted.clone());
+        while fake.told.lock().expect("no panic").is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(*fake.told.lock().expect("no panic"), [format!("h2: p1 to p4: {noted:?}")]);
     });
 }

@@ -87,6 +87,13 @@ pub enum HostOp {
         /// At most [`JUDGED_MAX`](crate::limits::JUDGED_MAX).
         keys: Vec<(BlobId, Term)>,
     },
+    /// Ask etcd this for me, which cannot reach it. Of hosts only.
+    Coordinator {
+        /// Below `/v3/`.
+        path: String,
+        /// In JSON, in etcd's words.
+        body: String,
+    },
 }
 
 /// What a host answers.
@@ -116,6 +123,8 @@ pub enum HostReply {
     Objects(ObjectsPage),
     /// One for each that was asked for, in that order.
     Judged(Vec<Verdict>),
+    /// What etcd says, in JSON; or what became of the question. `Io`: etcd has not taken it.
+    Coordinator(Result<String>),
 }
 
 /// The answer of a host.

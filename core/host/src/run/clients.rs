@@ -22,7 +22,7 @@ use braid_replica::replica::event::Msg;
 use braid_wire::tls::Peer;
 use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
-use super::seat_actor::{self, SeatMsg};
+use super::seat_actor;
 use super::wire::{Switch, wall_ms};
 
 /// How other hosts prove that they are.
@@ -42,6 +42,9 @@ pub type Attach = Box<dyn Fn(&str) -> Result<Attached> + Send + Sync>;
 /// Tells what a host has kept.
 pub type Recall = Box<dyn Fn() -> Result<String> + Send + Sync>;
 
+/// Asks the coordinator for another host: path and body of the question, to what became of it.
+pub type AskForAnother = Box<dyn Fn(&str, &str) -> Result<String> + Send + Sync>;
+
 /// Who is let in, and what it is told first.
 pub struct Gate {
     /// Of those that name this cluster,
@@ -58,6 +61,8 @@ pub struct Gate {
     pub attach: Attach,
     /// What this host has kept of the coordinator, in JSON. Blocks.
     pub recall: Recall,
+    /// Asks etcd for a host that cannot reach it. Blocks.
+    pub ask_for_another: AskForAnother,
 }
 
 /// The clients that are connected, and the way from them, and from other hosts, to the parts of this host.
@@ -208,6 +213,16 @@ impl Handler for Clients {
                 let Some(this) = self.this.upgrade() else { return };
                 runtime.spawn_blocking(move || answer.send(&(this.gate.recall)().map(HostReply::Recalled)));
             }
+            HostOp::Coordinator { .. } if !matches!(from, Caller::Host(_)) => {
+                let words = "the coordinator is asked for hosts only: ask in the name of one";
+                answer.send(&Err(Error::new(ErrorKind::NotPermitted, words)));
+            }
+            HostOp::Coordinator { path, body } => {
+                let Some(this) = self.this.upgrade() else { return };
+                runtime.spawn_blocking(move || {
+                    answer.send(&Ok(HostReply::Coordinator((this.gate.ask_for_another)(&path, &body))));
+                });
+            }
             HostOp::Stores { look } => {
                 runtime.spawn(async move { answer.send(&Ok(HostReply::Stores(switch.objects.reports(look).await))) });
             }
@@ -236,8 +251,8 @@ impl Handler for Clients {
         self.switch.hear(message);
     }
 
-    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        let _ = self.switch.tell(to, SeatMsg::Peer(from, message));
+    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.switch.peer_by(by, from, to, message);
     }
 }
 
@@ -324,6 +339,7 @@ mod tests {
             addresses: Vec::new(),
             attach: Box::new(attach),
             recall: Box::new(|| Ok(String::new())),
+            ask_for_another: Box::new(|path, body| Ok(format!("{path} {body}"))),
         }
     }
 
@@ -392,7 +408,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn what_a_host_has_kept_is_told_to_hosts() {
+    async fn what_a_host_has_kept_and_what_the_coordinator_says_is_told_to_hosts() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("s");
         let (switch, _asked) = switch(dir.path(), &tokio::runtime::Handle::current());
@@ -408,11 +424,15 @@ mod tests {
         let visitor = Visit::begin(find("s")).await.expect("let in");
         let refused = visitor.ask(HostOp::Recall).await.map_err(|error| error.kind());
         assert_eq!(refused, Err(ErrorKind::NotPermitted));
+        let question = || HostOp::Coordinator { path: "kv".to_owned(), body: "{}".to_owned() };
+        let refused = visitor.ask(question()).await.map_err(|error| error.kind());
+        assert_eq!(refused, Err(ErrorKind::NotPermitted));
         assert!(matches!(visitor.ask(HostOp::Map).await, Ok(HostReply::Map(_))));
         let pretends = Visit::of_host(find("s"), HostId(2)).await.map(drop).map_err(|error| error.kind());
         assert_eq!(pretends, Err(ErrorKind::NotPermitted), "with the secret of clients");
         let host = Visit::of_host(find("of hosts"), HostId(2)).await.expect("let in");
         assert_eq!(host.ask(HostOp::Recall).await, Ok(HostReply::Recalled("kept".to_owned())));
+        assert_eq!(host.ask(question()).await, Ok(HostReply::Coordinator(Ok("kv {}".to_owned()))));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

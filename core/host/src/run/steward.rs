@@ -36,8 +36,6 @@ const ALIVE_MS: u64 = 1_500;
 const WAIT_MS: u64 = 200;
 /// An etcd that has gone back is looked at again after this, milliseconds.
 const REFUSED_MS: u64 = 500;
-/// While the coordinator is away others are asked what they know, this often at most, milliseconds.
-const ASK_MS: u64 = 1_000;
 /// Without news everything is looked at this often, milliseconds.
 const LOOK_MS: u64 = 5_000;
 /// How long a drive or a host may be away until what it holds is made anew elsewhere, milliseconds (design O3).
@@ -95,7 +93,6 @@ impl Steward {
             again_ms: BTreeMap::new(),
             session: alive.as_ref().map(|alive| Arc::clone(&alive.session)),
             looked_ms: 0,
-            asked_ms: 0,
             watch: None,
             silent: false,
             refused: false,
@@ -210,8 +207,6 @@ struct Work {
     /// Among others, what says that this one lives.
     session: Option<Arc<Mutex<Option<SessionId>>>>,
     looked_ms: u64,
-    /// When other hosts were asked last what they know.
-    asked_ms: u64,
     watch: Option<Box<dyn Watch>>,
     /// The coordinator is away, which was told.
     silent: bool,
@@ -247,7 +242,6 @@ impl Work {
                     self.refused = is_refused;
                     self.seen().1 = Some(error);
                     self.watch = None;
-                    self.ask_others();
                     let rest_ms = if is_refused { REFUSED_MS } else { WAIT_MS };
                     if let Err(RecvTimeoutError::Disconnected) = stopped.recv_timeout(Duration::from_millis(rest_ms)) {
                         break;
@@ -259,15 +253,6 @@ impl Work {
 
     fn seen(&self) -> MutexGuard<'_, (Arc<Snapshot>, Option<Error>)> {
         self.duties.seen.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The coordinator may be away for this host only: others know then where partitions went.
-    fn ask_others(&mut self) {
-        let (host, now_ms) = (&self.duties.host, clock::mono_ms());
-        if let Some(company) = host.company().filter(|_| now_ms >= self.asked_ms + ASK_MS) {
-            host.runtime().block_on(company.routes.catch_up());
-            self.asked_ms = now_ms;
-        }
     }
 
     fn round(&mut self) -> Result<()> {

@@ -84,6 +84,7 @@ wire_enum!(HostOp, "question to a host" {
     10 = Events { filter },
     11 = Objects { partition, store, after, limit },
     12 = Judge { partition, store, keys },
+    13 = Coordinator { path, body },
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -99,6 +100,7 @@ wire_enum!(HostReply, "answer of a host" {
     10 = Events(events),
     11 = Objects(page),
     12 = Judged(verdicts),
+    13 = Coordinator(said),
 });
 
 wire_enum!(Verdict, "verdict on an object" {

@@ -164,8 +164,8 @@ impl Handler for Fake {
         self.told.lock().expect("no panic").push(format!("{from}: {message:?}"));
     }
 
-    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        self.told.lock().expect("no panic").push(format!("{from} to {to}: {message:?}"));
+    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.told.lock().expect("no panic").push(format!("{by}: {from} to {to}: {message:?}"));
     }
 }
 

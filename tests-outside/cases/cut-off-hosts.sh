@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# What: two hosts that cannot reach each other, then a host that cannot reach etcd while one beside it is lost, under load: no error, nothing lost.
+# Needs: cluster
+# Seconds: 300 600
+set -euo pipefail
+. "$(dirname "$0")/../lib.sh"
+. "$(dirname "$0")/../net.sh"
+. "$(dirname "$0")/../load.sh"
+
+hosts_new cut 5 --protection 3+1 --partitions 6
+# The host that leads the partition of $1; with a word behind that, one that has a copy.
+leads() { on h1 cluster partition --json | python3 -c '
+import json, os, sys
+of = (os.stat(sys.argv[1]).st_ino >> 48) % 6
+found = next(p for p in json.load(sys.stdin) if p["id"] == of)
+others = [host for host in found["members"] if host != found["primary"]]
+print("h%d" % (others[0] if sys.argv[2:] else found["primary"]))' "$@"; }
+# The same of a folder of the load that another host leads than $1.
+another() {
+  local folder host
+  for folder in "$LOAD"/names/d?; do
+    host=$(leads "$folder")
+    [[ $host == "$1" ]] || { echo "$host" && return; }
+  done
+  die "host $1 leads all folders"
+}
+# Longer than a call waits: what stands still ends with an error.
+long=$(pick 35 90)
+
+# 1. Renames go from partitions of one host to those of the other.
+load_begin
+until [[ -d $LOAD/names/d4 ]]; do sleep 0.1; done
+one=$(leads "$LOAD/names") other=$(another "$one")
+host_cut_off "$one" "$other"
+sleep "$long"
+load_goes_on "$one and $other cut off from each other" 20
+host_join "$one"
+until_serving 60 2
+load_end "$one and $other cut off from each other"
+
+# 2. It takes who is lost out of what it leads, by way of another host.
+load_begin
+until [[ -d $LOAD/names/d4 ]]; do sleep 0.1; done
+one=$(leads "$LOAD/names") other=$(leads "$LOAD/names" copy)
+host_cut_off "$one" e1 e2 e3
+sleep 5
+host_kill "$other"
+sleep "$long"
+load_goes_on "$one cut off from etcd, and $other lost" 20
+[[ $(leads "$LOAD/names") == "$one" ]] || die "$one was given up, though only etcd did not hear of it"
+grep -q 'etcd is asked by way of other hosts' "$STATE/$one/braid.log" || die "the log of $one does not say it"
+host_start "$other"
+host_join "$one"
+until_true 60 "$one does not reach etcd again" grep -q 'reaches etcd again' "$STATE/$one/braid.log"
+until_serving 60 2
+load_end "$one cut off from etcd, and $other lost"
+umount "$MOUNT"
+echo "two hosts without each other, and one without etcd, $long s each: no error, nothing lost"
