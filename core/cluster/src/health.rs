@@ -34,6 +34,13 @@ pub fn usable(parity: u8, drives: &[Watched]) -> Vec<DriveId> {
     if slow <= parity && quick.len() > parity { quick } else { left(false) }
 }
 
+/// Is `drive` lost, which does not answer this host? `others`: what does not answer each other host that could be asked.
+/// One that answers most of them is there, and the way from here to it is broken.
+pub fn is_lost(drive: DriveId, others: &[BTreeSet<DriveId>]) -> bool {
+    let missed = 1 + others.iter().filter(|absent| absent.contains(&drive)).count();
+    2 * missed > 1 + others.len()
+}
+
 /// A clock that is so far from those of the other hosts is told, milliseconds.
 const CLOCK_MS: u64 = 1_000;
 

@@ -1,5 +1,6 @@
 //! Records, file systems, groups and the state word.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
 
@@ -279,4 +280,13 @@ fn a_clock_is_wrong_by_what_it_differs_from_most() {
     assert_eq!(wrong.len(), 2, "{wrong:?}");
     begins(&wrong[0], "the clock of host box3 (h3) is 7200 s behind those of the others: set it");
     begins(&wrong[1], "the clock of host box4 (h4) is 1 s ahead of those of the others: set it");
+}
+
+#[test]
+fn a_drive_that_answers_most_hosts_is_not_lost() {
+    let misses = |drives: &[u32]| drives.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
+    let lost = |others: &[BTreeSet<DriveId>]| health::is_lost(DriveId(3), others);
+    assert!(lost(&[]), "nobody else can be asked");
+    assert!(lost(&[misses(&[3])]) && !lost(&[misses(&[1])]), "of two who differ none is believed");
+    assert!(lost(&[misses(&[3]), misses(&[])]) && !lost(&[misses(&[]), misses(&[1, 2])]));
 }

@@ -94,6 +94,8 @@ pub enum HostOp {
         /// In JSON, in etcd's words.
         body: String,
     },
+    /// Which drives of the cluster do not answer you, or fail?
+    Absent,
 }
 
 /// What a host answers.
@@ -125,6 +127,8 @@ pub enum HostReply {
     Judged(Vec<Verdict>),
     /// What etcd says, in JSON; or what became of the question. `Io`: etcd has not taken it.
     Coordinator(Result<String>),
+    /// Ordered by number.
+    Absent(Vec<DriveId>),
 }
 
 /// The answer of a host.

@@ -193,6 +193,10 @@ impl Handler for Clients {
         match op {
             HostOp::Map => answer.send(&Ok(HostReply::Map(self.map()))),
             HostOp::Mounts => answer.send(&Ok(HostReply::Mounts(self.list()))),
+            HostOp::Absent => answer.send(&match switch.absent() {
+                Some(absent) => Ok(HostReply::Absent(absent.into_iter().collect())),
+                None => Err(Error::new(ErrorKind::Busy, "this host has not looked at the drives yet")),
+            }),
             HostOp::Clock => answer.send(&Ok(HostReply::Clock(wall_ms()))),
             HostOp::Seats => {
                 runtime.spawn_blocking(move || {

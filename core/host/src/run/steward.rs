@@ -20,7 +20,7 @@ use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState, Liv
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen;
-use braid_cluster::{controller, placement, setup};
+use braid_cluster::{controller, health, placement, setup};
 use braid_io::clock;
 
 use super::events::Events;
@@ -498,8 +498,8 @@ impl Work {
         now.hosts.iter().filter_map(|host| Some((host.id, host.state, change(host)?))).collect()
     }
 
-    /// Drives whose state is to change: one that has not answered, or fails all that it is asked, for long has failed, unless more have than the data
-    /// survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
+    /// Drives whose state is to change: one that has not answered, or fails all that it is asked, for long has failed, unless most
+    /// hosts do not find that, or more have than the data survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
     /// emptied goes when nothing lies on it any more.
     fn judge_drives(&mut self, now_ms: u64) -> Vec<DriveChange> {
         let Some(absent) = self.duties.host.absent() else { return Vec::new() };
@@ -523,6 +523,14 @@ impl Work {
             DriveState::Draining if self.duties.host.is_empty_of(drive.id) => Some(DriveState::Removed),
             _ => None,
         };
-        now.drives.iter().filter_map(|drive| Some((drive.id, drive.state, change(drive)?))).collect()
+        let mut changes: Vec<DriveChange> =
+            now.drives.iter().filter_map(|drive| Some((drive.id, drive.state, change(drive)?))).collect();
+        let fails = |(_, _, to): &DriveChange| *to == DriveState::Failed;
+        if changes.iter().any(fails) {
+            // Perhaps only the way from here to it is broken.
+            let others = self.duties.host.absent_elsewhere();
+            changes.retain(|change| !fails(change) || health::is_lost(change.0, &others));
+        }
+        changes
     }
 }

@@ -278,6 +278,18 @@ impl Switch {
         all
     }
 
+    /// Drives of the cluster that do not answer this host, or fail; none before they were asked.
+    pub(super) fn absent(&self) -> Option<BTreeSet<DriveId>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same of each other host that answers.
+    pub(super) async fn absent_elsewhere(&self) -> Vec<BTreeSet<DriveId>> {
+        let answers = self.ask_others(&HostOp::Absent).await.into_iter();
+        let said = |answer| if let Ok(HostReply::Absent(drives)) = answer { Some(drives) } else { None };
+        answers.filter_map(|(_, answer)| said(answer)).map(|drives| drives.into_iter().collect()).collect()
+    }
+
     /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
     pub(super) async fn reports_of_others(&self) -> Vec<(HostId, SeatReport)> {
         let mut all = Vec::new();

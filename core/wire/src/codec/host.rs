@@ -85,6 +85,7 @@ wire_enum!(HostOp, "question to a host" {
     11 = Objects { partition, store, after, limit },
     12 = Judge { partition, store, keys },
     13 = Coordinator { path, body },
+    14 = Absent,
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -101,6 +102,7 @@ wire_enum!(HostReply, "answer of a host" {
     11 = Objects(page),
     12 = Judged(verdicts),
     13 = Coordinator(said),
+    14 = Absent(drives),
 });
 
 wire_enum!(Verdict, "verdict on an object" {
