@@ -359,14 +359,8 @@ impl Host {
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).retain(|drive, _| !removed.contains(drive));
     }
 
-    /// Drives of the cluster that do not answer, or fail; none before they were asked.
-    pub(super) fn absent(&self) -> Option<BTreeSet<DriveId>> {
-        self.switch.absent()
-    }
-
-    /// The same of each other host that answers. Blocks.
-    pub(super) fn absent_elsewhere(&self) -> Vec<BTreeSet<DriveId>> {
-        self.switch.runtime.block_on(self.switch.absent_elsewhere())
+    pub(super) fn switch(&self) -> &Switch {
+        &self.switch
     }
 
     /// The shards on `drive`, which leaves; none until all partitions know that it does.

@@ -502,7 +502,7 @@ impl Work {
     /// hosts do not find that, or more have than the data survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
     /// emptied goes when nothing lies on it any more.
     fn judge_drives(&mut self, now_ms: u64) -> Vec<DriveChange> {
-        let Some(absent) = self.duties.host.absent() else { return Vec::new() };
+        let Some(absent) = self.duties.host.switch().absent() else { return Vec::new() };
         self.absent_ms.retain(|drive, _| absent.contains(drive));
         absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));
         let now = &self.duties.now;
@@ -528,7 +528,8 @@ impl Work {
         let fails = |(_, _, to): &DriveChange| *to == DriveState::Failed;
         if changes.iter().any(fails) {
             // Perhaps only the way from here to it is broken.
-            let others = self.duties.host.absent_elsewhere();
+            let host = &self.duties.host;
+            let others = host.runtime().block_on(host.switch().absent_elsewhere());
             changes.retain(|change| !fails(change) || health::is_lost(change.0, &others));
         }
         changes
