@@ -26,6 +26,10 @@ pub fn by(routes: Arc<Routes>, runtime: Handle) -> Detour {
             let op = HostOp::Coordinator { path: path.to_owned(), body: body.to_owned() };
             match verdict(ask((&routes, &runtime), host, op), again) {
                 Err(error) if error.kind() == ErrorKind::Io => why = error.within(host),
+                Err(error) if error.kind() == ErrorKind::TimedOut => {
+                    turn.fetch_add(1, Ordering::Relaxed);
+                    return Err(error);
+                }
                 said => return said,
             }
             turn.fetch_add(1, Ordering::Relaxed);

@@ -29,6 +29,8 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 /// After another host had to ask, it is asked so often until the members are tried again: that takes seconds, and whoever
 /// asks meanwhile should not wait for it.
 const AROUND: usize = 20;
+/// Longest answer that is passed on to another host, bytes: it goes as one message among others.
+const PASSED_ON_MAX: usize = 8 << 20;
 /// What a host asks for another one.
 const ASKED_FOR_OTHERS: [&str; 5] = [RANGE, TXN, "lease/grant", "lease/keepalive", "lease/revoke"];
 const RANGE: &str = "kv/range";
@@ -115,7 +117,14 @@ impl Etcd {
             let words = format!("hosts do not ask etcd for '{path}'");
             return Err(Error::new(ErrorKind::NotPermitted, words));
         }
-        self.shared.members(path, body, if path == TXN { Repeat::Never } else { Repeat::Harmless })
+        let repeat = if path == TXN { Repeat::Never } else { Repeat::Harmless };
+        let text = self.shared.members(path, body, repeat, self.shared.endpoints.len())?;
+        // A read: what changes something is answered in a few words.
+        if text.len() > PASSED_ON_MAX {
+            let words = format!("etcd says {} bytes: too many to pass on", text.len());
+            return Err(Error::new(ErrorKind::Io, words));
+        }
+        Ok(text)
     }
 }
 
@@ -128,19 +137,21 @@ impl Shared {
 
     /// Asks the members, or others if those cannot be reached.
     fn ask(&self, path: &str, body: &str, repeat: Repeat) -> Result<String> {
-        let Some(detour) = self.detour.get() else { return self.members(path, body, repeat) };
+        let Some(detour) = self.detour.get() else { return self.members(path, body, repeat, self.endpoints.len()) };
         let others = || match detour(path, body, repeat == Repeat::Harmless) {
             Err(error) if error.kind() == ErrorKind::Io => None,
             answer => Some(answer),
         };
         let counts = |left: usize| left.checked_sub(1).map(|less| if less == 0 { AROUND } else { less });
         let left = self.around.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counts).unwrap_or_default();
-        if left > 1
-            && let Some(answer) = others()
-        {
+        let others_first = left > 1;
+        if others_first && let Some(answer) = others() {
             return answer;
         }
-        match self.members(path, body, repeat) {
+        // Whoever looks whether the members can be reached again tries one of them.
+        let most = if left == 1 { 1 } else { self.endpoints.len() };
+        match self.members(path, body, repeat, most) {
+            Err(error) if error.kind() == ErrorKind::Io && others_first => Err(error),
             Err(error) if error.kind() == ErrorKind::Io => {
                 let Some(answer) = others() else { return Err(error) };
                 if self.around.swap(AROUND, Ordering::Relaxed) == 0 {
@@ -148,6 +159,7 @@ impl Shared {
                 }
                 answer
             }
+            Err(error) if error.kind() == ErrorKind::TimedOut => Err(error),
             answer => {
                 if self.around.swap(0, Ordering::Relaxed) > 0 {
                     tracing::info!("this host reaches etcd again");
@@ -157,11 +169,11 @@ impl Shared {
         }
     }
 
-    /// Asks the members in turn, the one that answered last first. `Io`: none has taken it, or it may be asked again.
-    fn members(&self, path: &str, body: &str, repeat: Repeat) -> Result<String> {
+    /// Asks `most` members in turn, the one that answered last first. `Io`: none has taken it, or it may be asked again.
+    fn members(&self, path: &str, body: &str, repeat: Repeat, most: usize) -> Result<String> {
         let (first, count) = (self.current.load(Ordering::Relaxed), self.endpoints.len());
         let mut why = Vec::new();
-        for turn in 0..count {
+        for turn in 0..most {
             let which = (first + turn) % count;
             let endpoint = &self.endpoints[which];
             match self.try_one(endpoint, path, body)? {
@@ -177,6 +189,7 @@ impl Shared {
                 Tried::Refused(text) | Tried::Unknown(text) => why.push(format!("{endpoint}: {text}")),
             }
         }
+        self.current.store((first + most) % count, Ordering::Relaxed);
         let text = format!("etcd does not answer, start its members or name others ({})", why.join("; "));
         Err(Error::new(ErrorKind::Io, text))
     }

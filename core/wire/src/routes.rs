@@ -268,9 +268,10 @@ impl Routes {
         asked
     }
 
-    /// Goes by the newest map that another host knows, if that is newer than what is known here.
+    /// Goes by the newest map that another host knows, unless what is known here is newer. (A host that is alone does not
+    /// count its maps.)
     pub async fn catch_up(&self) {
-        if let Some(map) = self.newer().await.filter(|map| map.version > self.map().version) {
+        if let Some(map) = self.newer().await.filter(|map| map.version >= self.map().version) {
             self.follow(map);
         }
     }

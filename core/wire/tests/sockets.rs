@@ -345,6 +345,12 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
             routes.catch_up().await;
             assert_eq!(routes.map().version, then);
         }
+        // A host that is alone always says the same version.
+        let more = |drives| Map { drives, ..(*routes.map()).clone() };
+        routes.follow(more(vec![(DriveId(1), HostId(1))]));
+        fake.primary.store(4, Ordering::Relaxed);
+        routes.catch_up().await;
+        assert_eq!(routes.map().drives, fake.map().drives);
 
         let visit = Visit::begin(find(address.clone(), "secret")).await.expect("connects");
         assert_eq!(visit.ask(HostOp::Map).await, Ok(HostReply::Map(fake.map())));

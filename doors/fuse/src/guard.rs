@@ -72,7 +72,7 @@ pub fn guard(pid: u32) -> io::Result<()> {
 /// Returns when process `pid` has ended. What ends a session or a service ends that process, which then unmounts: until
 /// then it is guarded.
 async fn watch(pid: u32) -> io::Result<()> {
-    let _heard_and_no_more = signal(SignalKind::terminate())?;
+    let _heard_and_no_more = (signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
     while lives(pid) {
         sleep(LOOK).await;
     }

@@ -304,6 +304,10 @@ impl Work {
             self.seen().0 = Arc::new(now.clone());
             return;
         }
+        if let Some(session) = self.session.as_ref().filter(|_| !now.live.contains(&self.me)) {
+            // Its key may be under a session that a late answer belongs to: a new one brings it back.
+            *session.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        }
         for record in &now.partitions {
             let told = (now.incarnation.number, record.revision);
             if self.told.insert(record.value.id, told) != Some(told) {
