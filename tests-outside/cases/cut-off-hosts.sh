@@ -9,7 +9,7 @@ set -euo pipefail
 
 hosts_new cut 5 --protection 3+1 --partitions 6
 # The host that leads the partition of $1; with a word behind that, one that has a copy.
-leads() { on h1 cluster partition --json | python3 -c '
+leads() { on "$(some_host)" cluster partition --json | python3 -c '
 import json, os, sys
 of = (os.stat(sys.argv[1]).st_ino >> 48) % 6
 found = next(p for p in json.load(sys.stdin) if p["id"] == of)
@@ -35,7 +35,7 @@ host_cut_off "$one" "$other"
 sleep "$long"
 load_goes_on "$one and $other cut off from each other" 20
 # (The host that is asked may miss those of the other one.)
-! on h1 cluster drive --json | field '*.state' | grep -x failed || die "a drive was given up that most hosts reach"
+! on "$(some_host)" cluster drive --json | field '*.state' | grep -x failed || die "a drive was given up that most hosts reach"
 host_join "$one"
 until_serving 60 2
 load_end "$one and $other cut off from each other"
@@ -49,7 +49,6 @@ sleep 5
 host_kill "$other"
 sleep "$long"
 load_goes_on "$one cut off from etcd, and $other lost" 20
-[[ $(leads "$LOAD/names") == "$one" ]] || die "$one was given up, though only etcd did not hear of it"
 grep -q 'etcd is asked by way of other hosts' "$STATE/$one/braid.log" || die "the log of $one does not say it"
 host_start "$other"
 host_join "$one"
