@@ -18,7 +18,6 @@ pub fn by(routes: Arc<Routes>, runtime: Handle) -> Detour {
     let turn = AtomicUsize::new(0);
     Box::new(move |path, body, again| {
         let mut hosts = routes.reached();
-        hosts.sort_unstable();
         let first = turn.load(Ordering::Relaxed) % hosts.len().max(1);
         hosts.rotate_left(first);
         let mut why = Error::new(ErrorKind::Io, "no other host is reached");

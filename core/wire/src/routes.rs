@@ -117,6 +117,11 @@ impl Routes {
         trunk.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("host {host} is not known here")))
     }
 
+    /// To the primary of `p`, if there is one.
+    fn trunk_to(&self, p: PartitionId) -> Option<Arc<Trunk>> {
+        self.trunk(self.map().primary(p)?).ok()
+    }
+
     /// Ready when all hosts of the map are reached: those that are away never are.
     pub(crate) async fn all_reached(&self) {
         let trunks: Vec<Arc<Trunk>> = {
@@ -238,7 +243,7 @@ impl Routes {
     /// Tells partition `to` for partition `from`; may be lost. If its host is not reached, another one that is passes it
     /// on, each time another: who is told nothing is told again.
     pub fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        let Some(Ok(trunk)) = self.map().primary(to).map(|host| self.trunk(host)) else { return };
+        let Some(trunk) = self.trunk_to(to) else { return };
         if trunk.is_connected() {
             return tell_peer(&trunk, from, to, message);
         }
@@ -252,7 +257,7 @@ impl Routes {
 
     /// The same for a message that another host could not bring itself: no further than to the host of `to`.
     pub fn pass_on(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        if let Some(Ok(trunk)) = self.map().primary(to).map(|host| self.trunk(host)) {
+        if let Some(trunk) = self.trunk_to(to) {
             tell_peer(&trunk, from, to, message);
         }
     }

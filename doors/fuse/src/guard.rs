@@ -21,6 +21,8 @@ use rustix::process::{getppid, setsid};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
+use crate::holders;
+
 /// How often it is looked.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -89,9 +91,9 @@ fn lives(pid: u32) -> bool {
 }
 
 /// Whether a `/proc/PID/stat` is of a process whose first thread has ended: only those that cannot be killed now are
-/// left. The name in it can hold anything, also blanks and parentheses.
+/// left.
 fn has_ended(stat: &str) -> bool {
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+    holders::stat_field(stat, 0).is_some_and(|state| matches!(state, "Z" | "X"))
 }
 
 #[cfg(test)]

@@ -28,6 +28,12 @@ pub(crate) fn describe(mount: &Path) -> String {
     found.join(", ")
 }
 
+/// What stands behind the name in a `/proc/PID/stat`, counted from 0: the state, and 6 behind it the flags. The name can hold
+/// anything, also blanks and parentheses.
+pub(crate) fn stat_field(stat: &str, nth: usize) -> Option<&str> {
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(nth))
+}
+
 fn pids() -> Vec<u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();

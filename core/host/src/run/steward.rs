@@ -261,6 +261,10 @@ impl Work {
         let forsaken: BTreeSet<PartitionId> = self.duties.forsaken.try_iter().collect();
         if news || !forsaken.is_empty() || now_ms >= self.looked_ms + LOOK_MS {
             self.duties.now = Snapshot::read(self.coordinator.as_ref())?;
+            if self.watch.is_none() {
+                // From what is there now: what was seen before may be of an etcd that was recovered since, and counts otherwise.
+                self.watch = Some(self.coordinator.watch("", self.duties.now.revision.next())?);
+            }
             for p in forsaken {
                 self.begin_anew(p)?;
             }
@@ -273,9 +277,6 @@ impl Work {
     /// Waits a little for news.
     fn news(&mut self) -> Result<bool> {
         let Some(watch) = &mut self.watch else {
-            // What was seen last may be of an etcd that was recovered since, and counts otherwise.
-            self.duties.now = Snapshot::read(self.coordinator.as_ref())?;
-            self.watch = Some(self.coordinator.watch("", self.duties.now.revision.next())?);
             return Ok(true);
         };
         match watch.next(WAIT_MS) {

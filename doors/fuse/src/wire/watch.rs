@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::errno::Errno;
 use super::inflight::Old;
 use super::reply::Devices;
+use crate::holders;
 
 /// How often is looked.
 const TICK: Duration = Duration::from_millis(500);
@@ -48,11 +49,9 @@ fn is_killed(status: &str) -> bool {
     pending.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).is_some_and(|mask| mask & KILL_BIT != 0)
 }
 
-/// Whether a `/proc/TID/stat` shows a thread that is on its way out because of a signal. The name in it can hold
-/// anything, also blanks and parentheses.
+/// Whether a `/proc/TID/stat` shows a thread that is on its way out because of a signal.
 fn ends_by_signal(stat: &str) -> bool {
-    let flags = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(6));
-    flags.and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & SIGNALED != 0)
+    holders::stat_field(stat, 6).and_then(|flags| flags.parse::<u64>().ok()).is_some_and(|flags| flags & SIGNALED != 0)
 }
 
 #[cfg(test)]
