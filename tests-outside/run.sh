@@ -66,6 +66,19 @@ shared_up() { # the cluster that 'mount' cases share; started when first needed,
   cluster_new shared
 }
 
+# The last words of the servers a case used: of its own clusters, or else of the shared one.
+servers_said() {
+  local state mount log own=0
+  while read -r state mount; do
+    [[ $state != "$SCRATCH/shared" && -d $state ]] || continue
+    own=1
+    while read -r log; do
+      tail -n 5 "$log" | cut -c 1-300 | sed "s|^|     ${log#"$SCRATCH/"} \| |"
+    done < <(find "$state" -maxdepth 2 -name '*.log' | sort)
+  done < <(sort -u "$SCRATCH/clusters" 2>/dev/null)
+  ((own)) || [[ ! -f $SCRATCH/shared/braid.log ]] || tail -n 5 "$SCRATCH/shared/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
+}
+
 head_of() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
 
 for name in "${chosen[@]}"; do
@@ -99,7 +112,12 @@ for name in "${chosen[@]}"; do
     fi
   fi
   code=0
+  # What runs when its time is over, for whoever asks why it did not end.
+  (sleep "$((limit - 1))" && ps -ww -eo pid,etimes,stat,wchan:24,args >"$SCRATCH/$name.ps") </dev/null >&- 2>&- &
+  watcher=$!
   timeout --kill-after=10 "$limit" bash "$file" >"$log" 2>&1 </dev/null || code=$?
+  pkill -P "$watcher" 2>/dev/null || true
+  wait "$watcher" || true
   seconds=$(since "$begin") last=$(tail -n 1 "$log" | cut -c 1-120)
   if ((code == 0)) && [[ $needs != cluster && -z $folder ]] && ! server_alive "$STATE"; then
     code=1
@@ -120,7 +138,9 @@ for name in "${chosen[@]}"; do
     verdict FAIL "$name" "$seconds" "exit code $code"
     {
       tail -n 25 "$log" | cut -c 1-300 | sed 's/^/     | /'
-      [[ -z ${STATE:-} || ! -f $STATE/braid.log ]] || tail -n 5 "$STATE/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
+      servers_said
+      # The case is no more, but what it left behind may be what it waited for.
+      [[ ! -f $SCRATCH/$name.ps ]] || grep -F "$SCRATCH" "$SCRATCH/$name.ps" | cut -c 1-200 | sed 's/^/     ran | /' || true
     } | tee "$SCRATCH/failed-$name"
   fi
   # Whatever a case with its own cluster left behind.
@@ -132,7 +152,7 @@ now_at=
 for file in "$SCRATCH"/failed-*; do
   [[ -f $file ]] || continue
   echo "FAIL ${file##*/failed-}, its last words:"
-  tail -n 12 "$file"
+  tail -n 20 "$file"
 done
 echo "outside: $passed passed, $failed failed"
 ((failed == 0))

@@ -6,8 +6,8 @@ use crate::chance::Chance;
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
-/// Offsets tried for one flip before giving up on a nearly empty file.
-const TRIES_MAX: u32 = 1_000_000;
+/// Offsets tried for one flip before the file counts as empty: a file with a page of data in 100 MiB is not.
+const TRIES_MAX: u32 = 100_000;
 
 /// Flips `--flips` bytes of `--file` at offsets drawn from `--seed`. Empty (zero) places are passed over:
 /// a flip that nothing refers to proves nothing.
@@ -24,12 +24,14 @@ pub fn run(arguments: &Arguments) -> Outcome<()> {
     for _ in 0..flips {
         let mut byte = [0];
         let mut at = 0;
-        for _ in 0..TRIES_MAX {
+        let mut tries = 0;
+        while byte[0] == 0 {
+            if tries == TRIES_MAX {
+                return Err(format!("{}: {tries} places are all empty, nothing to flip", path.display()));
+            }
+            tries += 1;
             at = chance.below(len);
             file.read_exact_at(&mut byte, at).map_err(say)?;
-            if byte[0] != 0 {
-                break;
-            }
         }
         let mask = 1_u8 << chance.below(8);
         file.write_all_at(&[byte[0] ^ mask], at).map_err(say)?;
