@@ -13,6 +13,8 @@ for ((file = 0; file < 20; file++)); do
 done
 cp "$SCRATCH/scrub-source"/* "$MOUNT"
 sync -f "$MOUNT"
+# What comes in the first moments goes through the log, and is on no drive yet: on a slow machine all of it.
+wait_destaged
 mapfile -t drives < <(drive_paths)
 # until_healed SECONDS: a pass over all packs has ended, and no damage is known that can be mended.
 until_healed() {
