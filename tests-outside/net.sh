@@ -23,9 +23,12 @@ in_ns() { # NAME COMMAND...
   shift
   "${inside[@]}" "$@"
 }
-address() { # of h3 or e2
+address() { # of h3 or e2, or 'here', where clients mount
   local number=${1:1} net=10
-  [[ $1 == h* ]] || number=$((100 + number))
+  case $1 in
+    e*) number=$((100 + number)) ;;
+    here) number=254 ;;
+  esac
   [[ -z ${LOOPBACK:-} ]] || net=127
   echo "$net.213.$NET.$number"
 }
@@ -64,7 +67,7 @@ host_cut() {
   done
   return 0
 }
-# host_cut_off h1 e1 e2: what these send does not come to it, and nothing from it to them; host_join ends that.
+# host_cut_off h1 e1 here: what these send does not come to it, and nothing from it to them; host_join ends that.
 host_cut_off() {
   local host=$1 all
   shift

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What: two hosts that cannot reach each other, then a host that cannot reach etcd while one beside it is lost, under load: no error, nothing lost.
+# What: two hosts that cannot reach each other, a host that cannot reach etcd while one beside it is lost, a client that cannot reach a host, under load: no error, nothing lost.
 # Needs: cluster
-# Seconds: 300 600
+# Seconds: 400 900
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
@@ -55,5 +55,20 @@ host_join "$one"
 until_true 60 "$one does not reach etcd again" grep -q 'reaches etcd again' "$STATE/$one/braid.log"
 until_serving 60 2
 load_end "$one cut off from etcd, and $other lost"
+
+# 3. What it asks that host goes by way of another one, and by itself again when it can.
+load_begin
+until [[ -d $LOAD/names/d4 ]]; do sleep 0.1; done
+one=$(leads "$LOAD/names")
+said() { grep -c "host $one is $1" /var/log/braid-mount.log || true; }
+relayed=$(said 'not reached from here.*by way of') itself=$(said 'reached from here again')
+host_cut_off "$one" here
+sleep "$long"
+load_goes_on "a client cut off from $one" 20
+[[ $(said 'not reached from here.*by way of') -gt $relayed ]] || die "the log of the mount does not say that $one is not reached"
+host_join "$one"
+more() { [[ $(said 'reached from here again') -gt $itself ]]; }
+until_true 30 "the client does not connect to $one again" more
+load_end "a client cut off from $one"
 umount "$MOUNT"
-echo "two hosts without each other, and one without etcd, $long s each: no error, nothing lost"
+echo "two hosts without each other, one without etcd, a client without one, $long s each: no error, nothing lost"

@@ -101,5 +101,9 @@ impl Handler for Stranded {
 
     fn replica(&self, _from: HostId, _message: Msg) {}
 
-    fn peer(&self, _by: HostId, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
+    fn peer(&self, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
+
+    fn way(&self, _to: HostId) -> Result<Address> {
+        Err(Error::new(ErrorKind::Unsupported, "this host does not serve yet"))
+    }
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braid_base::Result;
 use braid_base::ids::Term;
 use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, PartitionId};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, ShardId};
@@ -14,6 +13,7 @@ use braid_base::msg::fs::Request;
 use braid_base::msg::host::{HostOp, HostReply, HostResult, Map};
 use braid_base::msg::lease::Answer;
 use braid_base::msg::peer::PeerMsg;
+use braid_base::{Error, ErrorKind, Result};
 use braid_client::Wire;
 use braid_replica::Msg;
 use braid_wire::tls::{Authority, Client, Peer, client_config, server_config};
@@ -58,7 +58,11 @@ impl Handler for Blocks {
 
     fn replica(&self, _from: HostId, _message: Msg) {}
 
-    fn peer(&self, _by: HostId, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
+    fn peer(&self, _from: PartitionId, _to: PartitionId, _message: PeerMsg) {}
+
+    fn way(&self, _to: HostId) -> Result<Address> {
+        Err(Error::new(ErrorKind::Unsupported, "this host is alone"))
+    }
 }
 
 fn main() {

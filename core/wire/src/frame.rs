@@ -59,6 +59,8 @@ pub enum Kind {
     Replica = 10,
     /// Partition to partition, unanswered.
     Peer = 11,
+    /// Bytes of a connection that is relayed.
+    Carried = 12,
 }
 
 impl Kind {
@@ -75,6 +77,7 @@ impl Kind {
             9 => Self::AskHost,
             10 => Self::Replica,
             11 => Self::Peer,
+            12 => Self::Carried,
             _ => return None,
         })
     }

@@ -72,7 +72,7 @@ fn carried_by(kind: Kind) -> Vec<Subject> {
             subject::<HostResult>("answer of a host"),
         ],
         // Nobody looks at what they carry.
-        Kind::Ping | Kind::Pong => vec![],
+        Kind::Ping | Kind::Pong | Kind::Carried => vec![],
         Kind::Push => vec![subject::<Push>("push")],
         Kind::AskHost => vec![subject::<HostOp>("question to a host")],
         Kind::Replica => vec![subject::<Msg>("message of a replica")],

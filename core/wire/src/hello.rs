@@ -30,6 +30,8 @@ pub enum Caller {
     Host(HostId),
     /// Somebody who asks the host only.
     Visitor,
+    /// Somebody who cannot connect to that host: what follows is carried there and back.
+    Relay(HostId),
 }
 
 impl fmt::Display for Caller {
@@ -38,6 +40,7 @@ impl fmt::Display for Caller {
             Self::Client(who) => write!(f, "client {} (pid {})", who.client, who.pid),
             Self::Host(host) => write!(f, "host {host}"),
             Self::Visitor => write!(f, "a visitor"),
+            Self::Relay(to) => write!(f, "somebody who wants to be relayed to host {to}"),
         }
     }
 }
@@ -58,7 +61,7 @@ pub enum Welcome {
 }
 
 wire_struct!(Hello { cluster, secret, caller, channel });
-wire_enum!(Caller, "caller" { 1 = Client(who), 2 = Host(host), 3 = Visitor });
+wire_enum!(Caller, "caller" { 1 = Client(who), 2 = Host(host), 3 = Visitor, 4 = Relay(to) });
 wire_enum!(Welcome, "welcome" { 1 = In { partitions }, 2 = No { error } });
 
 impl Hello {

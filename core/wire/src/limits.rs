@@ -40,6 +40,12 @@ pub const EAGER_BYTES_MAX: usize = 16 << 10;
 pub const BURST_BYTES_MAX: usize = 96 << 10;
 /// Time for a connection to stand and the handshake to be done, milliseconds.
 pub const HELLO_MS: u64 = 5_000;
+/// Time for a connection to stand where there may be another way, milliseconds: the system asks again once, after 1 s.
+pub const CONNECT_MS: u64 = 1_500;
+/// Bytes that are relayed at once.
+pub const CARRIED_AT_ONCE: usize = 64 << 10;
+/// Bytes that wait to be relayed, at most.
+pub const CARRIED_MAX: usize = 1 << 20;
 /// After this long without a word from the other side a client or host asks whether it is there.
 pub const PING_MS: u64 = 5_000;
 /// After this long without a word in spite of that the connection is given up: soon enough for a new one to extend the
@@ -72,4 +78,5 @@ pub const DRIVE_PATIENCE_MS: u64 = 25_000;
 const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
 const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS && SILENCE_MS < SESSION_TTL_MS);
 const _: () = assert!(ABSENT_MS > SILENCE_MS + PING_MS && CONNECTIONS <= CHANNEL_BESIDE as usize);
+const _: () = assert!(2 * CONNECT_MS < HELLO_MS);
 const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

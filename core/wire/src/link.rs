@@ -19,7 +19,9 @@ use tokio::sync::Notify;
 use crate::codec::Encoded;
 use crate::frame::{Frame, Header, Kind};
 use crate::intake::Intake;
-use crate::limits::{BURST_BYTES_MAX, EAGER_BYTES_MAX, PIECES_AT_ONCE, WAKE_FROM_MAX, WAKE_FROM_MIN, WRITE_AT_ONCE};
+use crate::limits::{
+    ABSENT_MS, BURST_BYTES_MAX, EAGER_BYTES_MAX, PIECES_AT_ONCE, WAKE_FROM_MAX, WAKE_FROM_MIN, WRITE_AT_ONCE,
+};
 use crate::stream::Stream;
 
 /// The connection, but for what was received and is no frame yet.
@@ -188,6 +190,18 @@ impl Link {
     pub(crate) async fn frame_within(&self, intake: &mut Intake, ms: u64) -> Result<Frame> {
         let late = |_| Error::new(ErrorKind::TimedOut, format!("the other side said nothing for {ms} ms"));
         tokio::time::timeout(Duration::from_millis(ms), self.frame(intake)).await.map_err(late)?
+    }
+
+    /// The next frame, unless the other side is not there any more.
+    pub(crate) async fn heard(&self, intake: &mut Intake) -> Result<Frame> {
+        loop {
+            match tokio::time::timeout(Duration::from_millis(ABSENT_MS), self.frame(intake)).await {
+                Ok(frame) => return frame,
+                // Of a long frame some bytes may have come.
+                Err(_) if self.silence_ms() < ABSENT_MS => {}
+                Err(_) => return Err(Error::new(ErrorKind::TimedOut, "the other side is not there any more")),
+            }
+        }
     }
 
     /// Milliseconds since the other side was last heard.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ use crate::codec::fs::encode_request;
 use crate::frame::Kind;
 use crate::hello::Caller;
 use crate::limits::{BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BULK_MIN, DRIVE_PATIENCE_MS, HOST_MS, STRAGGLERS_MS};
+use crate::relay::Relays;
+use crate::stream::Address;
 use crate::trunk::{Call, Find, Sink, Trunk};
 
 /// How to find a host that listens at these addresses.
@@ -38,12 +40,10 @@ pub type Finder = Box<dyn Fn(HostId, &[String]) -> Find + Send + Sync>;
 pub struct Routes {
     caller: Caller,
     finder: Finder,
-    now: RwLock<Known>,
+    now: Arc<RwLock<Known>>,
     /// The term in which each partition answered last.
     terms: RwLock<Vec<AtomicU64>>,
     sink: Sink,
-    /// Counts messages of partitions that other hosts were given to pass on.
-    passed_on: AtomicUsize,
     /// Somebody was asked in vain.
     pub(crate) astray: Notify,
     /// There is another map.
@@ -59,9 +59,8 @@ struct Known {
 impl Routes {
     /// No ways yet, for `caller`.
     pub fn new(caller: Caller, finder: Finder) -> Self {
-        let (now, terms, sink) = (RwLock::default(), RwLock::default(), Sink::default());
-        let (passed_on, astray, changed) = (AtomicUsize::new(0), Notify::new(), Notify::new());
-        Self { caller, finder, now, terms, sink, passed_on, astray, changed }
+        let (now, terms, sink) = (Arc::default(), RwLock::default(), Sink::default());
+        Self { caller, finder, now, terms, sink, astray: Notify::new(), changed: Notify::new() }
     }
 
     /// Goes by `map` from now on. Hosts that are new are being connected to; a host does not connect to itself.
@@ -81,8 +80,8 @@ impl Routes {
                 continue;
             }
             trunks.entry(*host).or_insert_with(|| {
-                let find = (self.finder)(*host, addresses);
-                Arc::new(Trunk::begin(find, self.caller.clone(), Arc::clone(&self.sink)))
+                let (find, relays) = ((self.finder)(*host, addresses), relays(*host, &self.now));
+                Arc::new(Trunk::begin(find, relays, self.caller.clone(), Arc::clone(&self.sink)))
             });
         }
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
@@ -115,11 +114,6 @@ impl Routes {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         let trunk = now.trunks.get(&host).cloned();
         trunk.ok_or_else(|| Error::new(ErrorKind::Stopped, format!("host {host} is not known here")))
-    }
-
-    /// To the primary of `p`, if there is one.
-    fn trunk_to(&self, p: PartitionId) -> Option<Arc<Trunk>> {
-        self.trunk(self.map().primary(p)?).ok()
     }
 
     /// Ready when all hosts of the map are reached: those that are away never are.
@@ -240,26 +234,18 @@ impl Routes {
         }
     }
 
-    /// Tells partition `to` for partition `from`; may be lost. If its host is not reached, another one that is passes it
-    /// on, each time another: who is told nothing is told again.
+    /// Tells partition `to` for partition `from`; may be lost.
     pub fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        let Some(trunk) = self.trunk_to(to) else { return };
-        if trunk.is_connected() {
-            return tell_peer(&trunk, from, to, message);
-        }
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-        let others: Vec<&Arc<Trunk>> = now.trunks.values().filter(|trunk| trunk.is_connected()).collect();
-        let turn = self.passed_on.fetch_add(1, Ordering::Relaxed);
-        if let Some(other) = others.get(turn % others.len().max(1)) {
-            tell_peer(other, from, to, message);
+        let (kind, target) = (Kind::Peer, u32::from(to.0));
+        let call = Call { kind, target, message: (from, message).encode(), check_data: true, bulk: false };
+        if let Some(Ok(trunk)) = self.map().primary(to).map(|host| self.trunk(host)) {
+            trunk.tell(u64::from(target), call);
         }
     }
 
-    /// The same for a message that another host could not bring itself: no further than to the host of `to`.
-    pub fn pass_on(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        if let Some(trunk) = self.trunk_to(to) {
-            tell_peer(&trunk, from, to, message);
-        }
+    /// Where `host` listens.
+    pub fn address(&self, host: HostId) -> Result<Address> {
+        self.trunk(host)?.address()
     }
 
     /// Asks all hosts that are reached.
@@ -299,12 +285,16 @@ impl Routes {
     }
 }
 
-fn tell_peer(trunk: &Trunk, from: PartitionId, to: PartitionId, message: PeerMsg) {
-    let (kind, target) = (Kind::Peer, u32::from(to.0));
-    trunk.tell(
-        u64::from(target),
-        Call { kind, target, message: (from, message).encode(), check_data: true, bulk: false },
-    );
+/// The other hosts of those that are connected to, for the way to `host`.
+fn relays(host: HostId, known: &Arc<RwLock<Known>>) -> Relays {
+    let known = Arc::downgrade(known);
+    let others = move || {
+        let Some(known) = known.upgrade() else { return Vec::new() };
+        let known = known.read().unwrap_or_else(PoisonError::into_inner);
+        let others = known.trunks.iter().filter(|(other, _)| **other != host);
+        others.filter_map(|(_, trunk)| trunk.direct()).collect()
+    };
+    Relays::new(host, Box::new(others))
 }
 
 /// Asks the host at the end of `trunk`.

@@ -37,9 +37,11 @@ use crate::codec::{Encoded, Message};
 use crate::frame::{Frame, HEADER, Kind};
 use crate::hello::{Caller, Hello, Welcome};
 use crate::intake::Intake;
-use crate::limits::{ABSENT_MS, EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX, STRANGERS_MAX};
+use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX, STRANGERS_MAX};
 use crate::link::{Link, Parcel};
-use crate::stream::{Arrived, Listener, Stream};
+use crate::relay;
+use crate::socket::Socket;
+use crate::stream::{Address, Arrived, Listener, Stream};
 use crate::tls::{Peer, Server};
 
 /// What a server does with what comes. Called on threads of the runtime; must not block.
@@ -66,8 +68,11 @@ pub trait Handler: Send + Sync + 'static {
     /// A message of a replica on another host.
     fn replica(&self, from: HostId, message: Msg);
 
-    /// What partition `from` tells partition `to`, brought by host `by`.
-    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg);
+    /// What partition `from` tells partition `to`.
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg);
+
+    /// Where host `to` listens, for somebody who cannot connect to it.
+    fn way(&self, to: HostId) -> Result<Address>;
 }
 
 /// Where an answer goes. Dropped without one, it says `Stopped`.
@@ -172,12 +177,15 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
     let writer = Arc::clone(&served);
     tokio::spawn(async move { writer.link.write_on().await });
     let mut intake = Intake::new();
-    let Some(hello) = greet(&served, &mut intake, peer, &*handler).await else { return };
+    let Some((hello, relayed)) = greet(&served, &mut intake, peer, &*handler).await else { return };
     drop(stranger);
+    if let Some(there) = relayed {
+        return relay::carry(&served.link, &mut intake, there).await;
+    }
     let key = match &hello.caller {
         Caller::Client(who) => Some(Ok(who.client)),
         Caller::Host(host) => Some(Err(*host)),
-        Caller::Visitor => None,
+        Caller::Visitor | Caller::Relay(_) => None,
     };
     let _reads = match key {
         Some(key) => Some(Reads::after_earlier(lines, (key, hello.channel), &served).await),
@@ -188,7 +196,7 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
         _ => None,
     };
     let why = loop {
-        let heard = served.heard(&mut intake).await;
+        let heard = served.link.heard(&mut intake).await;
         match heard.and_then(|frame| served.take_all(&hello.caller, frame, &mut intake, &*handler)) {
             Ok(()) => served.room().await,
             Err(error) => break error,
@@ -259,8 +267,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The handshake; `None` if the connection is not let in. `peer`: who it is, or why it is not let in anyway.
-async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, handler: &dyn Handler) -> Option<Hello> {
+/// The handshake; `None` if the connection is not let in. `peer`: who it is, or why it is not let in anyway. With where
+/// it is to be relayed, if that is what it wants.
+async fn greet(
+    served: &Arc<Served>,
+    intake: &mut Intake,
+    peer: Result<Peer>,
+    handler: &dyn Handler,
+) -> Option<(Hello, Option<Socket>)> {
     let frame = served.link.frame_within(intake, HELLO_MS).await;
     let hello = frame.and_then(|frame| match frame.header.kind {
         Kind::Hello => Hello::decode(&frame.meta, frame.data),
@@ -278,37 +292,37 @@ async fn greet(served: &Arc<Served>, intake: &mut Intake, peer: Result<Peer>, ha
             return None;
         }
     };
-    let admitted = peer.and_then(|peer| handler.admit(peer, &hello));
+    let admitted = match (peer.and_then(|peer| handler.admit(peer, &hello)), &hello.caller) {
+        (Ok(partitions), Caller::Relay(to)) => relay_to(*to, handler).await.map(|there| (partitions, Some(there))),
+        (admitted, _) => admitted.map(|partitions| (partitions, None)),
+    };
     let welcome = match &admitted {
-        Ok(partitions) => Welcome::In { partitions: *partitions },
+        Ok((partitions, _)) => Welcome::In { partitions: *partitions },
         Err(error) => Welcome::No { error: error.clone() },
     };
     served.send(Kind::Welcome, 0, welcome.encode(), true);
-    if let Err(error) = admitted {
-        let words = format!("{} was turned away: {error}", hello.caller);
-        if seldom::is_due(&words) {
-            tracing::warn!("{words}");
+    match admitted {
+        Ok((_, relayed)) => {
+            intake.trust();
+            Some((hello, relayed))
         }
-        served.linger().await;
-        return None;
+        Err(error) => {
+            let words = format!("{} was turned away: {error}", hello.caller);
+            if seldom::is_due(&words) {
+                tracing::warn!("{words}");
+            }
+            served.linger().await;
+            None
+        }
     }
-    intake.trust();
-    Some(hello)
+}
+
+/// Connects to host `to` for somebody who cannot.
+async fn relay_to(to: HostId, handler: &dyn Handler) -> Result<Socket> {
+    relay::reach(&handler.way(to)?).await
 }
 
 impl Served {
-    /// The next frame, if the other side is there.
-    async fn heard(&self, intake: &mut Intake) -> Result<Frame> {
-        loop {
-            match tokio::time::timeout(Duration::from_millis(ABSENT_MS), self.link.frame(intake)).await {
-                Ok(frame) => return frame,
-                // Of a long frame some bytes may have come.
-                Err(_) if self.link.silence_ms() < ABSENT_MS => {}
-                Err(_) => return Err(Error::new(ErrorKind::TimedOut, "the other side is not there any more")),
-            }
-        }
-    }
-
     /// Waits until the last word is out and the other side has gone, or has had time to hear it.
     async fn linger(&self) {
         let rest = async {
@@ -381,9 +395,9 @@ impl Served {
                 let message = Msg::decode(&frame.meta, frame.data)?;
                 handler.replica(*host, message);
             }
-            (Kind::Peer, Caller::Host(by)) => {
+            (Kind::Peer, Caller::Host(_)) => {
                 let (of, message) = <(PartitionId, PeerMsg)>::decode(&frame.meta, frame.data)?;
-                handler.peer(*by, of, partition()?, message);
+                handler.peer(of, partition()?, message);
             }
             (Kind::Ping, _) => {
                 self.send(Kind::Pong, id, Encoded::default(), true);

@@ -1,4 +1,4 @@
-//! A byte stream to the other side: a Unix socket, TCP, or TLS over TCP, which differ in nothing but how they are made.
+//! A byte stream to the other side: a socket, or TLS over one, which differ in nothing but how they are made.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -12,11 +12,10 @@ use std::time::Duration;
 use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::buf::AlignedBuf;
-use braid_io::socket;
-use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::limits::HELLO_MS;
+use crate::socket::Socket;
 use crate::tls::{Channel, Client, Peer, Server};
 
 /// Longest path of a socket, bytes: `sun_path` less the NUL.
@@ -55,8 +54,9 @@ pub enum Listener {
 
 /// One connection.
 pub enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
+    /// In clear; `proves`: nothing can happen to the bytes on their way.
+    Plain { socket: Socket, proves: bool },
+    /// Secured.
     Tls(Box<Channel>),
 }
 
@@ -89,14 +89,14 @@ impl Listener {
                 let (stream, _) = listener.accept().await?;
                 let (peer, own) = (stream.peer_cred()?.uid(), rustix::process::geteuid().as_raw());
                 if peer == 0 || peer == own {
-                    return Ok(Stream::Unix(stream));
+                    return Ok(Stream::Plain { socket: Socket::Unix(stream), proves: true });
                 }
                 tracing::warn!("a process of user {peer} was turned away from the client socket");
             },
             Self::Tcp(listener) | Self::Tls(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+                Ok(Stream::Plain { socket: Socket::Tcp(stream), proves: false })
             }
         }
     }
@@ -111,34 +111,31 @@ impl Listener {
 }
 
 impl Stream {
+    /// What goes over `socket` goes over networks further on.
+    pub(crate) fn through(socket: UnixStream) -> Self {
+        Self::Plain { socket: Socket::Unix(socket), proves: false }
+    }
+
     /// True if what comes out is what went in, or an error: the kernel copies it within this machine, or TLS signs it. A
     /// checksum of bulk data beside that would only be another pass over memory.
     pub(crate) fn proves(&self) -> bool {
-        !matches!(self, Self::Tcp(_))
+        match self {
+            Self::Plain { proves, .. } => *proves,
+            Self::Tls(_) => true,
+        }
     }
 
     /// Connects to `address`.
     pub(crate) async fn connect(address: &Address) -> Result<Self> {
-        let connected = async {
-            Ok(match address {
-                Address::Unix(path) => {
-                    let (_dir, short) = shortened(path)?;
-                    Self::Unix(UnixStream::connect(&short).await?)
-                }
-                Address::Tcp(at) => {
-                    let stream = TcpStream::connect(at).await?;
-                    stream.set_nodelay(true)?;
-                    Self::Tcp(stream)
-                }
-            })
-        };
-        connected.await.map_err(|error: io::Error| Error::os(format_args!("connecting to {address}"), &error))
+        let socket = dial(address).await?;
+        let proves = matches!(socket, Socket::Unix(_));
+        Ok(Self::Plain { socket, proves })
     }
 
     /// The server's handshake, where there is one.
     pub(crate) async fn arrived(self, tls: Option<&Server>) -> Result<Arrived> {
         let (socket, tls) = match (self, tls) {
-            (Self::Tcp(socket), Some(tls)) => (socket, tls),
+            (Self::Plain { socket: Socket::Tcp(socket), .. }, Some(tls)) => (socket, tls),
             (stream, _) => return Ok(Arrived::As(stream, Peer::Anonymous)),
         };
         let failed = |error: io::Error| Error::os("the TLS handshake", &error);
@@ -147,9 +144,9 @@ impl Stream {
             let mut first = [0];
             // Frames begin with the B of Braid, no handshake of TLS does.
             if socket.peek(&mut first).await.map_err(failed)? == 1 && first == *b"B" {
-                return Ok(Arrived::InClear(Self::Tcp(socket)));
+                return Ok(Arrived::InClear(Self::Plain { socket: Socket::Tcp(socket), proves: false }));
             }
-            let (channel, peer) = Channel::server(socket, tls).await?;
+            let (channel, peer) = Channel::server(Socket::Tcp(socket), tls).await?;
             Ok(Arrived::As(Self::Tls(Box::new(channel)), peer))
         };
         within(secured).await.map_err(|error| error.within(from))
@@ -157,24 +154,22 @@ impl Stream {
 
     /// The client's handshake with `host` of `cluster`, or any of its hosts.
     pub(crate) async fn secure(self, tls: &Client, cluster: Guid, host: Option<HostId>) -> Result<Self> {
-        let Self::Tcp(socket) = self else {
-            return Err(Error::new(ErrorKind::Invalid, "TLS is for TCP: a Unix socket does without"));
+        let Self::Plain { socket, proves: false } = self else {
+            return Err(Error::new(ErrorKind::Invalid, "TLS is for networks: a Unix socket does without"));
         };
         Ok(Self::Tls(Box::new(within(Channel::client(socket, tls, cluster, host)).await?)))
     }
 
     pub(crate) async fn readable(&self) -> io::Result<()> {
         match self {
-            Self::Unix(stream) => stream.readable().await,
-            Self::Tcp(stream) => stream.readable().await,
+            Self::Plain { socket, .. } => socket.readable().await,
             Self::Tls(channel) => channel.readable().await,
         }
     }
 
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
-            Self::Unix(stream) => stream.writable().await,
-            Self::Tcp(stream) => stream.writable().await,
+            Self::Plain { socket, .. } => socket.writable().await,
             Self::Tls(channel) => channel.writable().await,
         }
     }
@@ -182,37 +177,24 @@ impl Stream {
     /// Counts as readable only when so many bytes of a message are there.
     pub(crate) fn wake_from(&self, bytes: usize) -> io::Result<()> {
         match self {
-            // It is woken for each write of the other side.
-            Self::Unix(_) => Ok(()),
-            Self::Tcp(stream) => socket::set_receive_low_water(stream, bytes),
+            Self::Plain { socket, .. } => socket.wake_from(bytes),
             // Up to a record of it was taken in already.
-            Self::Tls(channel) => {
-                socket::set_receive_low_water(channel.as_fd(), bytes.saturating_sub(RECORD_MAX).max(1))
-            }
+            Self::Tls(channel) => channel.wake_from(bytes.saturating_sub(RECORD_MAX).max(1)),
         }
     }
 
     /// Reads into `buf`, at most `most` bytes. `WouldBlock`: ask again when readable.
     pub(crate) fn try_read(&self, buf: &mut AlignedBuf, most: usize) -> io::Result<usize> {
-        let mut got = 0;
-        let read = || {
-            got = buf.read_from(self.as_fd(), most)?;
-            // Less than there was room for: the socket is empty. Saying so saves the call that would find it out.
-            if (1..most).contains(&got) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(got) }
-        };
-        let result = match self {
-            Self::Unix(stream) => stream.try_io(Interest::READABLE, read),
-            Self::Tcp(stream) => stream.try_io(Interest::READABLE, read),
-            Self::Tls(channel) => return channel.try_read(buf, most),
-        };
-        if got > 0 { Ok(got) } else { result }
+        match self {
+            Self::Plain { socket, .. } => socket.try_read(most, |fd| buf.read_from(fd, most)),
+            Self::Tls(channel) => channel.try_read(buf, most),
+        }
     }
 
     /// Writes some of `pieces`. `WouldBlock`: ask again when writable.
     pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
-            Self::Unix(stream) => stream.try_write_vectored(pieces),
-            Self::Tcp(stream) => stream.try_write_vectored(pieces),
+            Self::Plain { socket, .. } => socket.try_write(pieces),
             Self::Tls(channel) => channel.try_write(pieces),
         }
     }
@@ -221,7 +203,7 @@ impl Stream {
     /// `WouldBlock`: ask again when writable.
     pub(crate) fn flush(&self) -> io::Result<()> {
         match self {
-            Self::Unix(_) | Self::Tcp(_) => Ok(()),
+            Self::Plain { .. } => Ok(()),
             Self::Tls(channel) => channel.flush(),
         }
     }
@@ -234,6 +216,24 @@ impl Stream {
         // Closed already is just as well.
         let _ = rustix::net::shutdown(self.as_fd(), rustix::net::Shutdown::Both);
     }
+}
+
+/// Connects to `address`.
+pub(crate) async fn dial(address: &Address) -> Result<Socket> {
+    let connected = async {
+        Ok(match address {
+            Address::Unix(path) => {
+                let (_dir, short) = shortened(path)?;
+                Socket::Unix(UnixStream::connect(&short).await?)
+            }
+            Address::Tcp(at) => {
+                let socket = TcpStream::connect(at).await?;
+                socket.set_nodelay(true)?;
+                Socket::Tcp(socket)
+            }
+        })
+    };
+    connected.await.map_err(|error: io::Error| Error::os(format_args!("connecting to {address}"), &error))
 }
 
 /// Nobody may hold up a handshake.
@@ -257,8 +257,7 @@ fn shortened(path: &Path) -> io::Result<(Option<File>, PathBuf)> {
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
+            Self::Plain { socket, .. } => socket.as_fd(),
             Self::Tls(channel) => channel.as_fd(),
         }
     }

@@ -25,6 +25,7 @@ use crate::limits::{
     BACKOFF_FIRST_MS, BACKOFF_MAX_MS, CHANNEL_BESIDE, CONNECTIONS, EAGER_MAX, HELLO_MS, PING_MS, QUEUE_MAX, SILENCE_MS,
 };
 use crate::link::{Link, Parcel};
+use crate::relay::{self, Relays};
 use crate::stream::{Address, Stream};
 use crate::tls;
 
@@ -55,6 +56,8 @@ pub(crate) type Sink = Arc<OnceLock<Weak<dyn PushSink>>>;
 
 struct Pool {
     find: Find,
+    /// Other ways there.
+    relays: Option<Relays>,
     caller: Caller,
     /// The channel of the first slot.
     channel: u8,
@@ -67,6 +70,8 @@ struct Pool {
 
 struct Conn {
     link: Arc<Link>,
+    /// Another host carries it.
+    relayed: bool,
     /// Who waits for which answer; `None` once the connection is broken.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Frame>>>>,
 }
@@ -86,24 +91,25 @@ pub(crate) struct Call {
 impl Trunk {
     /// Begins to connect to the server that `find` finds. Must be called in a tokio runtime, which then carries the
     /// connections.
-    pub(crate) fn begin(find: Find, caller: Caller, sink: Sink) -> Self {
-        let (pool, mut first) = (Pool::new(find, caller, sink), None);
+    /// What cannot be connected to goes by way of `relays`.
+    pub(crate) fn begin(find: Find, relays: Relays, caller: Caller, sink: Sink) -> Self {
+        let (pool, mut first) = (Pool::new(find, Some(relays), caller, sink), None);
         let keepers = pool.keepers(&mut first);
         Self { pool, keepers }
     }
 
     /// Connects. Errors: that there is no server, or that it does not let us in.
     pub(crate) async fn connect(find: Find, caller: Caller, sink: Sink) -> Result<Self> {
-        Self::over(Pool::new(find, caller, sink)).await
+        Self::over(Pool::new(find, None, caller, sink)).await
     }
 
     /// The same with one connection, which ends none of those that another process has in the same name.
     pub(crate) async fn beside(find: Find, caller: Caller) -> Result<Self> {
-        Self::over(Pool::of(find, caller, Sink::default(), (CHANNEL_BESIDE, 1))).await
+        Self::over(Pool::of(find, None, caller, Sink::default(), (CHANNEL_BESIDE, 1))).await
     }
 
     async fn over(pool: Arc<Pool>) -> Result<Self> {
-        let (conn, intake, _) = pool.open(0).await?;
+        let (conn, intake) = pool.open(0).await?;
         // At once, and not by its keeper: whoever gets the trunk may use it.
         pool.set(0, Some(Arc::clone(&conn)));
         let keepers = pool.keepers(&mut Some((conn, intake)));
@@ -113,6 +119,17 @@ impl Trunk {
     /// Whether the server can be reached now, as far as is known.
     pub(crate) fn is_connected(&self) -> bool {
         self.pool.conn(0).is_some()
+    }
+
+    /// Where the server is, if it is connected to and not by way of another.
+    pub(crate) fn direct(&self) -> Option<Target> {
+        self.pool.conn(0).filter(|first| !first.relayed)?;
+        (self.pool.find)().ok()
+    }
+
+    /// Where the server is.
+    pub(crate) fn address(&self) -> Result<Address> {
+        Ok((self.pool.find)()?.address)
     }
 
     /// Ready when the first connection stands.
@@ -151,16 +168,16 @@ impl Drop for Trunk {
 }
 
 impl Pool {
-    fn new(find: Find, caller: Caller, sink: Sink) -> Arc<Self> {
+    fn new(find: Find, relays: Option<Relays>, caller: Caller, sink: Sink) -> Arc<Self> {
         // A visitor asks little.
         let count = if matches!(caller, Caller::Visitor) { 1 } else { CONNECTIONS };
-        Self::of(find, caller, sink, (0, count))
+        Self::of(find, relays, caller, sink, (0, count))
     }
 
-    fn of(find: Find, caller: Caller, sink: Sink, (channel, count): (u8, usize)) -> Arc<Self> {
+    fn of(find: Find, relays: Option<Relays>, caller: Caller, sink: Sink, (channel, count): (u8, usize)) -> Arc<Self> {
         let slots = (0..count).map(|_| RwLock::default()).collect();
         let (next_id, stands) = (AtomicU64::new(1), Notify::new());
-        Arc::new(Self { find, caller, channel, slots, next_id, sink, stands })
+        Arc::new(Self { find, relays, caller, channel, slots, next_id, sink, stands })
     }
 
     /// One for each slot; `first` is the connection of the first, if it stands already.
@@ -217,7 +234,7 @@ impl Pool {
             let again = first.is_none();
             let opened = match first.take() {
                 Some(first) => Ok(first),
-                None => self.open(slot).await.map(|(conn, intake, _)| (conn, intake)),
+                None => self.open(slot).await,
             };
             let why = match opened {
                 Ok((conn, mut intake)) => {
@@ -226,6 +243,8 @@ impl Pool {
                     let kept = Kept { pool: self, slot };
                     if slot == 0 {
                         self.stands.notify_waiters();
+                    } else {
+                        self.leave_relay();
                     }
                     if let (true, Some(sink)) = (again && slot == 0, self.sink()) {
                         sink.reconnected();
@@ -245,41 +264,35 @@ impl Pool {
     }
 
     /// Connects and greets.
-    async fn open(&self, slot: usize) -> Result<(Arc<Conn>, Intake, u16)> {
+    async fn open(&self, slot: usize) -> Result<(Arc<Conn>, Intake)> {
         let target = (self.find)()?;
-        let address = target.address.clone();
-        let late = |_| Error::new(ErrorKind::TimedOut, format!("{address} did not answer within {HELLO_MS} ms"));
-        tokio::time::timeout(Duration::from_millis(HELLO_MS), self.greet(slot, target)).await.map_err(late)?
+        let late =
+            |_| Error::new(ErrorKind::TimedOut, format!("{} did not answer within {HELLO_MS} ms", target.address));
+        let opened = async {
+            let (stream, relayed) = self.connect(slot, &target.address).await?;
+            let channel = self.channel + u8::try_from(slot).expect("a pool has few connections");
+            let (link, intake, _) = greet(stream, &target, self.caller.clone(), channel).await?;
+            Ok((Arc::new(Conn { link, relayed, waiting: Mutex::new(Some(HashMap::new())) }), intake))
+        };
+        tokio::time::timeout(Duration::from_millis(HELLO_MS), opened).await.map_err(late)?
     }
 
-    async fn greet(&self, slot: usize, target: Target) -> Result<(Arc<Conn>, Intake, u16)> {
-        let mut stream = Stream::connect(&target.address).await?;
-        if let Some((client, host)) = &target.tls {
-            let secured = stream.secure(client, target.cluster, *host).await;
-            stream = secured.map_err(|error| error.within(&target.address))?;
+    /// Connects; the first connection by way of another host if nobody takes one, and true then. (Who takes it and says
+    /// nothing is not lost on the way.) The others try by themselves meanwhile.
+    async fn connect(&self, slot: usize, address: &Address) -> Result<(Stream, bool)> {
+        let connecting = Stream::connect(address);
+        let Some(relays) = self.relays.as_ref().filter(|_| slot == 0) else { return Ok((connecting.await?, false)) };
+        match relay::connect_in_time(address, connecting).await {
+            Ok(stream) => Ok((stream, false)),
+            Err(why) => relays.connect(&why).await.map(|stream| (stream, true)).map_err(|_| why),
         }
-        let link = Link::new(stream);
-        let conn = Arc::new(Conn { link, waiting: Mutex::new(Some(HashMap::new())) });
-        let writer = Arc::clone(&conn);
-        tokio::spawn(async move { writer.link.write_on().await });
-        let closing = Closing(Some(Arc::clone(&conn)));
-        let channel = self.channel + u8::try_from(slot).expect("a pool has few connections");
-        let caller = self.caller.clone();
-        let hello = Hello { cluster: target.cluster, secret: target.secret, caller, channel };
-        let parcel = Parcel { kind: Kind::Hello, id: 0, target: 0, message: hello.encode(), check_data: true };
-        conn.link.send(parcel, true);
-        let mut intake = Intake::new();
-        let frame = conn.link.frame_within(&mut intake, HELLO_MS).await?;
-        if frame.header.kind != Kind::Welcome {
-            return Err(Error::new(ErrorKind::Corrupt, format!("expected a welcome, found {:?}", frame.header.kind)));
-        }
-        match Welcome::decode(&frame.meta, frame.data)? {
-            Welcome::In { partitions } => {
-                intake.trust();
-                closing.forget();
-                Ok((conn, intake, partitions))
-            }
-            Welcome::No { error } => Err(error),
+    }
+
+    /// The host can be connected to again: the first connection, too, goes there itself.
+    fn leave_relay(&self) {
+        if let (true, Some(relays)) = (self.conn(0).is_some_and(|first| first.relayed), &self.relays) {
+            tracing::info!("host {} is reached from here again", relays.to());
+            self.lose(0);
         }
     }
 
@@ -392,8 +405,44 @@ impl Drop for Kept<'_> {
     }
 }
 
+/// Secures `stream`, which leads to `target`, and says hello there; the number of partitions is what it is told.
+pub(crate) async fn greet(
+    stream: Stream,
+    target: &Target,
+    caller: Caller,
+    channel: u8,
+) -> Result<(Arc<Link>, Intake, u16)> {
+    let stream = match &target.tls {
+        Some((client, host)) => {
+            let secured = stream.secure(client, target.cluster, *host).await;
+            secured.map_err(|error| error.within(&target.address))?
+        }
+        None => stream,
+    };
+    let link = Link::new(stream);
+    let writer = Arc::clone(&link);
+    tokio::spawn(async move { writer.write_on().await });
+    let closing = Closing(Some(Arc::clone(&link)));
+    let hello = Hello { cluster: target.cluster, secret: target.secret.clone(), caller, channel };
+    let parcel = Parcel { kind: Kind::Hello, id: 0, target: 0, message: hello.encode(), check_data: true };
+    link.send(parcel, true);
+    let mut intake = Intake::new();
+    let frame = link.frame_within(&mut intake, HELLO_MS).await?;
+    if frame.header.kind != Kind::Welcome {
+        return Err(Error::new(ErrorKind::Corrupt, format!("expected a welcome, found {:?}", frame.header.kind)));
+    }
+    match Welcome::decode(&frame.meta, frame.data)? {
+        Welcome::In { partitions } => {
+            intake.trust();
+            closing.forget();
+            Ok((link, intake, partitions))
+        }
+        Welcome::No { error } => Err(error),
+    }
+}
+
 /// Closes a connection that did not come about.
-struct Closing(Option<Arc<Conn>>);
+struct Closing(Option<Arc<Link>>);
 
 impl Closing {
     fn forget(mut self) {
@@ -403,8 +452,8 @@ impl Closing {
 
 impl Drop for Closing {
     fn drop(&mut self) {
-        if let Some(conn) = &self.0 {
-            conn.link.close();
+        if let Some(link) = &self.0 {
+            link.close();
         }
     }
 }

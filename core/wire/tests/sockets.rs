@@ -9,22 +9,40 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use braid_base::ErrorKind;
 use braid_base::ids::{ClientId, DriveId, Guid, HostId, Index, Ino, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveReply};
 use braid_base::msg::fs::{Op, Reply};
 use braid_base::msg::host::{HostOp, HostReply, Map};
 use braid_base::msg::lease::{Push, PushBody};
 use braid_base::msg::peer::PeerMsg;
+use braid_base::{ErrorKind, Result};
 use braid_client::Wire;
 use braid_client::wire::PushSink;
 use braid_io::chance::Rng;
 use braid_replica::{Body, Member, Msg};
 use braid_wire::codec::{Encoded, Message};
 use braid_wire::frame::{HEADER, Header, Kind};
-use braid_wire::{Address, Caller, Finder, Hello, Listener, RemoteWire, Routes, Visit, serve};
-use fake::{CLUSTER, Fake, TERM, Told, connect, exercise, find, finder, listen, number, request, runtime, who};
+use braid_wire::{Address, Caller, Find, Finder, Hello, Listener, RemoteWire, Routes, Target, Visit, serve};
+use fake::{CLUSTER, Fake, TERM, Told, exercise, number, request, runtime, who};
 use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+fn listen(path: &Path, fake: &Arc<Fake>) -> AbortHandle {
+    let listener = Listener::unix(path).expect("a socket");
+    tokio::spawn(serve(listener, fake.clone())).abort_handle()
+}
+
+fn find(address: Address, secret: &'static str) -> Find {
+    Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned(), tls: None }))
+}
+
+fn finder(address: Address) -> Finder {
+    Box::new(move |_, _| find(address.clone(), "secret"))
+}
+
+async fn connect(address: Address) -> Result<RemoteWire> {
+    RemoteWire::connect(find(address.clone(), "secret"), finder(address), who()).await
+}
 
 #[test]
 fn answers_find_who_asked_over_both_kinds_of_socket() {
@@ -334,7 +352,7 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         assert!(all.len() == 100 && all.iter().zip(1..).all(|(one, ms)| *one == words(ms)), "{all:?}");
         let noted = PeerMsg::Noted { upto: 5 };
         routes.peer(PartitionId(1), PartitionId(4), noted.clone());
-        let words = format!("h2: p1 to p4: {noted:?}");
+        let words = format!("p1 to p4: {noted:?}");
         assert_eq!(told(words.clone()).await, [words]);
         assert_eq!(routes.ask(HostId(1), HostOp::Seats).await.map_err(|e| e.kind()).err(), Some(ErrorKind::Stopped));
         assert!(matches!(routes.drive(DriveId(1), DriveOp::Stat).await, Ok(DriveReply::Done)));
@@ -363,32 +381,5 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         }
         let away = routes.drive(DriveId(1), DriveOp::Stat).await.map_err(|e| e.kind());
         assert_eq!(away.err(), Some(ErrorKind::Stopped));
-    });
-}
-
-#[test]
-fn what_a_host_cannot_bring_another_one_passes_on() {
-    runtime().block_on(async {
-        let dir = tempfile::tempdir().expect("dir");
-        let (path, fake) = (dir.path().join("s"), Arc::new(Fake::default()));
-        listen(&path, &fake);
-        let (near, nowhere) = (Address::Unix(path), Address::Unix(dir.path().join("nobody")));
-        let ways =
-            move |host, _: &[String]| find(if host == HostId(1) { near.clone() } else { nowhere.clone() }, "secret");
-        let routes = Routes::new(Caller::Host(HostId(2)), Box::new(ways));
-        // The partition is served by host 9, which is not reached; host 1 is.
-        let hosts = vec![(HostId(1), vec![]), (HostId(9), vec![])];
-        routes.follow(Map { hosts, primaries: vec![Some(HostId(9)); 7], ..fake.map() });
-        while routes.reached().is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        let noted = PeerMsg::Noted { upto: 5 };
-        // Not further: host 1 is the one that was to pass it on.
-        routes.pass_on(PartitionId(1), PartitionId(3), noted.clone());
-        routes.peer(PartitionId(1), PartitionId(4), noted.clone());
-        while fake.told.lock().expect("no panic").is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        assert_eq!(*fake.told.lock().expect("no panic"), [format!("h2: p1 to p4: {noted:?}")]);
     });
 }

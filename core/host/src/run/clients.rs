@@ -20,9 +20,9 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_client::wire::PushSink;
 use braid_replica::replica::event::Msg;
 use braid_wire::tls::Peer;
-use braid_wire::{Caller, Handler, Hello, Pusher, ReplyTo, Who};
+use braid_wire::{Address, Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
-use super::seat_actor;
+use super::seat_actor::{self, SeatMsg};
 use super::wire::{Switch, wall_ms};
 
 /// How other hosts prove that they are.
@@ -132,6 +132,11 @@ impl Handler for Clients {
                 let words = format!("host {host} shows no certificate of its own: it needs the join secret to get one");
                 return Err(Error::new(ErrorKind::NotPermitted, words));
             }
+            // Hosts, too, are relayed.
+            (Caller::Relay(_), Hosts::Certificates) if matches!(peer, Peer::Host(_)) => {
+                return Ok(self.gate.partitions);
+            }
+            (Caller::Relay(_), Hosts::Secret(secret)) if hello.check(self.gate.cluster, secret).is_ok() => secret,
             _ => &self.gate.secret,
         };
         hello.check(self.gate.cluster, secret).map(|()| self.gate.partitions)
@@ -255,8 +260,15 @@ impl Handler for Clients {
         self.switch.hear(message);
     }
 
-    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        self.switch.peer_by(by, from, to, message);
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        let _ = self.switch.tell(to, SeatMsg::Peer(from, message));
+    }
+
+    fn way(&self, to: HostId) -> Result<Address> {
+        match &self.switch.company {
+            Some(company) => company.routes.address(to),
+            None => Err(Error::new(ErrorKind::Unsupported, "this host is alone")),
+        }
     }
 }
 

@@ -151,23 +151,6 @@ impl Switch {
         }
     }
 
-    /// A message that host `by` brings. If the other partition is not served here, its host may not be reached from there,
-    /// or has it from now on: it is passed on, unless it was passed on before.
-    pub(super) fn peer_by(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        match self.seat(to) {
-            Ok(seat) if seat.term() != Term(0) => drop(seat.send(SeatMsg::Peer(from, message))),
-            _ => {
-                let Some(company) = &self.company else { return };
-                let map = company.routes.map();
-                let elsewhere = map.primary(to).is_some_and(|host| host != self.host && host != by);
-                if elsewhere && map.primary(from) == Some(by) {
-                    let _in_runtime = self.runtime.enter();
-                    company.routes.pass_on(from, to, message);
-                }
-            }
-        }
-    }
-
     /// Passes a message on to a replica; may be lost.
     pub(super) fn replica(&self, to: Member, message: &Msg) {
         if let Some(company) = &self.company {

@@ -1,9 +1,9 @@
-//! TLS over a TCP socket: the handshake, then reads and writes as those of a plain socket.
+//! TLS over a socket: the handshake, then reads and writes as those of a plain socket.
 //!
 //! Reader and writer use the connection at once. The state of TLS has a lock of its own, which is held to encrypt or
 //! decrypt a batch and neither over a call of the kernel nor over an await.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,15 +13,14 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_io::buf::AlignedBuf;
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::config::{Client, Peer, Server, explain, server_name};
 use super::conn::{Buffer, Conn, Output, Side, Turn};
+use crate::socket::Socket;
 
 /// A connection after its handshake.
 pub(crate) struct Channel {
-    socket: TcpStream,
+    socket: Socket,
     /// Locked before `conn` where both are. One writer holds it at a time; who ends the connection only tries.
     out: Mutex<Output>,
     conn: Mutex<Conn>,
@@ -31,7 +30,7 @@ pub(crate) struct Channel {
 
 impl Channel {
     /// The client's handshake with `host` of `cluster`.
-    pub(crate) async fn client(socket: TcpStream, tls: &Client, cluster: Guid, host: Option<HostId>) -> Result<Self> {
+    pub(crate) async fn client(socket: Socket, tls: &Client, cluster: Guid, host: Option<HostId>) -> Result<Self> {
         let name = server_name(host, cluster)?;
         let side = UnbufferedClientConnection::new(tls.config.clone(), name).map_err(|error| explain(&error))?;
         let mut conn = Conn::new(Side::Client(side));
@@ -40,7 +39,7 @@ impl Channel {
     }
 
     /// The server's handshake, and who came.
-    pub(crate) async fn server(socket: TcpStream, tls: &Server) -> Result<(Self, Peer)> {
+    pub(crate) async fn server(socket: Socket, tls: &Server) -> Result<(Self, Peer)> {
         let side = UnbufferedServerConnection::new(tls.config.clone()).map_err(|error| explain(&error))?;
         let mut conn = Conn::new(Side::Server(side));
         shake(&socket, &mut conn).await?;
@@ -48,7 +47,7 @@ impl Channel {
         Ok((Self::new(socket, conn), peer))
     }
 
-    fn new(socket: TcpStream, conn: Conn) -> Self {
+    fn new(socket: Socket, conn: Conn) -> Self {
         // What came behind the handshake was read with it.
         Self { socket, out: Mutex::default(), conn: Mutex::new(conn), here: AtomicBool::new(true) }
     }
@@ -61,6 +60,11 @@ impl Channel {
     /// Ready when the socket takes more.
     pub(crate) async fn writable(&self) -> io::Result<()> {
         self.socket.writable().await
+    }
+
+    /// Counts as readable only when so many bytes are there.
+    pub(crate) fn wake_from(&self, bytes: usize) -> io::Result<()> {
+        self.socket.wake_from(bytes)
     }
 
     /// Reads into `buf`, at most `most` bytes. 0: the other side has closed, with a word or without: frames tell
@@ -90,7 +94,7 @@ impl Channel {
 
     /// Writes some of `pieces`; what the socket does not take of it now, [`Self::flush`] writes. `WouldBlock`: the
     /// socket has not taken yet what was written before.
-    pub(crate) fn try_write(&self, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         self.flush_out(&mut out)?;
         // What this decrypts on its way the reader had left for later, so `here` says so already.
@@ -108,7 +112,7 @@ impl Channel {
 
     fn flush_out(&self, out: &mut Output) -> io::Result<()> {
         while !out.is_empty() {
-            match self.socket.try_write(out.bytes()) {
+            match self.socket.try_write(&[IoSlice::new(out.bytes())]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(written) => out.written(written),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -145,7 +149,7 @@ impl AsFd for Channel {
 }
 
 /// Both sides' handshake. Whoever calls sets the time for it.
-async fn shake(socket: &TcpStream, conn: &mut Conn) -> Result<()> {
+async fn shake(socket: &Socket, conn: &mut Conn) -> Result<()> {
     let broken = |error: io::Error| Error::os("the TLS handshake", &error);
     let (mut out, mut heard) = (Output::default(), false);
     loop {
@@ -155,14 +159,14 @@ async fn shake(socket: &TcpStream, conn: &mut Conn) -> Result<()> {
             Err(error) => {
                 // The alert that tells the other side.
                 conn.say(&mut out);
-                let _ = socket.try_write(out.bytes());
+                let _ = socket.try_write(&[IoSlice::new(out.bytes())]);
                 return Err(explain(&error));
             }
         };
         conn.say(&mut out);
         while !out.is_empty() {
             socket.writable().await.map_err(broken)?;
-            match socket.try_write(out.bytes()) {
+            match socket.try_write(&[IoSlice::new(out.bytes())]) {
                 Ok(written) => out.written(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(broken(error)),
@@ -193,15 +197,8 @@ fn hung_up(heard: bool) -> Error {
     Error::new(ErrorKind::Stopped, words)
 }
 
-fn read(socket: &TcpStream, buf: &mut [u8]) -> io::Result<usize> {
-    let mut got = 0;
-    let result = socket.try_io(Interest::READABLE, || {
-        let room = buf.len();
-        got = rustix::io::read(socket.as_fd(), buf)?;
-        // As with a plain socket: less than there was room for means that it is empty now.
-        if (1..room).contains(&got) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(got) }
-    });
-    if got > 0 { Ok(got) } else { result }
+fn read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
+    socket.try_read(buf.len(), |fd| Ok(rustix::io::read(fd, buf)?))
 }
 
 /// As an error of the socket, with the sentence inside.

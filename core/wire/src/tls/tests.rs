@@ -18,6 +18,7 @@ use crate::codec::Encoded;
 use crate::frame::Kind;
 use crate::intake::Intake;
 use crate::link::{Link, Parcel};
+use crate::socket::Socket;
 use crate::stream::Stream;
 
 const CLUSTER: Guid = Guid([5; 16]);
@@ -40,6 +41,7 @@ async fn pair(worn_soon: bool) -> (Channel, Channel) {
         socket.set_nodelay(true).expect("a socket");
         rustix::net::sockopt::set_socket_send_buffer_size(socket, 1).expect("a socket");
     }
+    let (there, here) = (Socket::Tcp(there), Socket::Tcp(here));
     let (there, here) =
         tokio::join!(Channel::client(there, &client, CLUSTER, Some(HOST)), Channel::server(here, &server));
     (there.expect("a handshake"), here.expect("a handshake").0)

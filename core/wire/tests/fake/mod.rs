@@ -1,7 +1,6 @@
 //! A server that stands in for a host, and clients of it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,13 +17,10 @@ use braid_client::wire::PushSink;
 use braid_io::chance::Rng;
 use braid_replica::Msg;
 use braid_wire::tls::Peer;
-use braid_wire::{
-    Address, Caller, Find, Finder, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Target, Who, serve,
-};
+use braid_wire::{Address, Caller, Handler, Hello, Pusher, RemoteWire, ReplyTo, Who};
 use bytes::Bytes;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::task::AbortHandle;
 
 pub const CLUSTER: Guid = Guid([3; 16]);
 pub const PARTITIONS: u16 = 7;
@@ -63,6 +59,10 @@ pub struct Fake {
     pub told: Mutex<Vec<String>>,
     /// Hosts: number and address.
     pub others: Mutex<Vec<(HostId, Vec<String>)>>,
+    /// Where it relays to.
+    pub ways: Mutex<BTreeMap<HostId, Address>>,
+    /// How often it was to.
+    pub relayed: AtomicUsize,
 }
 
 impl Fake {
@@ -164,30 +164,19 @@ impl Handler for Fake {
         self.told.lock().expect("no panic").push(format!("{from}: {message:?}"));
     }
 
-    fn peer(&self, by: HostId, from: PartitionId, to: PartitionId, message: PeerMsg) {
-        self.told.lock().expect("no panic").push(format!("{by}: {from} to {to}: {message:?}"));
+    fn peer(&self, from: PartitionId, to: PartitionId, message: PeerMsg) {
+        self.told.lock().expect("no panic").push(format!("{from} to {to}: {message:?}"));
+    }
+
+    fn way(&self, to: HostId) -> Result<Address> {
+        self.relayed.fetch_add(1, Ordering::Relaxed);
+        let way = self.ways.lock().expect("no panic").get(&to).cloned();
+        way.ok_or_else(|| Error::new(ErrorKind::NotFound, "no way"))
     }
 }
 
 pub fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
-}
-
-pub fn listen(path: &Path, fake: &Arc<Fake>) -> AbortHandle {
-    let listener = Listener::unix(path).expect("a socket");
-    tokio::spawn(serve(listener, fake.clone())).abort_handle()
-}
-
-pub fn find(address: Address, secret: &'static str) -> Find {
-    Box::new(move || Ok(Target { address: address.clone(), cluster: CLUSTER, secret: secret.to_owned(), tls: None }))
-}
-
-pub fn finder(address: Address) -> Finder {
-    Box::new(move |_, _| find(address.clone(), "secret"))
-}
-
-pub async fn connect(address: Address) -> Result<RemoteWire> {
-    RemoteWire::connect(find(address.clone(), "secret"), finder(address), who()).await
 }
 
 pub fn who() -> Who {

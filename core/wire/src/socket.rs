@@ -1,0 +1,76 @@
+//! What carries bytes below TLS: a socket of this machine, or TCP.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use braid_io::socket;
+use tokio::io::Interest;
+use tokio::net::{TcpStream, UnixStream};
+
+/// A connected socket.
+pub enum Socket {
+    /// Within this machine.
+    Unix(UnixStream),
+    /// Over a network.
+    Tcp(TcpStream),
+}
+
+impl Socket {
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => socket.readable().await,
+            Self::Tcp(socket) => socket.readable().await,
+        }
+    }
+
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Self::Unix(socket) => socket.writable().await,
+            Self::Tcp(socket) => socket.writable().await,
+        }
+    }
+
+    /// Reads by `read`, which says how many bytes it got. Less than `room`, and it is empty: known without another call
+    /// of the kernel. `WouldBlock`: ask again when readable.
+    pub(crate) fn try_read(
+        &self,
+        room: usize,
+        read: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut got = 0;
+        let once = || {
+            got = read(self.as_fd())?;
+            if (1..room).contains(&got) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(got) }
+        };
+        let result = match self {
+            Self::Unix(socket) => socket.try_io(Interest::READABLE, once),
+            Self::Tcp(socket) => socket.try_io(Interest::READABLE, once),
+        };
+        if got > 0 { Ok(got) } else { result }
+    }
+
+    /// Writes some of `pieces`. `WouldBlock`: ask again when writable.
+    pub(crate) fn try_write(&self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Unix(socket) => socket.try_write_vectored(pieces),
+            Self::Tcp(socket) => socket.try_write_vectored(pieces),
+        }
+    }
+
+    /// Counts as readable only when so many bytes are there. (A Unix socket is woken for each write of the other side.)
+    pub(crate) fn wake_from(&self, bytes: usize) -> io::Result<()> {
+        match self {
+            Self::Unix(_) => Ok(()),
+            Self::Tcp(tcp) => socket::set_receive_low_water(tcp, bytes),
+        }
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Unix(socket) => socket.as_fd(),
+            Self::Tcp(socket) => socket.as_fd(),
+        }
+    }
+}
