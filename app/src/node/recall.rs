@@ -17,7 +17,7 @@ use braid_cluster::recover::{Stored, Testimony};
 use braid_host::run::{self, Host, Recall};
 use braid_replica::replica::event::Msg;
 use braid_wire::tls::Peer;
-use braid_wire::{CHANNEL_BESIDE, Caller, Handler, Hello, Pusher, ReplyTo, Who};
+use braid_wire::{Address, CHANNEL_BESIDE, Caller, Handler, Hello, Pusher, ReplyTo, Who};
 
 use super::filesystems::Network;
 
