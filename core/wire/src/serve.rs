@@ -308,7 +308,10 @@ async fn greet(
         }
         Err(error) => {
             let words = format!("{} was turned away: {error}", hello.caller);
-            if seldom::is_due(&words) {
+            // Who looks for a way to a host that is down tries all others again and again.
+            if matches!(hello.caller, Caller::Relay(_)) {
+                tracing::debug!("{words}");
+            } else if seldom::is_due(&words) {
                 tracing::warn!("{words}");
             }
             served.linger().await;
