@@ -39,7 +39,9 @@ chmod 755 "$SCRATCH"
 export SCRATCH
 . "$here/lib.sh"
 now_at= # the case that runs
+watcher=
 finish() {
+  [[ -z $watcher ]] || pkill -P "$watcher" 2>/dev/null || true
   [[ -z $now_at ]] || echo "run.sh: stopped in case $now_at"
   stop_all
   # Not what is still mounted there.

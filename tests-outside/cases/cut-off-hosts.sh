@@ -34,6 +34,7 @@ one=$(leads "$LOAD/names") other=$(another "$one")
 host_cut_off "$one" "$other"
 sleep "$long"
 load_goes_on "$one and $other cut off from each other" 20
+on "$one" status | grep -qE "($one|$other)\)? and .*($one|$other).* reach each other only by way of others" || die "the status does not say that $one and $other do not reach each other"
 # (The host that is asked may miss those of the other one.)
 ! on "$(some_host)" cluster drive --json | field '*.state' | grep -x failed || die "a drive was given up that most hosts reach"
 host_join "$one"
@@ -49,6 +50,7 @@ sleep 5
 host_kill "$other"
 sleep "$long"
 load_goes_on "$one cut off from etcd, and $other lost" 20
+on "$one" status | grep -q "$one.* reaches etcd only by way of others" || die "the status does not say that $one does not reach etcd"
 grep -q 'etcd is asked by way of other hosts' "$STATE/$one/braid.log" || die "the log of $one does not say it"
 host_start "$other"
 host_join "$one"
@@ -62,10 +64,22 @@ until [[ -d $LOAD/names/d4 ]]; do sleep 0.1; done
 one=$(leads "$LOAD/names")
 said() { grep -c "host $one is $1" /var/log/braid-mount.log || true; }
 relayed=$(said 'not reached from here.*by way of') itself=$(said 'reached from here again')
+# A lock of that host's, which is held over it.
+for ((try = 0; try < 20; try++)); do
+  mkdir "$MOUNT/locked-$try"
+  [[ $(leads "$MOUNT/locked-$try") != "$one" ]] || break
+done
+exec 8>"$MOUNT/locked-$try/file"
+flock --nonblock 8
+locks_lost() { grep -c 'its locks are gone' /var/log/braid-mount.log || true; }
+lost=$(locks_lost)
 host_cut_off "$one" here
 sleep "$long"
 load_goes_on "a client cut off from $one" 20
 [[ $(said 'not reached from here.*by way of') -gt $relayed ]] || die "the log of the mount does not say that $one is not reached"
+[[ $(locks_lost) == "$lost" ]] || die "a client cut off from $one lost its locks"
+echo held >&8 && sync "$MOUNT/locked-$try/file" || die "a file that is locked cannot be written"
+exec 8>&-
 host_join "$one"
 more() { [[ $(said 'reached from here again') -gt $itself ]]; }
 until_true 30 "the client does not connect to $one again" more

@@ -274,12 +274,14 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
         routes.follow(now.map());
     }
     etcd.detour(detour::by(Arc::clone(&routes), runtime.clone()));
+    let asks = etcd.clone();
+    let etcd_by_others = Box::new(move || asks.is_asked_by_others());
     let (forsaken, hears) = mpsc::channel::<PartitionId>();
     let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
     let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
     let guard = Arc::clone(&coordinator);
     let coordinator: Arc<dyn Coordinator> = coordinator;
-    let host = Host::start(config, &coordinator, Some(Company { routes, forsaken }), runtime)?;
+    let host = Host::start(config, &coordinator, Some(Company { routes, etcd_by_others, forsaken }), runtime)?;
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
     let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
     let way = Way::Network(Network { host: record.id, name, etcd, guard, reach: as_client, addresses, tls });

@@ -1,7 +1,7 @@
 //! What is wrong with hosts, and what to do, in sentences.
 
 use braid_base::ids::HostId;
-use braid_base::msg::host::{LostObject, SeatReport};
+use braid_base::msg::host::{LostObject, SeatReport, Ways};
 use braid_cluster::facts::Filesystem;
 use braid_cluster::health;
 use braid_cluster::view::HostView;
@@ -26,6 +26,29 @@ pub fn hosts(hosts: &[HostView], problems: &mut Vec<String>) -> bool {
         problems.push(format!("host {} (h{}) is being emptied, and is removed then", host.name, host.id));
     }
     worse
+}
+
+/// Adds which hosts reach each other, or etcd, only by way of others. That costs time, and the cluster is well.
+pub fn ways(hosts: &[HostView], ways: &[(HostId, Ways)], problems: &mut Vec<String>) {
+    let shown = |id: HostId| match hosts.iter().find(|host| host.id == id.0) {
+        Some(host) => format!("{} ({id})", host.name),
+        None => id.to_string(),
+    };
+    let relayed =
+        |from: HostId, to: HostId| ways.iter().any(|(host, ways)| *host == from && ways.relayed.contains(&to));
+    let look = "only by way of others: look at the network between them";
+    for (host, to) in ways {
+        for other in &to.relayed {
+            match relayed(*other, *host) {
+                true if other < host => {}
+                true => problems.push(format!("hosts {} and {} reach each other {look}", shown(*host), shown(*other))),
+                false => problems.push(format!("host {} reaches host {} {look}", shown(*host), shown(*other))),
+            }
+        }
+        if to.etcd_by_others {
+            problems.push(format!("host {} reaches etcd {look}", shown(*host)));
+        }
+    }
 }
 
 /// Adds which object stores that file systems use do not answer, or take no more; true if there is any.
@@ -103,7 +126,7 @@ pub fn replicas(
         if let Some(why) = replica.failed.as_ref().or(replica.waits.as_ref()) {
             worse = true;
             let name = hosts.iter().find(|view| view.id == host.0).map_or("?", |view| view.name.as_str());
-            problems.push(format!("host {name} (h{host}): its replica of {}: {}", replica.partition, why.message()));
+            problems.push(format!("host {name} ({host}): its replica of {}: {}", replica.partition, why.message()));
         }
     }
     worse
@@ -111,8 +134,8 @@ pub fn replicas(
 
 #[cfg(test)]
 mod tests {
-    use braid_base::ids::StoreId;
-    use braid_base::msg::host::{SeatData, SeatReport, Tiering};
+    use braid_base::ids::{HostId, StoreId};
+    use braid_base::msg::host::{SeatData, SeatReport, Tiering, Ways};
     use braid_base::store::{Place, StoreSpec};
     use braid_cluster::facts::{Filesystem, ObjectStore};
     use braid_cluster::view::stores::LinkView;
@@ -132,6 +155,17 @@ mod tests {
         assert_eq!(said(false, 0), "");
         assert!(said(true, 0).starts_with("file system one is short of flash"));
         assert!(said(true, 3).contains("file system one: its flash is full, and 6 writes wait until"));
+    }
+
+    #[test]
+    fn ways_that_others_are_needed_for() {
+        let (a, b, c) = (HostId(1), HostId(2), HostId(3));
+        let ways = |relayed: &[HostId], etcd_by_others| Ways { relayed: relayed.to_vec(), etcd_by_others };
+        let mut problems = Vec::new();
+        super::ways(&[], &[(a, ways(&[b, c], false)), (b, ways(&[a], true)), (c, ways(&[], false))], &mut problems);
+        let look = "only by way of others: look at the network between them";
+        let expected = ["hosts h1 and h2 reach each other", "host h1 reaches host h3", "host h2 reaches etcd"];
+        assert_eq!(problems, expected.map(|words| format!("{words} {look}")));
     }
 
     #[test]

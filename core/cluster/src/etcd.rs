@@ -110,6 +110,11 @@ impl Etcd {
         let _ = self.shared.detour.set(by);
     }
 
+    /// True if others are asked, because no member took a connection.
+    pub fn is_asked_by_others(&self) -> bool {
+        self.shared.around.load(Ordering::Relaxed) > 0
+    }
+
     /// Asks the members for another host: path below `/v3/` and body, to the body of the answer. `NotPermitted`: hosts ask
     /// for nothing of that kind.
     pub fn ask_for_another(&self, path: &str, body: &str) -> Result<String> {

@@ -40,6 +40,11 @@ impl Intake {
         self.frame_max = usize::MAX;
     }
 
+    /// The other side is known, and sends no frames longer than this.
+    pub(crate) fn trust_up_to(&mut self, bytes: usize) {
+        self.frame_max = bytes;
+    }
+
     /// Bytes without which no frame can be taken: many only where the data part of a large one is under way.
     pub(crate) fn awaited(&self) -> usize {
         self.large.as_ref().map_or(1, |large| large.header.data_len as usize - large.data.len())
@@ -70,7 +75,8 @@ impl Intake {
         let (None, Some(head)) = (&self.large, rest.first_chunk::<HEADER>()) else { return Ok(None) };
         let header = Header::decode(head)?;
         if header.frame_len() > self.frame_max {
-            let words = format!("a handshake was expected, a frame of {} bytes came", header.frame_len());
+            let words =
+                format!("frames have at most {} bytes here, one of {} came", self.frame_max, header.frame_len());
             return Err(Error::new(ErrorKind::Corrupt, words));
         }
         let (meta_end, data_len) = (HEADER + header.meta_len as usize, header.data_len as usize);

@@ -1,6 +1,6 @@
 //! The bounds of a connection.
 
-use braid_base::limits::SESSION_TTL_MS;
+use braid_base::limits::{HEARTBEAT_MS, SESSION_TTL_MS};
 
 /// Connections of a client to one server: one for what is small, so that it does not wait behind bulk, the others for bulk.
 pub const CONNECTIONS: usize = 4;
@@ -42,15 +42,21 @@ pub const BURST_BYTES_MAX: usize = 96 << 10;
 pub const HELLO_MS: u64 = 5_000;
 /// Time for a connection to stand where there may be another way, milliseconds: the system asks again once, after 1 s.
 pub const CONNECT_MS: u64 = 1_500;
+/// Hosts that are asked to relay one after the other, before a direct connection is tried again.
+pub const RELAYS_TRIED: usize = 4;
+/// First pause after none of them reaches the host either, milliseconds; doubled each time.
+pub const RELAY_PAUSE_FIRST_MS: u64 = 250;
+/// Longest such pause: of a host that is down all others are asked.
+pub const RELAY_PAUSE_MAX_MS: u64 = 8_000;
 /// Bytes that are relayed at once.
 pub const CARRIED_AT_ONCE: usize = 64 << 10;
 /// Bytes that wait to be relayed, at most.
 pub const CARRIED_MAX: usize = 1 << 20;
 /// After this long without a word from the other side a client or host asks whether it is there.
-pub const PING_MS: u64 = 5_000;
-/// After this long without a word in spite of that the connection is given up: soon enough for a new one to extend the
-/// session before it ends.
-pub const SILENCE_MS: u64 = 10_000;
+pub const PING_MS: u64 = 2_500;
+/// After this long without a word in spite of that the connection is given up: soon enough for a new one, by way of
+/// another host if need be, to extend the session before it ends.
+pub const SILENCE_MS: u64 = 6_000;
 /// A server gives up a connection on which nothing came for so long: whoever is there asks every [`PING_MS`].
 pub const ABSENT_MS: u64 = 60_000;
 /// Connections of a server that have not said yet who they are, at most.
@@ -79,4 +85,5 @@ const _: () = assert!(BULK_MIN > EAGER_BYTES_MAX && QUEUE_MAX > WRITE_AT_ONCE);
 const _: () = assert!(HELLO_MAX < READ_AT_ONCE && PING_MS < SILENCE_MS && SILENCE_MS < SESSION_TTL_MS);
 const _: () = assert!(ABSENT_MS > SILENCE_MS + PING_MS && CONNECTIONS <= CHANNEL_BESIDE as usize);
 const _: () = assert!(2 * CONNECT_MS < HELLO_MS);
+const _: () = assert!(HEARTBEAT_MS + SILENCE_MS + PING_MS / 2 + CONNECT_MS < SESSION_TTL_MS);
 const _: () = assert!(META_MAX + DATA_MAX < u32::MAX as usize);

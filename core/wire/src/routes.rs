@@ -80,7 +80,7 @@ impl Routes {
                 continue;
             }
             trunks.entry(*host).or_insert_with(|| {
-                let (find, relays) = ((self.finder)(*host, addresses), relays(*host, &self.now));
+                let (find, relays) = ((self.finder)(*host, addresses), relays(*host, &self.caller, &self.now));
                 Arc::new(Trunk::begin(find, relays, self.caller.clone(), Arc::clone(&self.sink)))
             });
         }
@@ -103,6 +103,13 @@ impl Routes {
     pub fn reached(&self) -> Vec<HostId> {
         let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
         now.trunks.iter().filter(|(_, trunk)| trunk.is_connected()).map(|(host, _)| *host).collect()
+    }
+
+    /// Those of them that another host is between.
+    pub fn relayed(&self) -> Vec<HostId> {
+        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
+        let relayed = now.trunks.iter().filter(|(_, trunk)| trunk.is_relayed());
+        relayed.map(|(host, _)| *host).collect()
     }
 
     /// Pushes go to `to`; false if somebody listens already, or this is not `client`.
@@ -243,9 +250,10 @@ impl Routes {
         }
     }
 
-    /// Where `host` listens.
-    pub fn address(&self, host: HostId) -> Result<Address> {
-        self.trunk(host)?.address()
+    /// Where `host` listens, for somebody who does not reach it; `Stopped` if it is not reached from here either.
+    pub fn way(&self, host: HostId) -> Result<Address> {
+        let away = || Error::new(ErrorKind::Stopped, format!("host {host} is not reached from here either"));
+        Ok(self.trunk(host)?.direct().ok_or_else(away)?.address)
     }
 
     /// Asks all hosts that are reached.
@@ -285,8 +293,8 @@ impl Routes {
     }
 }
 
-/// The other hosts of those that are connected to, for the way to `host`.
-fn relays(host: HostId, known: &Arc<RwLock<Known>>) -> Relays {
+/// The hosts that are reached without another one between, for the way to `host`.
+fn relays(host: HostId, caller: &Caller, known: &Arc<RwLock<Known>>) -> Relays {
     let known = Arc::downgrade(known);
     let others = move || {
         let Some(known) = known.upgrade() else { return Vec::new() };
@@ -294,7 +302,12 @@ fn relays(host: HostId, known: &Arc<RwLock<Known>>) -> Relays {
         let others = known.trunks.iter().filter(|(other, _)| **other != host);
         others.filter_map(|(_, trunk)| trunk.direct()).collect()
     };
-    Relays::new(host, Box::new(others))
+    let seed = match caller {
+        Caller::Client(who) => who.client.0 as usize,
+        Caller::Host(me) => me.0 as usize,
+        Caller::Visitor | Caller::Relay(_) => 0,
+    };
+    Relays::new(host, seed, Box::new(others))
 }
 
 /// Asks the host at the end of `trunk`.

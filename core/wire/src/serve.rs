@@ -41,7 +41,7 @@ use crate::limits::{EAGER_MAX, HELLO_MS, PUSHED_MAX, SERVED_MAX, STRANGERS_MAX};
 use crate::link::{Link, Parcel};
 use crate::relay;
 use crate::socket::Socket;
-use crate::stream::{Address, Arrived, Listener, Stream};
+use crate::stream::{Address, Arrived, Listener, Stream, dial};
 use crate::tls::{Peer, Server};
 
 /// What a server does with what comes. Called on threads of the runtime; must not block.
@@ -177,8 +177,7 @@ async fn converse(stream: Stream, tls: Option<Server>, handler: Arc<dyn Handler>
     let writer = Arc::clone(&served);
     tokio::spawn(async move { writer.link.write_on().await });
     let mut intake = Intake::new();
-    let Some((hello, relayed)) = greet(&served, &mut intake, peer, &*handler).await else { return };
-    drop(stranger);
+    let Some((hello, relayed)) = greet(&served, &mut intake, peer, &*handler, &stranger).await else { return };
     if let Some(there) = relayed {
         return relay::carry(&served.link, &mut intake, there).await;
     }
@@ -225,9 +224,16 @@ impl Strangers {
     }
 }
 
+impl Stranger {
+    /// It has said who it is.
+    fn leave(&self) {
+        lock(&self.among.0).remove(&self.number);
+    }
+}
+
 impl Drop for Stranger {
     fn drop(&mut self) {
-        lock(&self.among.0).remove(&self.number);
+        self.leave();
     }
 }
 
@@ -274,6 +280,7 @@ async fn greet(
     intake: &mut Intake,
     peer: Result<Peer>,
     handler: &dyn Handler,
+    stranger: &Stranger,
 ) -> Option<(Hello, Option<Socket>)> {
     let frame = served.link.frame_within(intake, HELLO_MS).await;
     let hello = frame.and_then(|frame| match frame.header.kind {
@@ -292,9 +299,14 @@ async fn greet(
             return None;
         }
     };
-    let admitted = match (peer.and_then(|peer| handler.admit(peer, &hello)), &hello.caller) {
+    let known = peer.and_then(|peer| handler.admit(peer, &hello));
+    let is_known = known.is_ok();
+    if is_known {
+        stranger.leave();
+    }
+    let admitted = match (known, &hello.caller) {
         (Ok(partitions), Caller::Relay(to)) => relay_to(*to, handler).await.map(|there| (partitions, Some(there))),
-        (admitted, _) => admitted.map(|partitions| (partitions, None)),
+        (known, _) => known.map(|partitions| (partitions, None)),
     };
     let welcome = match &admitted {
         Ok((partitions, _)) => Welcome::In { partitions: *partitions },
@@ -309,7 +321,7 @@ async fn greet(
         Err(error) => {
             let words = format!("{} was turned away: {error}", hello.caller);
             // Who looks for a way to a host that is down tries all others again and again.
-            if matches!(hello.caller, Caller::Relay(_)) {
+            if is_known {
                 tracing::debug!("{words}");
             } else if seldom::is_due(&words) {
                 tracing::warn!("{words}");
@@ -322,7 +334,8 @@ async fn greet(
 
 /// Connects to host `to` for somebody who cannot.
 async fn relay_to(to: HostId, handler: &dyn Handler) -> Result<Socket> {
-    relay::reach(&handler.way(to)?).await
+    let address = handler.way(to)?;
+    relay::connect_in_time(&address, dial(&address)).await
 }
 
 impl Served {

@@ -70,8 +70,10 @@ struct Pool {
 
 struct Conn {
     link: Arc<Link>,
-    /// Another host carries it.
-    relayed: bool,
+    /// Where it leads.
+    target: Target,
+    /// Another host carries it: why, and which.
+    relayed: Option<String>,
     /// Who waits for which answer; `None` once the connection is broken.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Frame>>>>,
 }
@@ -121,15 +123,15 @@ impl Trunk {
         self.pool.conn(0).is_some()
     }
 
-    /// Where the server is, if it is connected to and not by way of another.
-    pub(crate) fn direct(&self) -> Option<Target> {
-        self.pool.conn(0).filter(|first| !first.relayed)?;
-        (self.pool.find)().ok()
+    /// Whether another host is between.
+    pub(crate) fn is_relayed(&self) -> bool {
+        self.pool.conn(0).is_some_and(|first| first.relayed.is_some())
     }
 
-    /// Where the server is.
-    pub(crate) fn address(&self) -> Result<Address> {
-        Ok((self.pool.find)()?.address)
+    /// Where the server is, if it is connected to and no other host is between.
+    pub(crate) fn direct(&self) -> Option<Target> {
+        let first = self.pool.conn(0)?;
+        first.relayed.is_none().then(|| first.target.clone())
     }
 
     /// Ready when the first connection stands.
@@ -229,7 +231,7 @@ impl Pool {
 
     /// Keeps `slot` connected for ever.
     async fn keep(&self, slot: usize, mut first: Option<(Arc<Conn>, Intake)>) {
-        let mut pause = BACKOFF_FIRST_MS;
+        let (mut pause, mut was_relayed) = (BACKOFF_FIRST_MS, false);
         loop {
             let again = first.is_none();
             let opened = match first.take() {
@@ -243,8 +245,7 @@ impl Pool {
                     let kept = Kept { pool: self, slot };
                     if slot == 0 {
                         self.stands.notify_waiters();
-                    } else {
-                        self.leave_relay();
+                        was_relayed = self.tell_way(&conn, was_relayed);
                     }
                     if let (true, Some(sink)) = (again && slot == 0, self.sink()) {
                         sink.reconnected();
@@ -271,29 +272,48 @@ impl Pool {
         let opened = async {
             let (stream, relayed) = self.connect(slot, &target.address).await?;
             let channel = self.channel + u8::try_from(slot).expect("a pool has few connections");
-            let (link, intake, _) = greet(stream, &target, self.caller.clone(), channel).await?;
-            Ok((Arc::new(Conn { link, relayed, waiting: Mutex::new(Some(HashMap::new())) }), intake))
+            let (link, intake) = greet(stream, &target, self.caller.clone(), channel).await?;
+            let waiting = Mutex::new(Some(HashMap::new()));
+            Ok((Arc::new(Conn { link, target: target.clone(), relayed, waiting }), intake))
         };
         tokio::time::timeout(Duration::from_millis(HELLO_MS), opened).await.map_err(late)?
     }
 
-    /// Connects; the first connection by way of another host if nobody takes one, and true then. (Who takes it and says
+    /// Connects; the first connection by way of another host if nobody takes one, and says so then. (Who takes it and says
     /// nothing is not lost on the way.) The others try by themselves meanwhile.
-    async fn connect(&self, slot: usize, address: &Address) -> Result<(Stream, bool)> {
+    async fn connect(&self, slot: usize, address: &Address) -> Result<(Stream, Option<String>)> {
         let connecting = Stream::connect(address);
-        let Some(relays) = self.relays.as_ref().filter(|_| slot == 0) else { return Ok((connecting.await?, false)) };
-        match relay::connect_in_time(address, connecting).await {
-            Ok(stream) => Ok((stream, false)),
-            Err(why) => relays.connect(&why).await.map(|stream| (stream, true)).map_err(|_| why),
+        let relays = self.relays.as_ref().filter(|_| slot == 0);
+        let candidates = relays.map(Relays::candidates).unwrap_or_default();
+        let Some(relays) = relays.filter(|_| !candidates.is_empty()) else { return Ok((connecting.await?, None)) };
+        let why = match relay::connect_in_time(address, connecting).await {
+            Ok(stream) => return Ok((stream, None)),
+            Err(why) => why,
+        };
+        match relays.connect(candidates).await {
+            Ok((stream, by)) => Ok((stream, Some(format!("({why}): what is for it goes by way of {by}")))),
+            Err(error) => {
+                let words = format!("{}; nor by way of others: {}", why.message(), error.message());
+                Err(Error::new(why.kind(), words))
+            }
         }
     }
 
-    /// The host can be connected to again: the first connection, too, goes there itself.
-    fn leave_relay(&self) {
-        if let (true, Some(relays)) = (self.conn(0).is_some_and(|first| first.relayed), &self.relays) {
-            tracing::info!("host {} is reached from here again", relays.to());
-            self.lose(0);
+    /// The first connection stands: says so if it is relayed, or is no more; returns which.
+    fn tell_way(&self, conn: &Conn, was_relayed: bool) -> bool {
+        let Some(relays) = &self.relays else { return false };
+        relays.reached();
+        match &conn.relayed {
+            Some(how) => tracing::warn!("host {} is not reached from here {how}", relays.to()),
+            None if was_relayed => tracing::info!("host {} is reached from here again", relays.to()),
+            None => {}
         }
+        conn.relayed.is_some()
+    }
+
+    /// Whether one of the other connections, which nobody relays, has been heard lately.
+    fn hears_beside(&self) -> bool {
+        (1..self.slots.len()).filter_map(|slot| self.conn(slot)).any(|conn| conn.link.silence_ms() < 2 * PING_MS)
     }
 
     /// Hands out answers until the connection breaks; returns why.
@@ -307,6 +327,9 @@ impl Pool {
                     Err(error) => return error,
                 },
                 _ = look.tick() => {
+                    if conn.relayed.is_some() && self.hears_beside() {
+                        return Error::new(ErrorKind::Stopped, "it is relayed, and need not be any more");
+                    }
                     let silent = conn.link.silence_ms();
                     if silent >= SILENCE_MS {
                         return Error::new(ErrorKind::TimedOut, format!("the server said nothing for {silent} ms"));
@@ -405,13 +428,8 @@ impl Drop for Kept<'_> {
     }
 }
 
-/// Secures `stream`, which leads to `target`, and says hello there; the number of partitions is what it is told.
-pub(crate) async fn greet(
-    stream: Stream,
-    target: &Target,
-    caller: Caller,
-    channel: u8,
-) -> Result<(Arc<Link>, Intake, u16)> {
+/// Secures `stream`, which leads to `target`, and says hello there.
+pub(crate) async fn greet(stream: Stream, target: &Target, caller: Caller, channel: u8) -> Result<(Arc<Link>, Intake)> {
     let stream = match &target.tls {
         Some((client, host)) => {
             let secured = stream.secure(client, target.cluster, *host).await;
@@ -432,10 +450,10 @@ pub(crate) async fn greet(
         return Err(Error::new(ErrorKind::Corrupt, format!("expected a welcome, found {:?}", frame.header.kind)));
     }
     match Welcome::decode(&frame.meta, frame.data)? {
-        Welcome::In { partitions } => {
+        Welcome::In { .. } => {
             intake.trust();
             closing.forget();
-            Ok((link, intake, partitions))
+            Ok((link, intake))
         }
         Welcome::No { error } => Err(error),
     }

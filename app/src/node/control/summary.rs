@@ -12,8 +12,8 @@ impl Node {
     pub(super) async fn summary(&self) -> Result<Status> {
         let host = self.host()?;
         let (recorded, silent) = self.recorded()?;
-        let (replicas, ahead, stores) =
-            tokio::join!(host.reports(), host.clocks(), self.store_views_of(&recorded, false));
+        let (replicas, ahead, ways, stores) =
+            tokio::join!(host.reports(), host.clocks(), host.ways(), self.store_views_of(&recorded, false));
         let reports = Host::served(&replicas);
         let (drives, partitions) = (self.drive_views(&reports).await?, self.partition_views(&reports)?);
         let cluster = &self.cluster;
@@ -62,6 +62,7 @@ impl Node {
             let words = "etcd does not answer: what is served goes on, but nothing takes the place of what fails";
             problems.insert(0, format!("{words}: {}", error.message()));
         }
+        problems::ways(&hosts, &ways, &mut problems);
         problems::flash(&recorded.filesystems, &reports, &mut problems);
         if problems::stores(&stores?, &mut problems) | problems::objects(&reports, &mut problems) {
             state = state.max(State::Degraded);

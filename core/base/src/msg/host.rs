@@ -96,6 +96,8 @@ pub enum HostOp {
     },
     /// Which drives of the cluster do not answer you, or fail?
     Absent,
+    /// Whom do you reach only by way of others?
+    Ways,
 }
 
 /// What a host answers.
@@ -129,6 +131,8 @@ pub enum HostReply {
     Coordinator(Result<String>),
     /// Ordered by number.
     Absent(Vec<DriveId>),
+    /// As far as it knows now.
+    Ways(Ways),
 }
 
 /// The answer of a host.
@@ -353,6 +357,15 @@ pub struct StoreOp {
     pub concurrency: u32,
     /// The file that it is done for, if it is for one.
     pub inode: Option<u64>,
+}
+
+/// Whom a host reaches only by way of others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ways {
+    /// Hosts that others relay to.
+    pub relayed: Vec<HostId>,
+    /// Others ask etcd for it.
+    pub etcd_by_others: bool,
 }
 
 /// A part of a file that cannot be read.

@@ -202,6 +202,7 @@ impl Handler for Clients {
                 Some(absent) => Ok(HostReply::Absent(absent.into_iter().collect())),
                 None => Err(Error::new(ErrorKind::Busy, "this host has not looked at the drives yet")),
             }),
+            HostOp::Ways => answer.send(&Ok(HostReply::Ways(switch.ways()))),
             HostOp::Clock => answer.send(&Ok(HostReply::Clock(wall_ms()))),
             HostOp::Seats => {
                 runtime.spawn_blocking(move || {
@@ -266,7 +267,7 @@ impl Handler for Clients {
 
     fn way(&self, to: HostId) -> Result<Address> {
         match &self.switch.company {
-            Some(company) => company.routes.address(to),
+            Some(company) => company.routes.way(to),
             None => Err(Error::new(ErrorKind::Unsupported, "this host is alone")),
         }
     }
@@ -290,7 +291,8 @@ mod tests {
     use braid_cluster::Embedded;
     use braid_io::reactor::{self, Actor, IoDone, Token, Turn};
     use braid_replica::MapKv;
-    use braid_wire::{Address, Find, Listener, RemoteWire, Target, Visit, Who};
+    use braid_wire::tls::Peer;
+    use braid_wire::{Address, Caller, Find, Handler, Hello, Listener, RemoteWire, Target, Visit, Who};
 
     use super::{Clients, Gate, Hosts};
     use crate::run::Events;
@@ -394,6 +396,29 @@ mod tests {
             limits: Arc::new(Mutex::new([(FsId(3), 3 << 30)].into())),
         };
         (Arc::new(switch), asked)
+    }
+
+    #[tokio::test]
+    async fn whoever_may_ask_a_host_is_relayed_and_nobody_else() {
+        let dir = tempfile::tempdir().expect("dir");
+        let (switch, _asked) = switch(dir.path(), &tokio::runtime::Handle::current());
+        let clients = |hosts| Clients::new(Arc::clone(&switch), Gate { hosts, ..gate() });
+        let admitted = |hosts: Hosts, peer, secret: &str| {
+            let caller = Caller::Relay(HostId(2));
+            let hello = Hello { cluster: CLUSTER, secret: secret.to_owned(), caller, channel: 255 };
+            clients(hosts).admit(peer, &hello).map_err(|error| error.kind())
+        };
+        let of_hosts = || Hosts::Secret("of hosts".to_owned());
+        assert_eq!(admitted(of_hosts(), Peer::Anonymous, "s"), Ok(1));
+        assert_eq!(admitted(of_hosts(), Peer::Anonymous, "of hosts"), Ok(1));
+        assert_eq!(admitted(Hosts::Certificates, Peer::Anonymous, "s"), Ok(1));
+        assert_eq!(admitted(Hosts::Certificates, Peer::Host(HostId(3)), ""), Ok(1));
+        for hosts in [Hosts::None, of_hosts(), Hosts::Certificates] {
+            assert_eq!(admitted(hosts, Peer::Anonymous, "another"), Err(ErrorKind::NotPermitted));
+        }
+        assert_eq!(admitted(Hosts::Certificates, Peer::Anonymous, "of hosts"), Err(ErrorKind::NotPermitted));
+        let alone = clients(Hosts::None).way(HostId(2)).map_err(|error| error.kind());
+        assert_eq!(alone, Err(ErrorKind::Unsupported));
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

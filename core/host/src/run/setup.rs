@@ -10,7 +10,7 @@ use std::time::Duration;
 use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::{SCRUB_BYTES_PER_S, SEGMENT_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
-use braid_base::msg::host::{Lost, SeatReport};
+use braid_base::msg::host::{Lost, SeatReport, Ways};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
 use braid_client::fs::Background;
@@ -412,6 +412,13 @@ impl Host {
     pub async fn clocks(&self) -> Vec<(HostId, i64)> {
         let mut all = self.switch.clocks_of_others().await;
         all.push((self.config.host, 0));
+        all
+    }
+
+    /// Whom hosts reach only by way of others, as far as they answer.
+    pub async fn ways(&self) -> Vec<(HostId, Ways)> {
+        let mut all = self.switch.ways_of_others().await;
+        all.push((self.config.host, self.switch.ways()));
         all
     }
 

@@ -12,7 +12,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport};
+use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport, Ways};
 use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
@@ -105,6 +105,8 @@ impl Mark {
 pub struct Company {
     /// The ways to them.
     pub routes: Arc<Routes>,
+    /// Whether other hosts ask the coordinator for this one.
+    pub etcd_by_others: Box<dyn Fn() -> bool + Send + Sync>,
     /// Hears of partitions whose store here is to be replaced by an empty one.
     pub forsaken: Sender<PartitionId>,
 }
@@ -271,6 +273,21 @@ impl Switch {
         let answers = self.ask_others(&HostOp::Absent).await.into_iter();
         let said = |answer| if let Ok(HostReply::Absent(drives)) = answer { Some(drives) } else { None };
         answers.filter_map(|(_, answer)| said(answer)).map(|drives| drives.into_iter().collect()).collect()
+    }
+
+    /// Whom this host reaches only by way of others.
+    pub(super) fn ways(&self) -> Ways {
+        let found =
+            |company: &Company| Ways { relayed: company.routes.relayed(), etcd_by_others: (company.etcd_by_others)() };
+        self.company.as_ref().map(found).unwrap_or_default()
+    }
+
+    /// The same of each other host that answers.
+    pub(super) async fn ways_of_others(&self) -> Vec<(HostId, Ways)> {
+        let answers = self.ask_others(&HostOp::Ways).await.into_iter();
+        answers
+            .filter_map(|(host, answer)| if let Ok(HostReply::Ways(ways)) = answer { Some((host, ways)) } else { None })
+            .collect()
     }
 
     /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.

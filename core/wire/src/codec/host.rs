@@ -3,7 +3,7 @@
 use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
     Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, Moved, ObjectSeen, ObjectsPage, SeatData,
-    SeatReport, StoreOp, StoreReport, Stored, Tiering, Verdict, Who,
+    SeatReport, StoreOp, StoreReport, Stored, Tiering, Verdict, Ways, Who,
 };
 
 use super::{wire_enum, wire_struct};
@@ -49,6 +49,7 @@ wire_struct!(Healing {
     balanced_bytes,
     balance_bytes_per_s,
 });
+wire_struct!(Ways { relayed, etcd_by_others });
 wire_struct!(Lost { fs, ino, off, len, object });
 wire_struct!(LostObject { store, blob, term, missing, since_s });
 wire_struct!(ObjectsPage { objects, more });
@@ -86,6 +87,7 @@ wire_enum!(HostOp, "question to a host" {
     12 = Judge { partition, store, keys },
     13 = Coordinator { path, body },
     14 = Absent,
+    15 = Ways,
 });
 
 wire_enum!(HostReply, "answer of a host" {
@@ -103,6 +105,7 @@ wire_enum!(HostReply, "answer of a host" {
     12 = Judged(verdicts),
     13 = Coordinator(said),
     14 = Absent(drives),
+    15 = Ways(ways),
 });
 
 wire_enum!(Verdict, "verdict on an object" {
