@@ -18,6 +18,7 @@ mod steward;
 mod tiers;
 mod vital;
 mod watch;
+mod ways;
 mod wire;
 
 pub use audit::{Audited, Found};

@@ -12,6 +12,7 @@
 //!
 //! Flow: client and host keep four connections to each host of the map. A request gets a number, its frame goes to the
 //! queue of a connection, and the answers come in any order. Small messages share the first connection, so that they do not wait behind bulk.
+//! A host that takes no connection is reached by way of another one that is (`relay`).
 //! What waits in a queue leaves with one call of the kernel. A server reads no more of a connection while too much of it
 //! is under way.
 //!
@@ -19,6 +20,7 @@
 //! with servers that stop, stay silent, or talk nonsense.
 
 pub mod codec;
+mod entry;
 pub mod frame;
 #[cfg(test)]
 mod fuzz;
@@ -41,10 +43,10 @@ mod trunk;
 mod layout;
 
 pub use braid_base::msg::host::Who;
+pub use entry::{Find, Target};
 pub use hello::{Caller, Hello};
 pub use limits::CHANNEL_BESIDE;
 pub use remote::{RemoteWire, Visit};
 pub use routes::{Finder, Routes};
 pub use serve::{Handler, Pusher, Reply, ReplyTo, serve};
 pub use stream::{Address, Listener};
-pub use trunk::{Find, Target};

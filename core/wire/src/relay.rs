@@ -18,6 +18,7 @@ use bytes::Bytes;
 use tokio::net::UnixStream;
 
 use crate::codec::Encoded;
+use crate::entry::{Target, greet};
 use crate::frame::{HEADER, Kind};
 use crate::hello::Caller;
 use crate::intake::Intake;
@@ -28,7 +29,6 @@ use crate::limits::{
 use crate::link::{Link, Parcel};
 use crate::socket::Socket;
 use crate::stream::{Address, Stream};
-use crate::trunk::{Target, greet};
 
 /// Reads of fewer bytes are copied: the buffer is worth more than they are.
 const COPIED_BELOW: usize = CARRIED_AT_ONCE / 4;

@@ -13,10 +13,11 @@ use braid_client::wire::{BoxFuture, PushSink, Wire};
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
+use crate::entry::Find;
 use crate::hello::Caller;
 use crate::limits::{MAP_MS, MAP_MS_MIN, MAP_MS_OFTEN, OFTEN};
 use crate::routes::{Finder, Routes, ask_host};
-use crate::trunk::{Find, Sink, Trunk};
+use crate::trunk::{Sink, Trunk};
 
 /// How long a new client waits for the hosts that do not answer at once.
 const STRAGGLERS: Duration = Duration::from_secs(1);

@@ -26,12 +26,13 @@ use tokio::task::JoinSet;
 
 use crate::codec::Message;
 use crate::codec::fs::encode_request;
+use crate::entry::Find;
 use crate::frame::Kind;
 use crate::hello::Caller;
 use crate::limits::{BACKOFF_FIRST_MS, BACKOFF_MAX_MS, BULK_MIN, DRIVE_PATIENCE_MS, HOST_MS, STRAGGLERS_MS};
 use crate::relay::Relays;
 use crate::stream::Address;
-use crate::trunk::{Call, Find, Sink, Trunk};
+use crate::trunk::{Call, Sink, Trunk};
 
 /// How to find a host that listens at these addresses.
 pub type Finder = Box<dyn Fn(HostId, &[String]) -> Find + Send + Sync>;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::{SCRUB_BYTES_PER_S, SEGMENT_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
-use braid_base::msg::host::{Lost, SeatReport, Ways};
+use braid_base::msg::host::{Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
 use braid_client::fs::Background;
@@ -406,20 +406,6 @@ impl Host {
     /// The same as it is now.
     pub fn capacity(&self) -> u64 {
         self.switch.capacity.load(Ordering::Relaxed)
-    }
-
-    /// How far the clocks of hosts are ahead of that of this one, milliseconds, as far as they answer; its own is 0.
-    pub async fn clocks(&self) -> Vec<(HostId, i64)> {
-        let mut all = self.switch.clocks_of_others().await;
-        all.push((self.config.host, 0));
-        all
-    }
-
-    /// Whom hosts reach only by way of others, as far as they answer.
-    pub async fn ways(&self) -> Vec<(HostId, Ways)> {
-        let mut all = self.switch.ways_of_others().await;
-        all.push((self.config.host, self.switch.ways()));
-        all
     }
 
     /// What each partition says of itself, as in [`Self::served`].

@@ -12,7 +12,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport, Ways};
+use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport};
 use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
@@ -275,51 +275,12 @@ impl Switch {
         answers.filter_map(|(_, answer)| said(answer)).map(|drives| drives.into_iter().collect()).collect()
     }
 
-    /// Whom this host reaches only by way of others.
-    pub(super) fn ways(&self) -> Ways {
-        let found =
-            |company: &Company| Ways { relayed: company.routes.relayed(), etcd_by_others: (company.etcd_by_others)() };
-        self.company.as_ref().map(found).unwrap_or_default()
-    }
-
-    /// The same of each other host that answers.
-    pub(super) async fn ways_of_others(&self) -> Vec<(HostId, Ways)> {
-        let answers = self.ask_others(&HostOp::Ways).await.into_iter();
-        answers
-            .filter_map(|(host, answer)| if let Ok(HostReply::Ways(ways)) = answer { Some((host, ways)) } else { None })
-            .collect()
-    }
-
     /// What the replicas on other hosts say of themselves; hosts that do not answer are left out.
     pub(super) async fn reports_of_others(&self) -> Vec<(HostId, SeatReport)> {
         let mut all = Vec::new();
         for answer in self.ask_others(&HostOp::Seats).await {
             if let (host, Ok(HostReply::Seats(seats))) = answer {
                 all.extend(seats.into_iter().map(|seat| (host, seat)));
-            }
-        }
-        all
-    }
-
-    /// How far the clocks of other hosts are ahead of that of this one, milliseconds; 0 if that is no more than the way
-    /// there and back could make of it. Hosts that do not answer are left out.
-    pub(super) async fn clocks_of_others(&self) -> Vec<(HostId, i64)> {
-        let Some(company) = &self.company else { return Vec::new() };
-        let mut asked = JoinSet::new();
-        for host in company.routes.reached() {
-            let routes = Arc::clone(&company.routes);
-            asked.spawn(async move {
-                let (before, begun_ms) = (wall_ms(), clock::mono_ms());
-                let reply = routes.ask(host, HostOp::Clock).await;
-                (host, reply, before, clock::mono_ms() - begun_ms)
-            });
-        }
-        let mut all = Vec::new();
-        while let Some(answer) = asked.join_next().await {
-            if let Ok((host, Ok(HostReply::Clock(theirs)), before, took_ms)) = answer {
-                let between = i128::from(theirs) - i128::from(before + took_ms / 2);
-                let ahead = if between.unsigned_abs() > u128::from(took_ms.div_ceil(2)) { between } else { 0 };
-                all.push((host, i64::try_from(ahead).unwrap_or(i64::MAX)));
             }
         }
         all
