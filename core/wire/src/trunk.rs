@@ -74,9 +74,8 @@ pub(crate) struct Call {
 }
 
 impl Trunk {
-    /// Begins to connect to the server that `find` finds. Must be called in a tokio runtime, which then carries the
-    /// connections.
-    /// What cannot be connected to goes by way of `relays`.
+    /// Begins to connect to the server that `find` finds, by way of `relays` if it takes no connection. Must be called in a
+    /// tokio runtime, which then carries the connections.
     pub(crate) fn begin(find: Find, relays: Relays, caller: Caller, sink: Sink) -> Self {
         let (pool, mut first) = (Pool::new(find, Some(relays), caller, sink), None);
         let keepers = pool.keepers(&mut first);
@@ -274,7 +273,15 @@ impl Pool {
             Err(why) => why,
         };
         match relays.connect(candidates).await {
-            Ok((stream, by)) => Ok((stream, Some(format!("({why}): what is for it goes by way of {by}")))),
+            Ok((stream, by)) => {
+                // Whoever refuses and is reached by others may have begun to listen a moment ago.
+                if why.kind() != ErrorKind::TimedOut
+                    && let Ok(direct) = relay::connect_in_time(address, Stream::connect(address)).await
+                {
+                    return Ok((direct, None));
+                }
+                Ok((stream, Some(format!("({why}): what is for it goes by way of {by}"))))
+            }
             Err(error) => {
                 let words = format!("{}; nor by way of others: {}", why.message(), error.message());
                 Err(Error::new(why.kind(), words))
