@@ -378,6 +378,12 @@ impl Replica {
             self.durable = self.durable.max(upto);
             self.tickets.pop_front();
         }
+        // What lies behind the cut came after it, and the segment it is in voids what was cut. It may be of an old term: the
+        // note, if it stayed, would take it away again at the next start, when others count on it.
+        if self.cut.0 > Term(0) && self.durable > self.cut.1 {
+            self.cut = Default::default();
+            self.persist();
+        }
         match &self.role {
             Role::Follower(_) => self.follower_durable(),
             Role::Lead(_) => self.lead_durable(now),

@@ -357,6 +357,37 @@ fn what_a_primary_that_served_did_not_have_never_comes_back() {
 }
 
 #[test]
+fn what_comes_again_behind_a_cut_is_not_cut_once_more() {
+    let (mut lab, _) = beyond_the_log_of_a_primary(None);
+    let noted = |effects: &[Effect]| {
+        let cuts =
+            effects.iter().filter_map(|e| if let Effect::PersistMeta { cut, .. } = e { Some(*cut) } else { None });
+        cuts.last().expect("noted")
+    };
+    let cut = noted(&lab.seen[1]);
+    assert!(cut.0 > Term(1) && cut.1 == Index(0), "{cut:?}");
+    // A third one that had the entry leads after that, and has others take it: it may be committed from then on.
+    let mut again = append(&lab, 0, 1, cut.0.0 + 1, Vec::new());
+    let Body::Append { records, inherited, .. } = &mut again.body else { panic!("an append") };
+    *records = vec![Arc::new(Record { term: Term(1), index: Index(1), entry: entry(1), state_hash: None })];
+    *inherited = Index(1);
+    lab.slow_disk = true;
+    let before = lab.seen[1].len();
+    lab.step(1, Event::Msg(again));
+    let asked = lab.seen[1][before..].iter().find_map(|e| match e {
+        Effect::AppendLog { ticket, .. } => Some(*ticket),
+        _ => None,
+    });
+    assert_eq!((lab.op(1, 1), noted(&lab.seen[1])), (Some(1), cut), "not before it is durable");
+    // In this order: who is answered may count on it.
+    let effects = lab.replicas[1].step(lab.now, Event::LogDurable { ticket: asked.expect("written") });
+    let at = |what: fn(&Effect) -> bool| effects.iter().position(what);
+    let note = at(|e| matches!(e, Effect::PersistMeta { cut: (Term(0), _), .. })).expect("the note is taken back");
+    let answer = at(|e| matches!(e, Effect::Send { msg: Msg { body: Body::Ack { .. }, .. }, .. })).expect("answered");
+    assert!(note < answer);
+}
+
+#[test]
 fn a_learner_counts_before_it_is_a_member() {
     let mut lab = Lab::started(2, None);
     (1..=200).for_each(|op| lab.step(0, Event::Propose(entry(op))));
