@@ -49,6 +49,8 @@ struct Kept {
     seqs: BTreeSet<u64>,
     /// Answers of the others above `low`, and the entry that each had to wait for.
     unlogged: BTreeMap<u64, (FsResult, Index)>,
+    /// Of the others, those that took an open reference, which is in no entry: of the session that there is.
+    opened: BTreeSet<u64>,
     /// Everything up to here was answered.
     low: u64,
     /// The mark that is stored.
@@ -159,6 +161,20 @@ impl Dedup {
         }
     }
 
+    /// What the client held is gone, and with it what answers without an entry were about: who repeats an operation in a
+    /// new session has it carried out anew. (Late doubles name the old session, and are refused.)
+    pub(crate) fn lost(&mut self, client: ClientId) {
+        if let Some(kept) = self.clients.get_mut(&client) {
+            kept.unlogged.clear();
+            kept.opened.clear();
+        }
+    }
+
+    /// `op` takes an open reference; false if it has taken it already.
+    pub(crate) fn opens(&mut self, op: OpId) -> bool {
+        self.clients.entry(op.client).or_default().opened.insert(op.seq)
+    }
+
     /// The client left: nothing of it will be asked again.
     pub(crate) fn ended(&mut self, op: OpId) {
         if let Some(kept) = self.clients.get_mut(&op.client) {
@@ -201,6 +217,9 @@ impl Kept {
             self.low = low;
             if !self.unlogged.is_empty() {
                 self.unlogged = self.unlogged.split_off(&(low + 1));
+            }
+            if !self.opened.is_empty() {
+                self.opened = self.opened.split_off(&(low + 1));
             }
         }
     }

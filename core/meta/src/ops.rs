@@ -71,7 +71,10 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
     match s.dedup.find(t, request.op) {
         Ok(_) if s.peers.attach(request.op, token.into()) => return,
         Ok(None) => {}
-        Ok(Some(result)) => return t.reply(token, result),
+        Ok(Some(result)) => {
+            let opened = create::opens_again(t, s, &request, &result);
+            return t.reply(token, opened.and(result));
+        }
         Err(error) => return t.reply(token, Err(error)),
     }
     match leases::must_wait(t, s, token, &request) {

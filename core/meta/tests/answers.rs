@@ -7,7 +7,7 @@ use braid_base::ErrorKind;
 use braid_base::attr::{FileType, Time};
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, Ino, OpId, PartitionId, Term};
 use braid_base::limits::NUMBERS_WITH_DIR;
-use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request, Told};
+use braid_base::msg::fs::{Cred, FsResult, LockKind, LockSpec, Op, Reply, Request, Told};
 use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody, Release};
 use braid_base::msg::peer::{Note, PeerMsg};
 use braid_meta::{Config, Effect, Entry, Event, Now, Partition, Token};
@@ -325,6 +325,69 @@ fn a_primary_that_was_stopped_blames_nobody() {
         let hello = world.tell(A, Op::Hello { begin: false, home: None }).expect("answered");
         assert_eq!(hello.is_ok(), stopped, "A was asked for its lease: {hello:?}");
     }
+}
+
+/// A asks `body` and hears no answer, loses its session while B `goes_on`, and asks the same under its next one.
+fn asks_again_in_a_new_session(world: &mut World, body: &Op, goes_on: impl FnOnce(&mut World)) -> (FsResult, FsResult) {
+    let first = world.tell(A, body.clone()).expect("answered");
+    let seq = world.asked;
+    for _ in 0..40 {
+        world.now_ms += 1_000;
+        world.step(Event::Tick);
+        drop(world.tell(B, Op::Hello { begin: false, home: None }));
+    }
+    goes_on(world);
+    let hello = Op::Hello { begin: true, home: None };
+    for (number, body) in [(world.asked + 1, &hello), (seq, body)] {
+        let (op, session, done_upto, body) = (OpId { client: A, seq: number }, 2, seq - 1, body.clone());
+        let request = Request { op, session, done_upto, fs: FS, cred: Cred::default(), early: false, body };
+        world.step(Event::Request(Token(number), request));
+        world.commit();
+    }
+    (first, world.answers.pop().expect("answered").1)
+}
+
+/// Its answer is in no entry: who hears it in a new session would believe to have what is somebody else's by then.
+#[test]
+fn a_lock_that_ended_with_its_session_is_not_told_once_more() {
+    let (mut world, ..) = alone();
+    let ino = Ino::root(FS);
+    let lock = |owner| {
+        let lock = LockSpec { owner, pid: 1, start: 0, end: 9, kind: LockKind::Write, flock: false };
+        Op::Lock { ino, lock, wait: false }
+    };
+    let (first, again) = asks_again_in_a_new_session(&mut world, &lock(1), |world| {
+        world.tell(B, lock(2)).expect("answered").expect("A is gone, and its lock");
+    });
+    assert!(first.is_ok());
+    assert_eq!(again.map(drop).map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
+}
+
+/// The answer is in an entry, the open reference that it tells of is not.
+#[test]
+fn a_file_that_was_made_and_opened_is_open_when_that_is_told_once_more() {
+    let (mut world, ..) = alone();
+    let Op::Create { dir, name, kind, mode, umask, rdev, target, told, want, .. } = create("x", None, 0) else {
+        panic!("it creates")
+    };
+    let body = Op::Create { dir, name: name.clone(), kind, mode, umask, rdev, target, open: true, told, want };
+    let (first, again) = asks_again_in_a_new_session(&mut world, &body, |_| {});
+    let (Ok(Reply::Entry { ino, .. }), Ok(Reply::Entry { ino: same, .. })) = (first, again) else { panic!("made") };
+    assert_eq!(ino, same);
+    world.tell(B, Op::Unlink { dir, name, told: None, alone: false }).expect("answered").expect("removed");
+    let attr = |world: &mut World| {
+        world.answers.clear();
+        world.ask_as(A, 2, false, Op::GetAttr { ino });
+        world.answers.pop().expect("answered").1.is_ok()
+    };
+    assert!(attr(&mut world), "it is open");
+    world.ask_as(A, 2, false, Op::Close { inos: vec![ino] });
+    for _ in 0..3 {
+        world.commit();
+        world.now_ms += 1_000;
+        world.step(Event::Tick);
+    }
+    assert!(!attr(&mut world), "once");
 }
 
 /// Notes of another partition about a file that somebody remembers: taken as soon as that is given back, all that came.

@@ -304,6 +304,7 @@ pub(super) fn drop_client(t: &mut Txn<'_>, s: &mut State, client: ClientId) {
         s.data.orphans.closed(fs, ino);
     }
     s.locks.end(t, client);
+    s.dedup.lost(client);
 }
 
 /// Background: sessions of silent clients end.

@@ -4,7 +4,7 @@ use braid_base::attr::{Attr, FileType};
 use braid_base::ids::{FsId, Ino, Layer, Vp};
 use braid_base::keys;
 use braid_base::limits::{SYMLINK_MAX, VP_COUNT};
-use braid_base::msg::fs::{Op, Reply, Request};
+use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::msg::peer::{Intent, NewDir};
 use braid_base::record::{DentryRec, InodeRec};
 use braid_base::{Error, ErrorKind, Result};
@@ -44,10 +44,22 @@ pub(super) fn create(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Req
     inode::touch_told(&mut parent, told.map(|told| told.at), t.now.wall);
     inode::store(t, fs, *dir, &mut parent);
     inode::store(t, fs, ino, &mut made);
-    if *open {
+    if *open && s.dedup.opens(request.op) {
         s.opens.open(fs, ino, request.op.client);
     }
     Ok(Reply::Entry { ino, kind, attr: Some(made.attr) }.into())
+}
+
+/// A file was made, and whoever asked for that hears so once more. The open reference that was taken with it is in no
+/// entry: it is taken anew if it was lost with a primary or a session.
+pub(super) fn opens_again(t: &Txn<'_>, s: &mut State, request: &Request, made: &FsResult) -> Result<()> {
+    if let (Op::Create { open: true, .. }, &Ok(Reply::Entry { ino, .. })) = (&request.body, made)
+        && inode::find(t, request.fs, ino)?.is_some()
+        && s.dedup.opens(request.op)
+    {
+        s.opens.open(request.fs, ino, request.op.client);
+    }
+    Ok(())
 }
 
 /// Makes the root of a new file system; its parent is itself.
