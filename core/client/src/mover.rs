@@ -127,11 +127,30 @@ async fn put_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16),
 async fn is_beyond_repair(reader: &Reader, job: &RebuildJob, block: u16) -> bool {
     // The shard itself may have it, if it is only moved.
     let able = (0..job.place.drives.len() as u8).filter(|shard| *shard != job.shard || job.copies);
-    let reads = able.map(|shard| reader.blocks(job.pack, &job.place, shard, block, 1));
-    let found = join_bounded(job.place.drives.len().max(1), reads.collect()).await;
-    // A whole shard that is not where it should be is no matter of single blocks.
-    let gone = |error: &Error| error.kind() == ErrorKind::Corrupt;
-    found.iter().filter(|found| !found.as_ref().is_err_and(gone)).count() < usize::from(job.place.data)
+    let looks = able.map(|shard| is_gone(reader, job, shard, block));
+    let gone = join_bounded(job.place.drives.len().max(1), looks.collect()).await;
+    gone.iter().filter(|gone| !**gone).count() < usize::from(job.place.data)
+}
+
+/// True if a shard has lost a block for good. A whole shard that is not where it should be, or cannot be read, is no matter
+/// of single blocks.
+async fn is_gone(reader: &Reader, job: &RebuildJob, shard: u8, block: u16) -> bool {
+    let read = |block| reader.blocks(job.pack, &job.place, shard, block, 1);
+    match read(block).await.map_err(|error| error.kind()) {
+        Err(ErrorKind::Corrupt) => true,
+        // A sector that cannot be read, or a block that was beyond repair when the shard was made, if others can be read.
+        Err(ErrorKind::Io | ErrorKind::Invalid) => {
+            let ends =
+                job.rows.iter().flat_map(|(first, count)| [*first, first.saturating_add(count.saturating_sub(1))]);
+            for other in ends.filter(|other| *other != block) {
+                if read(other).await.is_ok() {
+                    return true;
+                }
+            }
+            false
+        }
+        _ => false,
+    }
 }
 
 /// Whether each shard of `pack` is there.

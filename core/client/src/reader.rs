@@ -323,7 +323,7 @@ impl Reader {
         why: &Error,
     ) -> Result<Bytes> {
         let failed = match self.rebuild_at_once(stripe, placement, code, run, known, why).await {
-            Err(errors) if run.count > 1 && errors.iter().any(|error| error.kind() == ErrorKind::Corrupt) => errors,
+            Err(errors) if run.count > 1 && errors.iter().any(of_a_block) => errors,
             other => return other.map_err(|errors| too_few(stripe, code, &errors)),
         };
         let mut out = BytesMut::with_capacity(usize::from(run.count) * BLOCK);
@@ -578,6 +578,11 @@ fn checked(data: Bytes, crcs: &[u32], count: u16) -> Result<Bytes> {
         None => Ok(data),
         Some(bad) => Err(Error::new(ErrorKind::Corrupt, format!("block {bad} of {blocks} read: checksum mismatch"))),
     }
+}
+
+/// True if it may be about one block, and not about all that a drive has: damage, or a sector that cannot be read.
+fn of_a_block(error: &Error) -> bool {
+    !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped | ErrorKind::Busy | ErrorKind::NotFound)
 }
 
 fn too_few(stripe: StripeAt, code: Code, errors: &[Error]) -> Error {

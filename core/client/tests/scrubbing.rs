@@ -61,6 +61,11 @@ impl Scene {
         self.world.drives.rot(self.place.drives[usize::from(shard)], id, self.first + row);
     }
 
+    fn wear_out(&self, shard: u8, row: u16) {
+        let id = ShardId { pack: self.pack, shard };
+        self.world.drives.wear_out(self.place.drives[usize::from(shard)], id, self.first + row);
+    }
+
     fn scrub(&self) -> braid_base::Result<Scrubbed> {
         let (pack, place, rows) = (self.pack, self.place.clone(), vec![(self.first, ROWS)]);
         let job = ScrubJob { id: 1, pack, place, rows, bytes_per_s: 1 << 30 };
@@ -242,6 +247,37 @@ fn what_a_shard_lacks_since_it_was_made_anew_is_told() {
     let at = scene.first + 3;
     assert_eq!((found.bad, found.lost), (vec![], vec![(0, at, 1), (2, at, 1)]));
     assert_eq!([0, 1, 2, 3].map(|shard| scene.unreadable(shard)), [vec![3], vec![], vec![3], vec![]]);
+}
+
+#[test]
+fn sectors_that_cannot_be_read_cost_their_rows_and_no_others() {
+    let scene = Scene::new();
+    let drive = |shard: usize| scene.place.drives[shard].0;
+    scene.world.drives.break_it(drive(0), Fault::Broken);
+    scene.wear_out(1, 2);
+    scene.wear_out(2, 5);
+    let all =
+        scene.world.run(scene.fs.read(scene.ino, 0, scene.content.len() as u64)).expect("four are left in each row");
+    assert!(all[..] == scene.content[..]);
+
+    // What is made anew lacks the row that has lost three, and only that.
+    scene.wear_out(5, 5);
+    let make = |to| {
+        let (pack, place, class) = (scene.pack, scene.place.clone(), PackClass::Destage);
+        let (rows, term) = (vec![(scene.first, ROWS)], Term(1));
+        let job = RebuildJob { id: 1, pack, shard: 0, place, rows, to, copies: false, class, term, fs: FsId(1) };
+        scene.world.run(mover::rebuild(scene.fs.reader(), &job))
+    };
+    make(DriveId(30)).expect("what can be made good is");
+    let id = ShardId { pack: scene.pack, shard: 0 };
+    let Ok(DriveReply::Written(runs)) = scene.world.run(scene.world.drives.ask(DriveId(30), DriveOp::Written { id }))
+    else {
+        panic!("it is there")
+    };
+    assert_eq!(runs.iter().map(|(_, count, _)| count).sum::<u16>(), ROWS - 1);
+    // A drive that can be read nowhere may come back: nothing is left out for its sake.
+    scene.world.drives.break_it(drive(1), Fault::Broken);
+    assert!(make(DriveId(31)).is_err());
 }
 
 #[test]

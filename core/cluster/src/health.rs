@@ -17,11 +17,17 @@ pub struct Watched {
     pub trouble: Option<Trouble>,
 }
 
-/// The drives that new data goes to: those without trouble, if that leaves enough for the narrowest pack. If more are
-/// slow than may be missing, it is not the drives: all but the failing ones are used then.
-pub fn usable(parity: u8, drives: &[Watched]) -> Vec<DriveId> {
+/// The drives that new data goes to: those without trouble, if that leaves enough for the narrowest pack. If more failure
+/// domains are slow than may be missing, it is not the drives: all but the failing ones are used then. `domain`: what
+/// fails together with a drive. Where there are too few for the narrowest pack, drives count.
+pub fn usable(parity: u8, drives: &[Watched], domain: impl Fn(DriveId) -> u64) -> Vec<DriveId> {
     let parity = usize::from(parity);
-    let slow = drives.iter().filter(|watched| watched.trouble == Some(Trouble::Slow)).count();
+    let domains = |of: &[DriveId]| of.iter().map(|drive| domain(*drive)).collect::<BTreeSet<_>>().len();
+    let all: Vec<DriveId> = drives.iter().map(|watched| watched.drive).collect();
+    let is_forced = domains(&all) <= parity;
+    let count = |of: &[DriveId]| if is_forced { of.len() } else { domains(of) };
+    let slow = drives.iter().filter(|watched| watched.trouble == Some(Trouble::Slow));
+    let slow: Vec<DriveId> = slow.map(|watched| watched.drive).collect();
     let fit = |watched: &&Watched, leave_slow: bool| match watched.trouble {
         None => true,
         Some(Trouble::Slow) => !leave_slow,
@@ -31,14 +37,15 @@ pub fn usable(parity: u8, drives: &[Watched]) -> Vec<DriveId> {
         drives.iter().filter(|watched| fit(watched, leave_slow)).map(|watched| watched.drive).collect()
     };
     let quick = left(true);
-    if slow <= parity && quick.len() > parity { quick } else { left(false) }
+    if count(&slow) <= parity && count(&quick) > parity { quick } else { left(false) }
 }
 
-/// Is `drive` lost, which does not answer this host? `others`: what does not answer each other host that could be asked.
-/// One that answers most of them is there, and the way from here to it is broken.
-pub fn is_lost(drive: DriveId, others: &[BTreeSet<DriveId>]) -> bool {
+/// Is `drive` lost, which does not answer this host? `others`: what does not answer each other host that could be asked, of
+/// `living` hosts in all. One that answers most of them is there, and the way from here to it is broken; so it may be if
+/// most of them could not be asked.
+pub fn is_lost(drive: DriveId, others: &[BTreeSet<DriveId>], living: usize) -> bool {
     let missed = 1 + others.iter().filter(|absent| absent.contains(&drive)).count();
-    2 * missed > 1 + others.len()
+    2 * missed > living.max(1 + others.len())
 }
 
 /// A clock that is so far from those of the other hosts is told, milliseconds.

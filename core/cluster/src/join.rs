@@ -105,11 +105,12 @@ pub fn objections(now: &Snapshot, host: HostId, used_bytes: u64, raw_of: impl Fn
 
 /// Begins to empty `host`, with all its drives; it is removed when it holds nothing any more.
 pub fn drain(coordinator: &dyn Coordinator, now: &Snapshot, host: &Host) -> Result<()> {
-    set_host_state(coordinator, host.id, host.state, HostState::Draining)?;
-    for drive in now.drives.iter().filter(|drive| drive.host == host.id) {
+    // The host last: if this breaks off it is asked for once more, and goes on where it was.
+    let stays = |drive: &&Drive| drive.host == host.id && drive.state != DriveState::Draining;
+    for drive in now.drives.iter().filter(stays) {
         set_drive_state(coordinator, drive.id, drive.state, DriveState::Draining)?;
     }
-    Ok(())
+    set_host_state(coordinator, host.id, host.state, HostState::Draining)
 }
 
 /// The host called `name`, or numbered so, such as `h3`.

@@ -223,7 +223,7 @@ fn new_data_goes_to_drives_without_trouble_unless_it_is_not_the_drives() {
     let fit = |parity, troubles: [Option<Trouble>; 6]| {
         let watched = |(id, trouble)| Watched { drive: DriveId(id), trouble };
         let drives: Vec<Watched> = (1..).zip(troubles).map(watched).collect();
-        health::usable(parity, &drives).iter().map(|drive| drive.0).collect::<Vec<_>>()
+        health::usable(parity, &drives, |drive| drive.0.into()).iter().map(|drive| drive.0).collect::<Vec<_>>()
     };
     let (s, f, ok) = (Some(Slow), Some(Failing), None);
     assert_eq!(fit(2, [ok; 6]), [1, 2, 3, 4, 5, 6]);
@@ -232,6 +232,18 @@ fn new_data_goes_to_drives_without_trouble_unless_it_is_not_the_drives() {
     assert_eq!(fit(2, [s, s, s, ok, ok, ok]), [1, 2, 3, 4, 5, 6], "the machine is slow, not three of its drives");
     assert_eq!(fit(2, [s, s, f, f, ok, ok]), [1, 2, 5, 6], "slow ones are better than none");
     assert_eq!(fit(0, [s, ok, ok, ok, ok, f]), [1, 2, 3, 4, 5]);
+
+    // Two hosts of four with three drives each: what is slow on one host is slow together.
+    let of_hosts = |parity, slow: &[u32], hosts: u32| {
+        let trouble = |drive: u32| slow.contains(&drive).then_some(Slow);
+        let drives: Vec<Watched> =
+            (0..12).map(|drive| Watched { drive: DriveId(drive), trouble: trouble(drive) }).collect();
+        health::usable(parity, &drives, |drive| u64::from(drive.0 % hosts)).len()
+    };
+    assert_eq!(of_hosts(2, &[0, 4, 8], 4), 9, "one host is slow");
+    assert_eq!(of_hosts(1, &[0, 4, 1], 4), 12, "two are, and one may be missing");
+    assert_eq!(of_hosts(2, &[0, 4, 8, 1, 5, 9], 4), 12, "what is left is too few hosts");
+    assert_eq!((of_hosts(2, &[0, 2], 2), of_hosts(2, &[0, 2, 4], 2)), (10, 12), "too few hosts: drives count");
 }
 
 #[test]
@@ -285,8 +297,11 @@ fn a_clock_is_wrong_by_what_it_differs_from_most() {
 #[test]
 fn a_drive_that_answers_most_hosts_is_not_lost() {
     let misses = |drives: &[u32]| drives.iter().copied().map(DriveId).collect::<BTreeSet<_>>();
-    let lost = |others: &[BTreeSet<DriveId>]| health::is_lost(DriveId(3), others);
-    assert!(lost(&[]), "nobody else can be asked");
+    let lost = |others: &[BTreeSet<DriveId>]| health::is_lost(DriveId(3), others, 1);
+    assert!(lost(&[]), "there is nobody else");
+    let lost_of = |others: &[BTreeSet<DriveId>], living| health::is_lost(DriveId(3), others, living);
+    assert!(!lost_of(&[], 2) && !lost_of(&[misses(&[3])], 4), "most could not be asked");
+    assert!(lost_of(&[misses(&[3])], 3));
     assert!(lost(&[misses(&[3])]) && !lost(&[misses(&[1])]), "of two who differ none is believed");
     assert!(lost(&[misses(&[3]), misses(&[])]) && !lost(&[misses(&[]), misses(&[1, 2])]));
 }

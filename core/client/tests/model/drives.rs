@@ -47,6 +47,8 @@ struct State {
     busy_puts: usize,
     /// Blocks that do not match their checksums, until they are written again.
     rotten: HashSet<(DriveId, ShardId, u16)>,
+    /// Blocks that cannot be read.
+    unreadable: HashSet<(DriveId, ShardId, u16)>,
 }
 
 impl Drives {
@@ -61,6 +63,11 @@ impl Drives {
     /// The block does not match its checksum any more.
     pub fn rot(&self, d: DriveId, id: ShardId, block: u16) {
         self.0.lock().expect("drives").rotten.insert((d, id, block));
+    }
+
+    /// The sectors under the block cannot be read any more.
+    pub fn wear_out(&self, d: DriveId, id: ShardId, block: u16) {
+        self.0.lock().expect("drives").unreadable.insert((d, id, block));
     }
 
     /// Blocks that do not match their checksums.
@@ -136,6 +143,9 @@ impl State {
                 for at in block..block + count {
                     if self.rotten.contains(&(d, id, at)) {
                         return Err(ErrorKind::Corrupt.into());
+                    }
+                    if self.unreadable.contains(&(d, id, at)) {
+                        return Err(ErrorKind::Io.into());
                     }
                     let (bytes, crc) = shard.get(&at).ok_or(ErrorKind::Invalid)?;
                     assert_eq!(crc32c(bytes), *crc, "the model's memory is sound");

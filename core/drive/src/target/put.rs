@@ -294,14 +294,18 @@ impl Target {
     pub(super) fn sync_done(&mut self, group: Group, result: Result<IoDone>, out: &mut Vec<Effect>) {
         self.syncing = false;
         let result = result.map(drop);
+        if let Err(error) = &result {
+            // Also what was written before it, and waits for the next one: when that succeeds, it says nothing of writes
+            // that this one has lost.
+            let mut poisoned: Vec<SlotNo> = self.written.pages.iter().map(|(slot, _)| *slot).collect();
+            for put in self.puts.values_mut() {
+                put.failed.get_or_insert(error.clone());
+                poisoned.push(put.slot);
+            }
+            poisoned.into_iter().for_each(|slot| self.slot(slot).poisoned = true);
+        }
         // First the puts, while the pins of their pages hold the tables.
         for number in group.puts {
-            if let Err(error) = &result {
-                let put = self.puts.get_mut(&number).expect("a put lives until it is durable");
-                put.failed.get_or_insert(error.clone());
-                let slot = put.slot;
-                self.slot(slot).poisoned = true;
-            }
             self.finish(number, out);
         }
         for (slot, page) in group.pages {

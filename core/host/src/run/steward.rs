@@ -492,7 +492,15 @@ impl Work {
             now.hosts.iter().map(|host| host.id).filter(|host| !now.live.contains(host)).collect();
         self.away_ms.retain(|host, _| away.contains(host));
         away.iter().for_each(|host| _ = self.away_ms.entry(*host).or_insert(now_ms));
-        let survives = away.len() <= usize::from(cluster.protection.parity);
+        // Those that have failed and were made up for do not count: nothing needs what they hold any more.
+        let is_empty = |drive: &&Drive| drive.state == DriveState::Failed && self.duties.host.is_empty_of(drive.id);
+        let made_up = |host: &&HostRecord| {
+            host.state == HostState::Failed
+                && !now.stores.iter().any(|store| store.host == host.id && now.is_member(store))
+                && now.drives.iter().filter(|drive| drive.host == host.id).all(|drive| is_empty(&drive))
+        };
+        let lost = now.hosts.iter().filter(|host| away.contains(&host.id) && !made_up(host)).count();
+        let survives = lost <= usize::from(cluster.protection.parity);
         let long = |host: &HostId| self.away_ms.get(host).is_some_and(|since| now_ms >= since + FAILED_MS);
         let change = |host: &HostRecord| match host.state {
             HostState::Active if long(&host.id) && survives => Some(HostState::Failed),
@@ -533,9 +541,9 @@ impl Work {
         let fails = |(_, _, to): &DriveChange| *to == DriveState::Failed;
         if changes.iter().any(fails) {
             // Perhaps only the way from here to it is broken.
-            let host = &self.duties.host;
+            let (host, living) = (&self.duties.host, now.live.len());
             let others = host.runtime().block_on(host.switch().absent_elsewhere());
-            changes.retain(|change| !fails(change) || health::is_lost(change.0, &others));
+            changes.retain(|change| !fails(change) || health::is_lost(change.0, &others, living));
         }
         changes
     }

@@ -41,7 +41,6 @@ impl Watch {
                 _ => {}
             }
         }
-        let usable = health::usable(self.parity, &found);
         let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
         let mut absent: BTreeSet<DriveId> = self.switch.all_drive_ids().into_iter().collect();
         self.switch.change_drives(|set| {
@@ -53,7 +52,10 @@ impl Watch {
             let takes = |drive: &DriveId| {
                 !set.leaving.contains(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
             };
-            set.usable = usable.into_iter().filter(takes).collect();
+            // Those that are not named fail by themselves.
+            let named = |drive: &DriveId| set.domains.get(drive).map(|domain| u64::from(domain.0));
+            let domain = |drive: DriveId| named(&drive).unwrap_or(u64::from(drive.0) + 0x1_0000);
+            set.usable = health::usable(self.parity, &found, domain).into_iter().filter(takes).collect();
         });
         let fails = |watched: &&Watched| watched.trouble == Some(Trouble::Failing);
         absent.extend(found.iter().filter(fails).map(|watched| watched.drive));

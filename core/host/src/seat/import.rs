@@ -51,18 +51,27 @@ pub(super) fn begin_anew(meta: &mut ReplicaMeta, kv: &dyn Kv, outside: &mut dyn 
 
 /// Deletes all rows of `p`.
 pub(crate) fn wipe(kv: &dyn Kv, p: PartitionId) -> Result<()> {
-    let first = keys::partition(p);
+    let (mut from, end) = (keys::partition(p), keys::prefix_end(&keys::partition(p)));
     loop {
-        let (mut batch, mut rows) = (Batch::new(), 0);
-        kv.scan(&first, &keys::prefix_end(&first), &mut |key, _| {
+        let (mut batch, mut rows, mut last) = (Batch::new(), 0, Vec::new());
+        kv.scan(&from, &end, &mut |key, _| {
             batch.delete(key);
             rows += 1;
+            if rows == WIPE_ROWS {
+                last = key.to_vec();
+            }
             rows < WIPE_ROWS
         })?;
         if rows == 0 {
             return Ok(());
         }
         kv.apply(&batch)?;
+        if last.is_empty() {
+            return Ok(());
+        }
+        // Behind it: what was deleted is stepped over each time that it is looked at from the beginning.
+        last.push(0);
+        from = last;
     }
 }
 

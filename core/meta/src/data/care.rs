@@ -338,8 +338,12 @@ pub(crate) fn answered(t: &mut Txn<'_>, s: &mut State, id: u64, result: DriveRes
         }
         (Some(Call::Drop { pack, shard }), Ok(_)) => dropped(s, pack, shard),
         (Some(Call::DropOrphan { id, drive }), Ok(_)) => {
-            s.data.rebuilds.has_dropped(id, drive, t.now.mono_ms);
+            s.data.rebuilds.has_dropped(id, drive, true, t.now.mono_ms);
             s.data.packs.drives.took(drive, -1);
+        }
+        // A report of the drive finds what is there.
+        (Some(Call::DropOrphan { id, drive }), Err(_)) => {
+            s.data.rebuilds.has_dropped(id, drive, false, t.now.mono_ms);
         }
         (Some(Call::Stat { drive }), Ok(DriveReply::Stat(stat))) => s.data.packs.drives.learned(drive, stat),
         (Some(Call::Report { drive }), Ok(DriveReply::Shards(shards))) => drop_orphans(t, s, drive, &shards),
@@ -399,8 +403,8 @@ fn ask_drives(t: &mut Txn<'_>, s: &mut State) {
 /// Drops shards that no pack has: a request for a slot may overtake the drop that followed it.
 ///
 /// A pack is in the table before any drive is asked for it, and until all its drops are confirmed; so a shard of one
-/// that is not in the table never comes back into use (ids are never reused). One that is made anew is never put on a
-/// drive that was told to drop it in this term; drops of earlier terms are refused there.
+/// that is not in the table never comes back into use (ids are never reused). One that is made anew is not put on a
+/// drive that may still carry out a word of this term to drop it; those of earlier terms are refused there.
 fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(ShardId, Term)]) {
     for (id, term) in shards.iter().copied().take(CLEANUP_KEYS_MAX) {
         let pack = s.data.packs.table.get(&id.pack);
@@ -417,7 +421,7 @@ fn drop_orphans(t: &mut Txn<'_>, s: &mut State, drive: DriveId, shards: &[(Shard
 /// Tells `drive` to drop a shard that no pack has there, once all that was decided so far is committed: a successor that
 /// lacks the newest decisions has that shard there still, and not where it was made anew.
 pub(crate) fn drop_orphan(t: &mut Txn<'_>, s: &mut State, id: ShardId, drive: DriveId) {
-    s.data.rebuilds.dropped(id, drive);
+    s.data.rebuilds.dropped(id, drive, t.now.mono_ms);
     let call = s.data.packs.drives.ask(Call::DropOrphan { id, drive });
     if s.data.mutation != Some(Mutation::DropUndecided) {
         t.saw_all();

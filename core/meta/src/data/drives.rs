@@ -104,6 +104,12 @@ impl Drives {
         self.set.absent.contains(&drive)
     }
 
+    /// True if it is of the cluster, answers, and does not leave: what was made there stays.
+    pub fn keeps(&self, drive: DriveId) -> bool {
+        let known = self.set.domains.is_empty() || self.set.domains.contains_key(&drive);
+        known && !self.leaves(drive) && !self.is_absent(drive)
+    }
+
     /// All of them.
     pub fn leaving(&self) -> impl Iterator<Item = DriveId> {
         self.set.leaving.iter().copied()
@@ -295,7 +301,8 @@ impl Drives {
     }
 
     /// A drive for one more shard of a pack that has its others on `others`: of a domain that it shares with none of
-    /// them. If there is none for now, it is waited for, unless it is `urgent`; if there is none at all, one of those
+    /// them. The slots kept for garbage collection are for those that are `urgent`: with none it could free nothing, and
+    /// nothing more could be made anew either. If there is none for now, it is waited for, unless it is `urgent`; if there is none at all, one of those
     /// is taken whose domain has so few of them that its loss could be made up for.
     pub fn replacement(
         &self,
@@ -310,6 +317,7 @@ impl Drives {
                 && !refused(*drive)
                 && !self.full.contains(drive)
                 && self.stats.get(drive).is_none_or(|stat| stat.free > 0)
+                && (urgent || !self.is_full(*drive, PackClass::User))
         };
         let able = |drive: &DriveId| {
             has_room(drive)

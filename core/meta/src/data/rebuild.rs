@@ -37,6 +37,8 @@ const APART_MS: u64 = 10_000;
 /// A word to a drive that was answered may come once more for so long, milliseconds: over another connection, after the
 /// first one broke.
 const TWICE_MS: u64 = 60_000;
+/// The same for one of which nothing was heard, or that it failed: it may still be carried out.
+const UNHEARD_MS: u64 = 300_000;
 /// Numbers of these moves begin here: others never come so far.
 const NUMBERS: u64 = 1 << 63;
 
@@ -55,7 +57,7 @@ pub(crate) struct Rebuilds {
     look_ms: u64,
 }
 
-/// What is on its way to a drive: so many words that were not answered, or one that was and may come twice.
+/// What may be on its way to a drive: so many words that were not answered, and until when one may still be carried out.
 #[derive(Default)]
 struct Dropped {
     words: u32,
@@ -96,21 +98,29 @@ impl Rebuilds {
     }
 
     /// `drive` is told to drop the shard.
-    pub fn dropped(&mut self, id: ShardId, drive: DriveId) {
-        self.dropped.entry((id, drive)).or_default().words += 1;
+    pub fn dropped(&mut self, id: ShardId, drive: DriveId, now_ms: u64) {
+        self.dropped.retain(|_, dropped| now_ms < dropped.until_ms);
+        let dropped = self.dropped.entry((id, drive)).or_default();
+        (dropped.words, dropped.until_ms) = (dropped.words + 1, now_ms + UNHEARD_MS);
     }
 
-    /// It said that it has.
-    pub fn has_dropped(&mut self, id: ShardId, drive: DriveId, now_ms: u64) {
-        self.dropped.retain(|_, dropped| dropped.words > 0 || now_ms < dropped.until_ms);
-        if let Some(dropped) = self.dropped.get_mut(&(id, drive)) {
-            (dropped.words, dropped.until_ms) = (dropped.words.saturating_sub(1), now_ms + TWICE_MS);
+    /// It said that it `has`, or could not say.
+    pub fn has_dropped(&mut self, id: ShardId, drive: DriveId, has: bool, now_ms: u64) {
+        let Some(dropped) = self.dropped.get_mut(&(id, drive)) else { return };
+        dropped.words = dropped.words.saturating_sub(1);
+        if has && dropped.words == 0 {
+            dropped.until_ms = now_ms + TWICE_MS;
         }
     }
 
     /// True if a word to drop the shard may be on its way to `drive`, and would take one that is made there.
     pub fn is_refused(&self, id: ShardId, drive: DriveId, now_ms: u64) -> bool {
-        self.dropped.get(&(id, drive)).is_some_and(|dropped| dropped.words > 0 || now_ms < dropped.until_ms)
+        self.dropped.get(&(id, drive)).is_some_and(|dropped| now_ms < dropped.until_ms)
+    }
+
+    /// Drives that shards are on their way to.
+    pub fn targets(&self) -> impl Iterator<Item = DriveId> {
+        self.running.values().map(|made| made.to)
     }
 
     /// True if nothing is being done with the shards of a pack, and the last try was long enough ago.
@@ -227,7 +237,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     let leaves = drives.leaves(from);
     let wanted = leaves || drives.crowded(on).is_some() || (evens && drives.may_take(to, on, at, now_ms));
     // Another shard may have been mended there meanwhile.
-    let same = on.get(at) == Some(&from) && !on.contains(&to);
+    let same = on.get(at) == Some(&from) && !on.contains(&to) && drives.keeps(to);
     if result.is_ok() && same && wanted && !matches!(pack.life, Life::Dead { .. }) {
         pack.rec.place.drives[at] = to;
         pack.rec.place.epoch.0 += 1;

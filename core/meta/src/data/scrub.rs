@@ -318,10 +318,12 @@ fn mend(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         let shard = found.bad.iter().copied().find(|shard| on(*shard).is_some_and(|from| !drives.leaves(from)))?;
         let from = on(shard)?;
         let others: Vec<DriveId> = rec.place.drives.iter().copied().filter(|drive| *drive != from).collect();
-        let elsewhere = || drives.replacement(&others, (rec.place.parity, false), now_ms, |drive| drive == from);
+        let of = ShardId { pack: *id, shard };
+        let refused = |drive| drive == from || s.data.rebuilds.is_refused(of, drive, now_ms);
+        let elsewhere = || drives.replacement(&others, (rec.place.parity, false), now_ms, refused);
         let to =
             if found.tries.get(&shard).copied().unwrap_or(0) % 2 == 1 { elsewhere().unwrap_or(from) } else { from };
-        Some((Mend { id: ShardId { pack: *id, shard }, from, to }, rec.clone()))
+        Some((Mend { id: of, from, to }, rec.clone()))
     });
     let Some((mend, rec)) = chosen else { return Ok(()) };
     let rows = committed(t, mend.id.pack)?;
