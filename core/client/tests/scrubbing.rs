@@ -260,14 +260,19 @@ fn sectors_that_cannot_be_read_cost_their_rows_and_no_others() {
         scene.world.run(scene.fs.read(scene.ino, 0, scene.content.len() as u64)).expect("four are left in each row");
     assert!(all[..] == scene.content[..]);
 
-    // What is made anew lacks the row that has lost three, and only that.
-    scene.wear_out(5, 5);
     let make = |to| {
         let (pack, place, class) = (scene.pack, scene.place.clone(), PackClass::Destage);
         let (rows, term) = (vec![(scene.first, ROWS)], Term(1));
         let job = RebuildJob { id: 1, pack, shard: 0, place, rows, to, copies: false, class, term, fs: FsId(1) };
         scene.world.run(mover::rebuild(scene.fs.reader(), &job))
     };
+    // A drive that can be read nowhere may come back: nothing is left out for its sake.
+    scene.world.drives.break_it(drive(1), Fault::Broken);
+    assert!(make(DriveId(31)).is_err());
+    // What is made anew lacks the row that has lost three, and only that.
+    scene.world.drives.mend_all();
+    scene.world.drives.break_it(drive(0), Fault::Broken);
+    scene.wear_out(5, 5);
     make(DriveId(30)).expect("what can be made good is");
     let id = ShardId { pack: scene.pack, shard: 0 };
     let Ok(DriveReply::Written(runs)) = scene.world.run(scene.world.drives.ask(DriveId(30), DriveOp::Written { id }))
@@ -275,9 +280,6 @@ fn sectors_that_cannot_be_read_cost_their_rows_and_no_others() {
         panic!("it is there")
     };
     assert_eq!(runs.iter().map(|(_, count, _)| count).sum::<u16>(), ROWS - 1);
-    // A drive that can be read nowhere may come back: nothing is left out for its sake.
-    scene.world.drives.break_it(drive(1), Fault::Broken);
-    assert!(make(DriveId(31)).is_err());
 }
 
 #[test]

@@ -507,17 +507,31 @@ impl Calls {
         wait: bool,
         interrupted: impl Future<Output = ()>,
     ) -> Answer<()> {
-        if lock.kind != LockKind::Unlock {
-            if !lock.flock {
-                self.owners.asks(ino, lock.owner);
-            }
-            if wait {
-                let end = self.fs.lock_wait(ino, lock, interrupted).await.map_err(|e| of_inode(&e))?;
-                return match end {
-                    LockEnd::Held => Ok(()),
-                    LockEnd::Interrupted => Err(Errno::EINTR),
-                };
-            }
+        let counts = lock.kind != LockKind::Unlock && !lock.flock;
+        if counts {
+            self.owners.asks(ino, lock.owner);
+        }
+        let taken = self.take_lock(ino, lock, wait, interrupted).await;
+        if counts && taken.is_ok() {
+            // Another thread may have closed the file meanwhile, and had nothing to give up yet.
+            self.owners.asks(ino, lock.owner);
+        }
+        taken
+    }
+
+    async fn take_lock(
+        &self,
+        ino: Ino,
+        lock: LockSpec,
+        wait: bool,
+        interrupted: impl Future<Output = ()>,
+    ) -> Answer<()> {
+        if wait && lock.kind != LockKind::Unlock {
+            let end = self.fs.lock_wait(ino, lock, interrupted).await.map_err(|e| of_inode(&e))?;
+            return match end {
+                LockEnd::Held => Ok(()),
+                LockEnd::Interrupted => Err(Errno::EINTR),
+            };
         }
         for _ in 0..REFUSALS_MAX {
             let then = self.closes.now();
