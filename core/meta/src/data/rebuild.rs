@@ -118,11 +118,6 @@ impl Rebuilds {
         self.dropped.get(&(id, drive)).is_some_and(|dropped| now_ms < dropped.until_ms)
     }
 
-    /// Drives that shards are on their way to.
-    pub fn targets(&self) -> impl Iterator<Item = DriveId> {
-        self.running.values().map(|made| made.to)
-    }
-
     /// True if nothing is being done with the shards of a pack, and the last try was long enough ago.
     pub fn is_quiet(&self, id: PackId, now_ms: u64) -> bool {
         let busy = self.running.values().any(|made| made.id.pack == id);

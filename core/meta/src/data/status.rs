@@ -87,9 +87,6 @@ impl State {
             ..DataStatus::default()
         };
         status.leaving = data.packs.drives.leaving().map(|drive| (drive, 0)).collect();
-        for drive in data.rebuilds.targets().filter(|drive| data.packs.drives.leaves(*drive)) {
-            *status.leaving.entry(drive).or_default() += 1;
-        }
         for pack in data.packs.table.values() {
             *match pack.life {
                 Life::Creating { .. } => &mut status.creating,
