@@ -582,7 +582,12 @@ fn checked(data: Bytes, crcs: &[u32], count: u16) -> Result<Bytes> {
 
 /// True if it may be about one block, and not about all that a drive has: damage, or a sector that cannot be read.
 fn of_a_block(error: &Error) -> bool {
-    !matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped | ErrorKind::Busy | ErrorKind::NotFound)
+    !is_silence(error) && error.kind() != ErrorKind::NotFound
+}
+
+/// True if a drive has said nothing: neither of a block nor of a shard is anything known.
+pub(crate) fn is_silence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped | ErrorKind::Busy)
 }
 
 fn too_few(stripe: StripeAt, code: Code, errors: &[Error]) -> Error {

@@ -42,6 +42,13 @@ pub struct DriveSet {
     pub scrub_bytes_per_s: u64,
 }
 
+impl DriveSet {
+    /// What fails together with `drive`. One that is not named fails by itself, and comes after all that are.
+    pub fn domain(&self, drive: DriveId) -> u64 {
+        self.domains.get(&drive).map_or(u64::from(drive.0) + 0x1_0000, |domain| u64::from(domain.0))
+    }
+}
+
 impl From<Vec<DriveId>> for DriveSet {
     /// Each a domain of its own, and none of them leaves.
     fn from(usable: Vec<DriveId>) -> Self {

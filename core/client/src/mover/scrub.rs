@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::{REBUILD_BLOCKS, are_there};
 use crate::join::join_bounded;
-use crate::reader::{Reader, code_of};
+use crate::reader::{Reader, code_of, is_silence};
 
 /// Time of rest for each time of reading.
 const RESTS: u64 = 3;
@@ -88,21 +88,20 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
 
 /// Blocks `[first, first+count)` of a shard, and what became of its drive.
 async fn found(reader: &Reader, job: &ScrubJob, shard: u8, (first, count): (u16, u16)) -> (Found, Shard) {
-    let silent = |error: &Error| matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::Stopped | ErrorKind::Busy);
     let nothing = || (vec![None; usize::from(count)], Shard::Silent);
     match reader.blocks(job.pack, &job.place, shard, first, count).await {
         Ok(bytes) => {
             let blocks = (0..usize::from(count)).map(|i| Some(bytes.slice(i * BLOCK..(i + 1) * BLOCK)));
             return (blocks.collect(), Shard::Here);
         }
-        Err(error) if silent(&error) => return nothing(),
+        Err(error) if is_silence(&error) => return nothing(),
         Err(_) => {}
     }
     let mut blocks = Found::new();
     for block in first..first + count {
         match reader.blocks(job.pack, &job.place, shard, block, 1).await {
             Ok(bytes) => blocks.push(Some(bytes)),
-            Err(error) if silent(&error) => return nothing(),
+            Err(error) if is_silence(&error) => return nothing(),
             Err(_) => blocks.push(None),
         }
     }

@@ -499,9 +499,11 @@ impl Work {
                 && !now.stores.iter().any(|store| store.host == host.id && now.is_member(store))
                 && now.drives.iter().filter(|drive| drive.host == host.id).all(|drive| is_empty(&drive))
         };
-        let lost = now.hosts.iter().filter(|host| away.contains(&host.id) && !made_up(host)).count();
-        let survives = lost <= usize::from(cluster.protection.parity);
         let long = |host: &HostId| self.away_ms.get(host).is_some_and(|since| now_ms >= since + FAILED_MS);
+        // All partitions are asked for it: only when there is something to judge.
+        let due = now.hosts.iter().any(|host| host.state == HostState::Active && long(&host.id));
+        let lost = || now.hosts.iter().filter(|host| away.contains(&host.id) && !made_up(host)).count();
+        let survives = due && lost() <= usize::from(cluster.protection.parity);
         let change = |host: &HostRecord| match host.state {
             HostState::Active if long(&host.id) && survives => Some(HostState::Failed),
             HostState::Failed if !away.contains(&host.id) => Some(HostState::Active),

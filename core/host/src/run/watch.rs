@@ -52,10 +52,8 @@ impl Watch {
             let takes = |drive: &DriveId| {
                 !set.leaving.contains(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
             };
-            // Those that are not named fail by themselves.
-            let named = |drive: &DriveId| set.domains.get(drive).map(|domain| u64::from(domain.0));
-            let domain = |drive: DriveId| named(&drive).unwrap_or(u64::from(drive.0) + 0x1_0000);
-            set.usable = health::usable(self.parity, &found, domain).into_iter().filter(takes).collect();
+            let usable = health::usable(self.parity, &found, |drive| set.domain(drive));
+            set.usable = usable.into_iter().filter(takes).collect();
         });
         let fails = |watched: &&Watched| watched.trouble == Some(Trouble::Failing);
         absent.extend(found.iter().filter(fails).map(|watched| watched.drive));

@@ -127,8 +127,7 @@ impl Drives {
 
     /// What fails together with it.
     fn domain(&self, drive: DriveId) -> u64 {
-        // Those that are not named come after all that are.
-        self.set.domains.get(&drive).map_or(u64::from(drive.0) + 0x1_0000, |domain| u64::from(domain.0))
+        self.set.domain(drive)
     }
 
     /// How many shards of one pack these drives may take.
