@@ -1,6 +1,6 @@
 //! Writes one stripe: codes its bytes and puts all shards on their drives.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_base::crc::block_crcs;
 use braid_base::ids::DriveId;
@@ -16,6 +16,10 @@ use crate::wire::Wire;
 
 /// A drive that is still silent so long after the others took their shards will not be waited for, milliseconds.
 pub(crate) const LATE_MS: u64 = 2_500;
+/// Parity that is on its drives, whose memory is used again: clearing new memory costs half as much as coding into it.
+static SPARE: Mutex<Vec<BytesMut>> = Mutex::new(Vec::new());
+/// So many stripes are under way at once at most, as a rule.
+const SPARE_MAX: usize = 16;
 
 /// Puts a stripe on its drives; `logical` are its `D * ul * 4096` bytes, padding included. When it returns, all shards
 /// are durable. `waits_ms`: see [`ask_drive`]; no more drives than a reader can do without are left behind `late_ms` after
@@ -32,8 +36,7 @@ pub(crate) async fn put(
     let code = code_of(place).map_err(|error| vec![(first, error)])?;
     let unit = usize::from(at.ul) * BLOCK;
     let data: Vec<&[u8]> = logical.chunks_exact(unit).collect();
-    let mut parity = aligned(code.parity() * unit);
-    parity.resize(code.parity() * unit, 0);
+    let mut parity = spare(code.parity() * unit);
     code.encode(&data, &mut parity.chunks_exact_mut(unit).collect::<Vec<_>>());
     let parity = parity.freeze();
     let shards = (0..code.shards()).map(|shard| match shard.checked_sub(code.data()) {
@@ -45,9 +48,24 @@ pub(crate) async fn put(
         put_shard(wire, *drive, id, at.sb, data, waits_ms).await
     });
     let done = join_or_late(&**wire, (code.parity(), late_ms), puts.collect()).await;
+    // Not if a late put still holds a part of it.
+    if let Ok(parity) = parity.try_into_mut() {
+        let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.len() < SPARE_MAX {
+            spare.push(parity);
+        }
+    }
     let failed: Vec<(DriveId, Error)> =
         place.drives.iter().zip(done).filter_map(|(drive, done)| Some((*drive, late(*drive, done).err()?))).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed) }
+}
+
+/// Memory of `len` bytes that begins at a block; what is in it is nothing.
+fn spare(len: usize) -> BytesMut {
+    let found = SPARE.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    let mut buffer = found.filter(|found| found.capacity() >= len).unwrap_or_else(|| aligned(len));
+    buffer.resize(len, 0);
+    buffer
 }
 
 fn late(drive: DriveId, done: Option<Result<()>>) -> Result<()> {
