@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use braid_base::ids::{ClientId, FsId, HostId, Ino, OpId, PartitionId};
-use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Request};
+use braid_base::msg::fs::{Cred, FsResult, LockSpec, Op, Reply, Request};
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
 
@@ -223,24 +223,24 @@ impl Session {
         }
     }
 
-    /// Waits for a lock (`body` is a `Lock` with `wait`) until it is had or `interrupted` comes; there is no deadline
-    /// while the partition answers.
-    pub async fn lock(&self, fs: FsId, ino: Ino, body: Op, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
+    /// Waits for a lock until it is had or `interrupted` comes; there is no deadline while the partition answers.
+    pub async fn lock(
+        &self,
+        fs: FsId,
+        ino: Ino,
+        lock: LockSpec,
+        interrupted: impl Future<Output = ()>,
+    ) -> Result<LockEnd> {
         let mut interrupted = pin!(interrupted);
         loop {
             let ticket = self.begin();
             let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None, waits: true };
-            let asked = self.repeat_for(self.patience.lock_ms * 2, &ticket, call, body.clone());
-            let mut asked = Box::pin(asked);
-            let for_a_while = within(&*self.wire, self.patience.lock_ms, asked.as_mut());
+            let asked = self.repeat_for(self.patience.lock_ms * 2, &ticket, call, Op::Lock { ino, lock, wait: true });
+            let for_a_while = within(&*self.wire, self.patience.lock_ms, Box::pin(asked));
             let (answer, stop) = match until(interrupted.as_mut(), for_a_while).await {
                 Some(Some(answer)) => (answer, false),
-                gone => {
-                    let cancel = Op::CancelLock { ino, seq: ticket.seq };
-                    self.call(fs, Cred::default(), cancel).await?;
-                    // Once it has come, `interrupted` is not asked again: what follows returns.
-                    (asked.await, gone.is_none())
-                }
+                // Once it has come, `interrupted` is not asked again: what follows returns.
+                gone => (self.give_up(&ticket, call, ino, lock).await, gone.is_none()),
             };
             match answer {
                 Ok(_) => return Ok(LockEnd::Held),
@@ -250,6 +250,16 @@ impl Session {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Ends the wait that `ticket` asked for, which nobody asks for any more: held, or `WouldBlock`, and then it never will be.
+    ///
+    /// 1. The cancel: whatever of the wait is on its way, or comes later, is answered.
+    /// 2. The same number once more, without waiting. The partition says what became of it; another primary, which knows
+    ///    neither the wait nor the cancel, gives the lock now or not at all.
+    async fn give_up(&self, ticket: &Ticket<'_>, call: Call, ino: Ino, lock: LockSpec) -> FsResult {
+        self.call(call.fs, call.cred, Op::CancelLock { ino, seq: ticket.seq }).await?;
+        self.repeat_for(self.patience.attempt_ms, ticket, call, Op::Lock { ino, lock, wait: false }).await
     }
 
     /// Ends the session in every partition: open references and locks go. Errors: the first one met.

@@ -175,6 +175,49 @@ fn a_lock_is_waited_for_as_long_as_it_takes() {
     assert_eq!(world.run(fs.test_lock(ino, lock(9, LockKind::Write))).expect("test"), None);
 }
 
+/// The wait, its cancel and the question what became of it, each heard by another primary, lost, or answered in vain.
+#[test]
+fn a_wait_that_is_interrupted_beside_a_new_primary_ends_and_leaves_no_lock_behind() {
+    for mishap in [Mishap::None, Mishap::NewPrimary, Mishap::LoseRequest, Mishap::LoseAnswer] {
+        for before in 0..4 {
+            let world = World::new(1);
+            let fs = world.fs();
+            let ino = touch(&world, &fs, "locked");
+            world.run(fs.lock(ino, lock(1, LockKind::Write))).expect("free");
+            let mut mishaps = vec![Mishap::None; before];
+            mishaps.push(mishap);
+            world.server.state().mishaps.extend(mishaps);
+            let begin = world.clock.now_ms();
+            let end = world.run(fs.lock_wait(ino, lock(2, LockKind::Write), world.clock.sleep(300)));
+            assert_eq!(end.expect("an end"), LockEnd::Interrupted, "{mishap:?} after {before}");
+            let lost = matches!(mishap, Mishap::LoseRequest | Mishap::LoseAnswer);
+            let took = world.clock.now_ms() - begin;
+            assert!((300..if lost { 11_000 } else { 350 }).contains(&took), "{mishap:?} after {before}: {took} ms");
+            world.server.state().mishaps.clear();
+            world.run(fs.unlock_owner(ino, 1, false)).expect("unlock");
+            let left = world.run(fs.test_lock(ino, lock(9, LockKind::Write))).expect("test");
+            assert_eq!(left, None, "{mishap:?} after {before}");
+        }
+    }
+}
+
+/// It was free at the moment of the cancel: whoever waited has it and knows it.
+#[test]
+fn a_lock_that_comes_with_the_cancel_is_held() {
+    let world = World::new(1);
+    let fs = world.fs();
+    let ino = touch(&world, &fs, "locked");
+    world.run(fs.lock(ino, lock(1, LockKind::Write))).expect("free");
+    let interrupted = async {
+        world.clock.sleep(300).await;
+        fs.unlock_owner(ino, 1, false).await.expect("unlock");
+    };
+    let end = world.run(fs.lock_wait(ino, lock(2, LockKind::Write), interrupted)).expect("an end");
+    assert_eq!(end, LockEnd::Held);
+    let held = world.run(fs.test_lock(ino, lock(9, LockKind::Write))).expect("test");
+    assert_eq!(held.map(|lock| lock.owner), Some(2));
+}
+
 async fn both<T>(first: impl Future<Output = T>, second: impl Future<Output = ()>) -> T {
     let (mut first, mut second) = (pin!(first), pin!(second));
     let (mut value, mut rest) = (None, true);

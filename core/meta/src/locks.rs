@@ -11,6 +11,7 @@ use braid_base::ids::{ClientId, FsId, Ino, OpId};
 use braid_base::msg::fs::{LockKind, LockSpec, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::dedup::Dedup;
 use crate::event::Token;
 use crate::ops::{Verdict, inode};
 use crate::txn::Txn;
@@ -86,12 +87,23 @@ impl Locks {
         Ok(Verdict::Later)
     }
 
-    /// Gives up waiting for the lock that operation `seq` of this client asked for.
-    pub(crate) fn cancel(&mut self, t: &mut Txn<'_>, request: &Request, ino: Ino, seq: u64) -> Result<Reply> {
+    /// Gives up waiting for the lock that operation `seq` of this client asked for. From here on that operation has an
+    /// answer: if none yet, this one, also for a copy of it that comes later than its cancel, or waits for other clients.
+    pub(crate) fn cancel(
+        &mut self,
+        t: &mut Txn<'_>,
+        dedup: &Dedup,
+        request: &Request,
+        ino: Ino,
+        seq: u64,
+    ) -> Result<Reply> {
         let op = OpId { client: request.op.client, seq };
         let key = (request.fs, ino);
         if let Some(file) = self.files.get_mut(&key) {
             file.give_up(t, |wait| wait.op == op);
+        }
+        if matches!(dedup.find(t, op), Ok(None)) {
+            t.answered(op, &Err(given_up()));
         }
         self.drop_if_free(key);
         Ok(Reply::Done)
@@ -201,12 +213,15 @@ impl File {
         self.waits.retain(|wait| {
             let gone = gone(wait);
             if gone {
-                let error = Error::new(ErrorKind::WouldBlock, "the wait for this lock was given up");
-                t.answer(wait.token, wait.op, Err(error));
+                t.answer(wait.token, wait.op, Err(given_up()));
             }
             !gone
         });
     }
+}
+
+fn given_up() -> Error {
+    Error::new(ErrorKind::WouldBlock, "the wait for this lock was given up")
 }
 
 impl Wait {

@@ -178,7 +178,7 @@ fn dispatch(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Request) -> 
         Op::ListXattr { ino } => xattr::list(t, s, fs, *ino)?.into(),
         Op::RemoveXattr { ino, name } => xattr::remove(t, s, fs, *ino, name)?.into(),
         Op::Lock { ino, lock, wait } => return s.locks.lock(t, token, request, *ino, *lock, *wait),
-        Op::CancelLock { ino, seq } => s.locks.cancel(t, request, *ino, *seq)?.into(),
+        Op::CancelLock { ino, seq } => s.locks.cancel(t, &s.dedup, request, *ino, *seq)?.into(),
         Op::TestLock { ino, lock } => s.locks.test(request, *ino, *lock)?.into(),
         Op::UnlockOwner { ino, owner, flock } => s.locks.unlock_owner(t, request, *ino, *owner, *flock)?.into(),
         Op::Statfs => layout::usage(t, s, fs)?.into(),

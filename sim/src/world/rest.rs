@@ -31,6 +31,13 @@ impl World {
         }
     }
 
+    /// The host that serves `p` loses power, and starts again after a while.
+    pub fn lose_primary(&mut self, p: PartitionId) {
+        if let Some(host) = self.homes.get(&p).copied() {
+            self.crash(host);
+        }
+    }
+
     /// True if no staged byte is left anywhere.
     pub fn is_destaged(&mut self) -> bool {
         self.partitions().all(|p| self.served(p).is_some_and(|partition| partition.oldest_stage().is_none()))

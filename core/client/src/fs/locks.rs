@@ -17,9 +17,8 @@ impl Fs {
 
     /// Takes a lock, waiting for it as long as it takes or until `interrupted` comes. Errors: `Deadlock`.
     pub async fn lock_wait(&self, ino: Ino, lock: LockSpec, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
-        let body = Op::Lock { ino, lock, wait: true };
         self.names_kept(ino).await;
-        self.0.session.lock(self.0.fs, ino, body, interrupted).await
+        self.0.session.lock(self.0.fs, ino, lock, interrupted).await
     }
 
     /// The first lock that conflicts with `lock`, if any.

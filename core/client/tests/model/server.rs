@@ -1,13 +1,13 @@
 //! The partition server: exactly-once by operation id, and ways to lose its answers.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::future::{pending, poll_fn, ready};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use braid_base::ids::{BlobId, Ino, OpId, PartitionId, Vp};
 use braid_base::limits::CHUNK;
-use braid_base::msg::fs::{FsResult, LockKind, Op, Reply, Request};
+use braid_base::msg::fs::{FsResult, LockKind, LockSpec, Op, Reply, Request};
 use braid_base::{Error, ErrorKind};
 use braid_client::BoxFuture;
 use bytes::Bytes;
@@ -26,6 +26,9 @@ pub enum Mishap {
     LoseAnswer,
     /// It is lost.
     LoseRequest,
+    /// It comes to another primary, which has been told who holds what, and knows nobody who waits and no answer.
+    NewPrimary,
+    None,
 }
 
 pub struct Server {
@@ -43,7 +46,9 @@ pub struct State {
     /// Layouts that were asked for, and whether what is in objects was to come back.
     pub recalls: Vec<bool>,
     pub locks: Vec<(Ino, Held)>,
-    pub cancelled: HashSet<OpId>,
+    pub waits: Vec<(OpId, Ino, LockSpec)>,
+    /// Who waits at an earlier one waits in vain.
+    primaries: u64,
     pub lock_wakers: Vec<Waker>,
     pub tier: Tier,
     pub next: u64,
@@ -66,7 +71,8 @@ impl Server {
             fresh_ms: 0,
             recalls: Vec::new(),
             locks: Vec::new(),
-            cancelled: HashSet::new(),
+            waits: Vec::new(),
+            primaries: 0,
             lock_wakers: Vec::new(),
             tier: Tier::default(),
             next: 2,
@@ -105,21 +111,27 @@ impl Server {
         match mishap {
             Some(Mishap::Refuse(kind)) => return Box::pin(ready(Err(kind.into()))),
             Some(Mishap::LoseRequest) => return Box::pin(pending()),
+            Some(Mishap::NewPrimary) => {
+                state.primaries += 1;
+                (state.answers, state.waits) = (HashMap::new(), Vec::new());
+            }
             _ => {}
         }
         if let Op::Lock { ino, lock, wait: true } = req.body
             && lock.kind != LockKind::Unlock
         {
-            drop(state);
             let op = req.op;
+            if !state.answers.contains_key(&op) {
+                state.waits.push((op, ino, lock));
+                state.wake_lock_waiters();
+            }
+            let primary = state.primaries;
+            drop(state);
             return Box::pin(poll_fn(move |cx| {
                 let mut state = self.state();
-                if state.cancelled.remove(&op) {
-                    return Poll::Ready(Err(ErrorKind::WouldBlock.into()));
-                }
-                match state.try_lock(op.client, ino, lock) {
-                    Ok(()) => Poll::Ready(Ok(Reply::Done)),
-                    Err(_) => {
+                match state.answers.get(&op).filter(|_| state.primaries == primary) {
+                    Some(answer) => Poll::Ready(answer.clone()),
+                    None => {
                         state.lock_wakers.push(cx.waker().clone());
                         Poll::Pending
                     }
@@ -157,6 +169,12 @@ impl State {
     }
 
     pub fn wake_lock_waiters(&mut self) {
+        for (op, ino, lock) in std::mem::take(&mut self.waits) {
+            match self.try_lock(op.client, ino, lock) {
+                Ok(()) => _ = self.answers.insert(op, Ok(Reply::Done)),
+                Err(_) => self.waits.push((op, ino, lock)),
+            }
+        }
         self.lock_wakers.drain(..).for_each(Waker::wake);
     }
 
@@ -193,7 +211,9 @@ impl State {
             Op::SetAttr { ino, set } => Reply::Attr(self.setattr(ino, &set)?),
             Op::Lock { ino, lock, .. } => self.try_lock(client, ino, lock).map(|()| Reply::Done)?,
             Op::CancelLock { seq, .. } => {
-                self.cancelled.insert(OpId { client, seq });
+                let op = OpId { client, seq };
+                self.waits.retain(|(waiting, ..)| *waiting != op);
+                self.answers.entry(op).or_insert_with(|| Err(ErrorKind::WouldBlock.into()));
                 self.wake_lock_waiters();
                 Reply::Done
             }

@@ -1,6 +1,8 @@
 //! What an answer brings with it, and when it comes: before it is durable for who asked for that, in order, and never
 //! beyond what may be lost; with leases and numbers for who may make files on its own.
 
+mod waits;
+
 use std::sync::Arc;
 
 use braid_base::ErrorKind;
@@ -30,21 +32,24 @@ struct World {
     told: Vec<PeerMsg>,
 }
 
+fn config(term: Term) -> Config {
+    Config {
+        partition: PartitionId(0),
+        partitions: 1,
+        host: HostId(1),
+        term,
+        data: 1,
+        parity: 0,
+        shard_bytes: 1 << 20,
+        drives: vec![DriveId(1)].into(),
+        capacity_bytes: 1 << 40,
+    }
+}
+
 impl World {
     fn new() -> Self {
-        let config = Config {
-            partition: PartitionId(0),
-            partitions: 1,
-            host: HostId(1),
-            term: Term(1),
-            data: 1,
-            parity: 0,
-            shard_bytes: 1 << 20,
-            drives: vec![DriveId(1)].into(),
-            capacity_bytes: 1 << 40,
-        };
         let kv = Arc::new(MapKv::new());
-        let mut partition = Partition::open(config, kv.clone(), Index(0)).expect("an empty view");
+        let mut partition = Partition::open(config(Term(1)), kv.clone(), Index(0)).expect("an empty view");
         partition.set_alone(true);
         let mut world = Self {
             now_ms: 0,
@@ -112,6 +117,12 @@ impl World {
             self.step(Event::Committed(index));
             self.step(Event::Applied(index));
         }
+    }
+
+    /// Another primary takes over; everything is committed.
+    fn fail_over(&mut self) {
+        let applied = Index(self.partition.next_index().0 - 1);
+        self.partition = Partition::open(config(Term(2)), self.kv.clone(), applied).expect("a view of ours");
     }
 
     fn answered(&mut self) -> Vec<u64> {
