@@ -62,8 +62,17 @@ impl Kept {
         match op {
             Op::Lock { ino, lock, .. } if lock.kind == LockKind::Unlock => self.locked((fs, *ino), *lock),
             Op::Lock { ino, lock, .. } if lock.kind == LockKind::Read => self.weakened((fs, *ino), *lock),
+            Op::Lock { ino, lock, wait: true } if lock.flock => self.unshared((fs, *ino), lock.owner),
             Op::UnlockOwner { ino, owner, flock } => self.locked((fs, *ino), whole(*owner, *flock)),
             _ => {}
+        }
+    }
+
+    /// Who waits for more than a share of a flock gives the share up: others may have all of it meanwhile.
+    fn unshared(&mut self, key: Key, owner: u64) {
+        let is_share = |lock: &LockSpec| lock.owner == owner && lock.flock && lock.kind == LockKind::Read;
+        if self.locks.get(&key).is_some_and(|held| held.iter().any(is_share)) {
+            self.locked(key, whole(owner, true));
         }
     }
 
@@ -201,6 +210,28 @@ mod tests {
         assert_eq!(step(lock(0, 49, LockKind::Unlock), false), [(LockKind::Write, 50, 99)]);
         assert_eq!(step(lock(90, 120, LockKind::Read), false), [(LockKind::Write, 50, 89), (LockKind::Read, 90, 99)]);
         assert_eq!(step(Op::UnlockOwner { ino, owner: 7, flock: false }, false), []);
+    }
+
+    #[test]
+    fn a_share_of_a_flock_is_not_asserted_by_who_waits_for_more() {
+        let (mut kept, fs, ino) = (Kept::default(), FsId(1), Ino(2));
+        let lock = |kind, wait| {
+            let lock = LockSpec { owner: 7, pid: 1, start: 0, end: 0, kind, flock: true };
+            Op::Lock { ino, lock, wait }
+        };
+        let mut step = |op: Op, answered: bool| {
+            kept.gives(fs, &op);
+            if answered {
+                kept.count(fs, &op, &Ok(Reply::Done));
+            }
+            kept.locks(|_| true).iter().map(|(_, _, lock)| lock.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(step(lock(LockKind::Read, false), true), [LockKind::Read]);
+        assert_eq!(step(lock(LockKind::Write, false), false), [LockKind::Read], "it is refused, or had");
+        assert_eq!(step(lock(LockKind::Write, true), false), []);
+        assert_eq!(step(lock(LockKind::Write, true), true), [LockKind::Write]);
+        assert_eq!(step(lock(LockKind::Write, true), false), [LockKind::Write], "it has all of it");
+        assert_eq!(step(lock(LockKind::Read, true), false), [LockKind::Read], "nothing is in the way of that");
     }
 
     #[test]
