@@ -216,7 +216,7 @@ impl Leases {
     pub(crate) fn answered(&self, p: PartitionId, asked: Asked, fs: FsId, op: &Op, answer: &Answer) -> bool {
         // One turn for both: what is asserted must be what was counted.
         let turn = self.turn();
-        if self.core().is_past(p, op, answer) {
+        if self.core().is_past(p, asked.session, op, answer) {
             return false;
         }
         self.step_in(turn, Event::Answered { p, asked, fs, op, answer });

@@ -16,7 +16,7 @@ use braid_base::ErrorKind;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
 use braid_base::limits::{DOUBT_MS, HEARTBEAT_MS, SESSION_VALID_MS};
-use braid_base::msg::fs::{DirEntry, Op, RenameMode, Reply};
+use braid_base::msg::fs::{DirEntry, LockKind, Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
 use super::borrowed::Borrowed;
@@ -142,9 +142,15 @@ impl Core {
 
     /// True for an answer about what a client keeps (open references, locks) from an earlier life of the partition, as
     /// far as is known. What was asserted in the new one did not show it, so it is as good as not done: to be asked again.
-    pub fn is_past(&self, p: PartitionId, op: &Op, answer: &Answer) -> bool {
+    /// So is a lock that was given to a session that is over: others may have it.
+    pub fn is_past(&self, p: PartitionId, session: u64, op: &Op, answer: &Answer) -> bool {
         let Some(part) = self.parts.get(usize::from(p.0)) else { return false };
-        part.session > 0 && answer.term < part.term && answer.result.is_ok() && Kept::is_about(op)
+        if part.session == 0 || answer.result.is_err() {
+            return false;
+        }
+        let takes = matches!(op, Op::Lock { lock, .. } if lock.kind != LockKind::Unlock);
+        let is_over = session > 0 && !self.is_of(p, session);
+        (takes && is_over) || (answer.term < part.term && Kept::is_about(op))
     }
 
     /// What a name stands for, if that is certain; `Some(None)`: it is not there.
@@ -502,7 +508,9 @@ impl Core {
             self.saw_term(p, answer.term, out);
         }
         self.lost_if(p, session, answer, out);
-        self.kept.count(fs, op, &answer.result);
+        if session == 0 || self.is_of(p, session) {
+            self.kept.count(fs, op, &answer.result);
+        }
         self.bury(fs, op, &answer.result);
         if matches!((op, &answer.result), (Op::EndSession, Ok(_))) {
             self.ended(p);

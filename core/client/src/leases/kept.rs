@@ -157,10 +157,10 @@ fn whole(owner: u64, flock: bool) -> LockSpec {
 mod tests {
     use braid_base::ErrorKind;
     use braid_base::ids::{ClientId, PartitionId, Term};
-    use braid_base::msg::lease::Answer;
+    use braid_base::msg::lease::{Answer, Push, PushBody};
 
     use super::*;
-    use crate::leases::{Core, Effect, Event};
+    use crate::leases::{Asked, Core, Effect, Event};
 
     fn held(calls: &[(LockKind, u64, u64)]) -> Vec<(LockKind, u64, u64)> {
         let mut kept = Kept::default();
@@ -247,10 +247,36 @@ mod tests {
         }
         let lock = LockSpec { owner: 7, pid: 1, start: 0, end: 9, kind: LockKind::Write, flock: false };
         let lock = Op::Lock { ino: Ino(2), lock, wait: false };
-        assert!(core.is_past(p, &lock, &answer(4, Reply::Done)), "it was asserted without that lock");
-        assert!(!core.is_past(p, &lock, &answer(5, Reply::Done)) && !core.is_past(p, &lock, &answer(6, Reply::Done)));
-        assert!(!core.is_past(p, &Op::Sync { ino: Ino(2) }, &answer(4, Reply::Done)), "nothing is kept of it");
+        assert!(core.is_past(p, 1, &lock, &answer(4, Reply::Done)), "it was asserted without that lock");
+        assert!([5, 6].iter().all(|term| !core.is_past(p, 1, &lock, &answer(*term, Reply::Done))));
+        assert!(!core.is_past(p, 1, &Op::Sync { ino: Ino(2) }, &answer(4, Reply::Done)), "nothing is kept of it");
         let refused = Answer::plain(Term(4), Err(ErrorKind::WouldBlock.into()));
-        assert!(!core.is_past(p, &lock, &refused));
+        assert!(!core.is_past(p, 1, &lock, &refused));
+    }
+
+    #[test]
+    fn an_answer_from_a_session_that_is_over_does_not_count() {
+        let (p, fs, ino) = (PartitionId(0), FsId(1), Ino(2));
+        let (mut core, mut out) = (Core::new(ClientId(1), 1, None), Vec::new());
+        core.step(0, Event::Wanted(p), &mut out);
+        let answer = |reply| Answer::plain(Term(1), Ok(reply));
+        let hello = answer(Reply::Session { reassert: false });
+        core.step(0, Event::Hello { p, session: 1, sent_ms: 0, answer: &hello }, &mut out);
+        let lock = LockSpec { owner: 7, pid: 1, start: 0, end: 9, kind: LockKind::Write, flock: false };
+        let (open, lock) = (Op::Open { ino, truncate: false }, Op::Lock { ino, lock, wait: true });
+        let asked = Asked { session: 1, stamp: 0 };
+        let hears = |core: &mut Core, op: &Op| {
+            core.step(0, Event::Answered { p, asked, fs, op, answer: &answer(Reply::Done) }, &mut Vec::new());
+            (core.kept.opens_of((fs, ino)), core.kept.locks(|_| true).len())
+        };
+        assert!(!core.is_past(p, 1, &lock, &answer(Reply::Done)));
+        assert_eq!((hears(&mut core, &open), hears(&mut core, &lock)), ((1, 0), (1, 1)));
+        let evicted = Push { to: ClientId(1), session: 1, from: p, term: Term(1), body: PushBody::Evicted };
+        core.step(0, Event::Pushed(evicted), &mut out);
+        for _ in 0..2 {
+            assert!(core.is_past(p, 1, &lock, &answer(Reply::Done)), "others may have it");
+            assert_eq!((hears(&mut core, &open), hears(&mut core, &lock)), ((0, 0), (0, 0)));
+            core.step(0, Event::Tick, &mut out); // the next session begins
+        }
     }
 }
