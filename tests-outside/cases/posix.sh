@@ -4,4 +4,5 @@
 # Seconds: 120 120
 set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
+python3 "$(dirname "$0")/../ofd.py" "$DIR/ofd"
 "$BENCH" posix --dir "$DIR/checks"

@@ -31,6 +31,7 @@ use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
 use crate::wire::notify::Notifier;
+use crate::wire::request::OpenFile;
 
 /// A result for the kernel.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -45,7 +46,7 @@ pub(crate) struct Calls {
     handles: Handles,
     held: Held,
     kernel: OnceLock<Notifier>,
-    owners: Owners,
+    pub(crate) owners: Owners,
     pub(crate) closes: Closes,
     moves_atime: bool,
     /// Nothing passes through the kernel's page cache.
@@ -499,22 +500,21 @@ impl Calls {
 
     // Locks.
 
-    /// Takes or gives up a lock; with `wait` it is waited for, until `interrupted` comes.
+    /// Takes or gives up a lock through an open file; with `wait` it is waited for, until `interrupted` comes.
     pub(crate) async fn lock(
         &self,
-        ino: Ino,
+        (ino, file): (Ino, OpenFile),
         lock: LockSpec,
         wait: bool,
         interrupted: impl Future<Output = ()>,
     ) -> Answer<()> {
         let counts = lock.kind != LockKind::Unlock && !lock.flock;
         if counts {
-            self.owners.asks(ino, lock.owner);
+            self.owners.asks(ino, file, lock.owner);
         }
         let taken = self.take_lock(ino, lock, wait, interrupted).await;
         if counts && taken.is_ok() {
-            // Another thread may have closed the file meanwhile, and had nothing to give up yet.
-            self.owners.asks(ino, lock.owner);
+            self.owners.holds(ino, file, lock.owner);
         }
         taken
     }
@@ -545,11 +545,6 @@ impl Calls {
 
     pub(crate) async fn test_lock(&self, ino: Ino, lock: LockSpec) -> Answer<Option<LockSpec>> {
         self.fs.test_lock(ino, lock).await.map_err(|e| of_inode(&e))
-    }
-
-    /// Whether closing `ino` must give up `fcntl` locks of `owner`.
-    pub(crate) fn leaves_locks(&self, ino: Ino, owner: u64) -> bool {
-        self.owners.leaves(ino, owner)
     }
 
     pub(crate) async fn unlock_all(&self, ino: Ino, owner: u64, flock: bool) -> Answer<()> {

@@ -20,7 +20,7 @@ use crate::wire::abi::{self, feature};
 use crate::wire::encode::{Body, Entry as Shown, Settings, Space};
 use crate::wire::errno::Errno;
 use crate::wire::reply::Reply;
-use crate::wire::request::{Header, Lock, Op, Setattr, Write};
+use crate::wire::request::{Header, Lock, Op, OpenFile, Setattr, Write};
 use crate::wire::session::Serve;
 use crate::{locks, task, tier};
 
@@ -69,14 +69,14 @@ impl Serve for Door {
             Op::Open { flags } => self.open(header, flags, reply),
             Op::Read { off, size } => self.read(header, off, size, reply),
             Op::Flush { owner } => self.flush(header, owner, reply),
-            Op::Release { owner, flags } => self.release(header, owner, flags, reply),
+            Op::Release { file, owner, flags } => self.release(header, file, owner, flags, reply),
             Op::Fsync => self.fsync(header, reply),
             Op::Fallocate { off, len, mode } => self.fallocate(header, (off, len), mode, reply),
             Op::Lseek { off, whence } => self.lseek(header, off, whence, reply),
             Op::CopyRange { from_off, to, to_off, len, wide } => {
                 self.copy_range(header, from_off, (to, to_off), len, wide, reply);
             }
-            Op::Opendir => reply.body(&Body::new().opened(0)),
+            Op::Opendir => reply.body(&Body::new().opened(OpenFile::default(), 0)),
             Op::Releasedir | Op::Destroy => reply.ok(),
             Op::Unknown | Op::Init(_) | Op::Interrupt { .. } | Op::Forget => reply.error(Errno::ENOSYS),
             other => self.attributes(header, other, reply),
@@ -259,17 +259,17 @@ impl Door {
     }
 
     fn setlk(&self, header: &Header, lock: &Lock, wait: bool, reply: Reply) {
-        let (ino, interrupted) = (self.calls.numbers.inode(header.node), reply.interrupted());
+        let (ino, file, interrupted) = (self.calls.numbers.inode(header.node), lock.file, reply.interrupted());
         let Some(lock) = locks::spec(lock) else { return reply.error(Errno::EINVAL) };
         let calls = Arc::clone(&self.calls);
         task::start(&self.runtime, async move {
-            let outcome = calls.lock(ino, lock, wait, interrupted).await;
+            let outcome = calls.lock((ino, file), lock, wait, interrupted).await;
             let may_hold = lock.kind != LockKind::Unlock && matches!(outcome, Ok(()) | Err(Errno::EIO));
             let is_heard = reply.hand_over(outcome.map(|()| [].as_slice()));
             if !is_heard && may_hold {
                 // Its owner was killed, and may have given up all its locks before it got this one.
                 let back = LockSpec { kind: LockKind::Unlock, ..lock };
-                if let Err(error) = calls.lock(ino, back, false, pending()).await {
+                if let Err(error) = calls.lock((ino, file), back, false, pending()).await {
                     tracing::warn!(%ino, ?error, "a lock that nobody waits for any more could not be given up");
                 }
             }

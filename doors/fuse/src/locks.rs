@@ -1,35 +1,77 @@
 //! Locks: who may hold some, and how the kernel describes them.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockKind, LockSpec};
 use tokio::sync::oneshot;
 
-use crate::wire::request::Lock;
+use crate::wire::request::{Lock, OpenFile};
 
 /// The last byte of a lock that reaches to the end of the file, as the kernel writes it.
 const KERNEL_END: u64 = i64::MAX as u64;
 
-/// Owners that may hold `fcntl` locks, so that closing other files need not ask the partition. Of a `flock` the kernel
-/// itself says so when it closes the file.
+/// Owners that may hold `fcntl` locks, by the open files through which they asked, so that closing other files need not ask
+/// the partition. Of a `flock` the kernel itself says so when it closes the file.
+///
+/// 1. A process owns its locks itself. Each of its closes names it (`FLUSH`), and takes away all that it holds on that inode,
+///    through whatever open file.
+/// 2. An open file owns its locks itself if they were asked for with `F_OFD_SETLK`. No close names it, and the kernel does
+///    not say which kind a lock is. So what has not gone with a close goes with the last one (`RELEASE`), unless its owner
+///    asked through another open file, too: then it is a process that has closed this one and locked anew.
 #[derive(Default)]
-pub(crate) struct Owners(Mutex<HashSet<(Ino, u64)>>);
+pub(crate) struct Owners {
+    opened: AtomicU64,
+    /// Open files of each inode through which somebody asked for a lock, and who.
+    asked: Mutex<HashMap<Ino, HashMap<OpenFile, HashSet<u64>>>>,
+}
 
 impl Owners {
-    /// `owner` is about to ask for a lock on `ino`.
-    pub(crate) fn asks(&self, ino: Ino, owner: u64) {
-        self.0.lock().expect("nothing panics while it holds the owners").insert((ino, owner));
+    /// The number of a file that is being opened.
+    pub(crate) fn opens(&self) -> OpenFile {
+        OpenFile(self.opened.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// `owner` closes `ino`: whether it may hold locks there.
+    /// `owner` is about to ask for a lock on `ino`.
+    pub(crate) fn asks(&self, ino: Ino, file: OpenFile, owner: u64) {
+        self.asked().entry(ino).or_default().entry(file).or_default().insert(owner);
+    }
+
+    /// `owner` has what it asked for. Another thread may have closed a descriptor meanwhile, and had nothing to give up yet.
+    /// Whose file is closed for good was killed, and what it got is given back.
+    pub(crate) fn holds(&self, ino: Ino, file: OpenFile, owner: u64) {
+        if let Some(owners) = self.asked().get_mut(&ino).and_then(|files| files.get_mut(&file)) {
+            owners.insert(owner);
+        }
+    }
+
+    /// `owner` closes a descriptor of `ino`: whether it may hold locks there.
     pub(crate) fn leaves(&self, ino: Ino, owner: u64) -> bool {
-        self.0.lock().expect("nothing panics while it holds the owners").remove(&(ino, owner))
+        let mut asked = self.asked();
+        let Some(files) = asked.get_mut(&ino) else { return false };
+        files.values_mut().fold(false, |held, owners| owners.remove(&owner) || held)
+    }
+
+    /// The last descriptor of `file` is closed: the owners whose locks on `ino` go with it.
+    pub(crate) fn closes(&self, ino: Ino, file: OpenFile) -> Vec<u64> {
+        let mut asked = self.asked();
+        let Some(files) = asked.get_mut(&ino) else { return Vec::new() };
+        let left = files.remove(&file).unwrap_or_default();
+        let gone = left.into_iter().filter(|owner| !files.values().any(|owners| owners.contains(owner))).collect();
+        if files.is_empty() {
+            asked.remove(&ino);
+        }
+        gone
+    }
+
+    fn asked(&self) -> MutexGuard<'_, HashMap<Ino, HashMap<OpenFile, HashSet<u64>>>> {
+        self.asked.lock().expect("nothing panics while it holds the owners")
     }
 }
 
-/// A `flock` that the kernel gives up because its file was closed. `close` has returned by then, so whoever is refused a
+/// A lock that goes with the last close of its open file. `close` has returned by then, so whoever is refused a
 /// lock meanwhile asks again when these are given up: on a local file system they went with the call.
 #[derive(Clone, Default)]
 pub(crate) struct Closes(Arc<Mutex<Closing>>);
@@ -121,12 +163,13 @@ pub(crate) fn shown(lock: &LockSpec) -> (u64, u64, i32) {
 #[cfg(test)]
 mod tests {
     use super::{Closes, Owners, shown, spec};
-    use crate::wire::request::Lock;
+    use crate::wire::request::{Lock, OpenFile};
     use braid_base::ids::Ino;
 
     #[test]
     fn ranges_to_the_end_survive_both_ways() {
-        let asked = |kind, flock| Lock { owner: 1, pid: 2, start: 5, end: i64::MAX as u64, kind, flock };
+        let file = OpenFile(1);
+        let asked = |kind, flock| Lock { file, owner: 1, pid: 2, start: 5, end: i64::MAX as u64, kind, flock };
         let lock = spec(&asked(libc::F_WRLCK, true)).expect("a lock");
         assert!(lock.end == u64::MAX && lock.flock);
         assert_eq!(shown(&lock), (5, i64::MAX as u64, libc::F_WRLCK));
@@ -135,9 +178,42 @@ mod tests {
 
     #[test]
     fn only_owners_that_asked_are_asked_for() {
-        let owners = Owners::default();
-        owners.asks(Ino(1), 7);
-        assert!(!owners.leaves(Ino(1), 8) && owners.leaves(Ino(1), 7) && !owners.leaves(Ino(1), 7));
+        let (owners, ino) = (Owners::default(), Ino(1));
+        let (file, other) = (owners.opens(), owners.opens());
+        owners.asks(ino, file, 7);
+        owners.asks(ino, other, 7);
+        assert!(!owners.leaves(ino, 8) && owners.leaves(ino, 7) && !owners.leaves(ino, 7), "all at once");
+        // A thread was waiting for the lock while another one closed the file.
+        owners.holds(ino, file, 7);
+        assert!(owners.leaves(ino, 7));
+        assert_eq!((owners.closes(ino, file), owners.closes(ino, other)), (vec![], vec![]));
+        owners.holds(ino, file, 7);
+        assert!(!owners.leaves(ino, 7) && owners.asked().is_empty(), "nothing remains of files that are closed");
+    }
+
+    #[test]
+    fn locks_of_an_open_file_go_with_its_last_close_and_those_of_a_process_do_not() {
+        let (owners, ino) = (Owners::default(), Ino(1));
+        let (one, two) = (owners.opens(), owners.opens());
+        let (process, owned) = (7, [71, 72]);
+        owners.asks(ino, one, owned[0]);
+        owners.asks(ino, two, owned[1]);
+        owners.asks(ino, one, process);
+        assert!(
+            owners.leaves(ino, process),
+            "it closes its descriptor of the first, and locks anew through the second"
+        );
+        owners.asks(ino, two, process);
+        assert_eq!(owners.closes(ino, one), [owned[0]]);
+        assert!(owners.leaves(ino, process));
+        assert_eq!(owners.closes(ino, two), [owned[1]]);
+        // The first file was closed only after the process had locked anew through both.
+        let (one, two) = (owners.opens(), owners.opens());
+        owners.asks(ino, one, process);
+        owners.asks(ino, two, process);
+        assert_eq!(owners.closes(ino, one), []);
+        assert_eq!(owners.closes(ino, two), [process]);
+        assert!(owners.asked().is_empty());
     }
 
     #[tokio::test]

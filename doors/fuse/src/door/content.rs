@@ -7,7 +7,7 @@ use crate::calls::Calls;
 use crate::wire::abi;
 use crate::wire::encode::Body;
 use crate::wire::reply::Reply;
-use crate::wire::request::{Header, Node};
+use crate::wire::request::{Header, Node, OpenFile};
 use crate::{task, tier};
 
 /// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
@@ -18,10 +18,10 @@ impl Door {
     pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
         let (ino, flags) = (self.calls.numbers.inode(header.node), self.calls.flags(flags));
         let work = move |calls: Arc<Calls>| async move { calls.open(ino, flags).await };
-        // No state is kept per open file: all that a request needs comes with it.
-        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
+        // No state is kept per open file, but for those with locks: all that a request needs comes with it.
+        let (calls, runtime, file) = (Arc::clone(&self.calls), self.runtime.clone(), self.calls.owners.opens());
         self.start(reply, work, move |reply, (_, keep)| {
-            Self::hand_over(calls, &runtime, ino, reply, &Body::new().opened(open_flags(flags, keep)));
+            Self::hand_over(calls, &runtime, ino, reply, &Body::new().opened(file, open_flags(flags, keep)));
         });
     }
 
@@ -46,14 +46,14 @@ impl Door {
         if self.calls.sync_on_close {
             return self.start_empty(reply, move |calls| async move {
                 let written = calls.fsync(ino).await;
-                if calls.leaves_locks(ino, owner) {
+                if calls.owners.leaves(ino, owner) {
                     calls.unlock_all(ino, owner, false).await?;
                 }
                 written
             });
         }
         let written = self.calls.written_well(ino);
-        if !self.calls.leaves_locks(ino, owner) {
+        if !self.calls.owners.leaves(ino, owner) {
             return match written {
                 Ok(()) => reply.ok(),
                 Err(errno) => reply.error(errno),
@@ -65,12 +65,17 @@ impl Door {
         });
     }
 
-    pub(super) fn release(&self, header: &Header, owner: u64, flags: u32, reply: Reply) {
+    pub(super) fn release(&self, header: &Header, file: OpenFile, owner: u64, flags: u32, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
-        let had_flock = flags & abi::RELEASE_FLOCK_UNLOCK != 0;
-        let closes = had_flock.then(|| self.calls.closes.begin(ino));
+        let flock = (flags & abi::RELEASE_FLOCK_UNLOCK != 0).then_some((owner, true));
+        let left = self.calls.owners.closes(ino, file).into_iter().map(|owner| (owner, false));
+        let gone: Vec<(u64, bool)> = flock.into_iter().chain(left).collect();
+        let closes = (!gone.is_empty()).then(|| self.calls.closes.begin(ino));
         self.start_empty(reply, |calls| async move {
-            let unlocked = if had_flock { calls.unlock_all(ino, owner, true).await } else { Ok(()) };
+            let mut unlocked = Ok(());
+            for (owner, flock) in gone {
+                unlocked = unlocked.and(calls.unlock_all(ino, owner, flock).await);
+            }
             drop(closes);
             calls.close(ino).await.and(unlocked)
         });

@@ -68,9 +68,9 @@ impl Door {
             let (entry, keep) = calls.create(cred, dir, &name, modes, flags).await?;
             Ok((entry.ino, calls.shown(dir, &name, &entry), keep))
         };
-        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
+        let (calls, runtime, file) = (Arc::clone(&self.calls), self.runtime.clone(), self.calls.owners.opens());
         self.start(reply, work, move |reply, (ino, entry, keep): (Ino, Shown, bool)| {
-            let body = Body::new().entry(&entry).opened(open_flags(flags, keep));
+            let body = Body::new().entry(&entry).opened(file, open_flags(flags, keep));
             Self::hand_over(calls, &runtime, ino, reply, &body);
         });
     }

@@ -11,6 +11,10 @@ impl Node {
     pub(crate) const ROOT: Self = Self(1);
 }
 
+/// The mount's number of an open file: the kernel names it in all that is done through that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct OpenFile(pub(crate) u64);
+
 /// What stands before each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -81,6 +85,7 @@ pub(crate) enum Op<'a> {
         owner: u64,
     },
     Release {
+        file: OpenFile,
         owner: u64,
         flags: u32,
     },
@@ -162,6 +167,7 @@ pub(crate) enum When {
 /// A lock, or the question for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
+    pub(crate) file: OpenFile,
     pub(crate) owner: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -269,9 +275,10 @@ impl<'a> Op<'a> {
                 Self::Flush { owner: c.u64()? }
             }
             op::RELEASE => {
-                c.skip(12)?;
+                let file = OpenFile(c.u64()?);
+                c.skip(4)?;
                 let flags = c.u32()?;
-                Self::Release { owner: c.u64()?, flags }
+                Self::Release { file, owner: c.u64()?, flags }
             }
             op::FSYNC | op::FSYNCDIR => Self::Fsync,
             op::OPENDIR => Self::Opendir,
@@ -403,10 +410,10 @@ impl<'a> Cursor<'a> {
     }
 
     fn lock(&mut self) -> Option<Lock> {
-        self.skip(8)?;
-        let (owner, start, end) = (self.u64()?, self.u64()?, self.u64()?);
+        let (file, owner) = (OpenFile(self.u64()?), self.u64()?);
+        let (start, end) = (self.u64()?, self.u64()?);
         let (kind, pid) = (self.i32()?, self.u32()?);
-        Some(Lock { owner, start, end, kind, pid, flock: self.u32()? & abi::LK_FLOCK != 0 })
+        Some(Lock { file, owner, start, end, kind, pid, flock: self.u32()? & abi::LK_FLOCK != 0 })
     }
 
     fn copy_range(&mut self, wide: bool) -> Option<Op<'a>> {
@@ -425,7 +432,7 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Header, Init, Lock, Node, Op, Setattr, When, Write, op};
+    use super::{Header, Init, Lock, Node, Op, OpenFile, Setattr, When, Write, op};
 
     /// A request of numbers, each in as many bytes as its type has, then `tail`.
     fn body(words: &[u64], widths: &[usize], tail: &[u8]) -> Vec<u8> {
@@ -446,7 +453,7 @@ mod tests {
             kill_suid_sgid: true,
         };
         let lock = body(&[1, 2, 3, 4, 1, 6, 1, 0], &[8, 8, 8, 8, 4, 4, 4, 4], b"");
-        let held = Lock { owner: 2, start: 3, end: 4, kind: 1, pid: 6, flock: true };
+        let held = Lock { file: OpenFile(1), owner: 2, start: 3, end: 4, kind: 1, pid: 6, flock: true };
         vec![
             (op::LOOKUP, b"name\0".to_vec(), Op::Lookup { name: b"name" }),
             (op::SETATTR, setattr, Op::Setattr(set)),
@@ -472,7 +479,11 @@ mod tests {
             (op::READ, body(&[1, 4096, 512], &[8, 8, 4], b""), Op::Read { off: 4096, size: 512 }),
             (op::READDIRPLUS, body(&[1, 3, 512], &[8, 8, 4], b""), Op::Readdir { off: 3, size: 512, plus: true }),
             (op::FLUSH, body(&[1, 0, 0, 7], &[8, 4, 4, 8], b""), Op::Flush { owner: 7 }),
-            (op::RELEASE, body(&[1, 2, 3, 7], &[8, 4, 4, 8], b""), Op::Release { owner: 7, flags: 3 }),
+            (
+                op::RELEASE,
+                body(&[1, 2, 3, 7], &[8, 4, 4, 8], b""),
+                Op::Release { file: OpenFile(1), owner: 7, flags: 3 },
+            ),
             (
                 op::SETXATTR,
                 body(&[3, 1], &[4; 2], b"user.a\0val"),
