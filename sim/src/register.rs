@@ -19,6 +19,7 @@ use braid_client::{BoxFuture, Fs, Session};
 use braid_io::chance::Rng;
 use bytes::Bytes;
 
+use crate::FS;
 use crate::board::Board;
 use crate::deeds::Deed;
 use crate::perform::is_unreadable;
@@ -115,7 +116,7 @@ pub struct Register {
 
 /// The session lives and counts on what it has in the partition of `ino`.
 fn counts(session: &Weak<Session>, ino: Ino) -> bool {
-    session.upgrade().is_some_and(|session| session.leases().is_some_and(|leases| leases.may_hold(ino)))
+    session.upgrade().is_some_and(|session| session.leases().is_some_and(|leases| leases.may_hold(FS, ino)))
 }
 
 impl Register {

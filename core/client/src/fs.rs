@@ -231,7 +231,7 @@ impl Fs {
 
     /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.
     pub fn may_be_certain(&self, ino: Ino) -> bool {
-        self.0.session.leases().is_none_or(|leases| leases.may_hold(ino))
+        self.0.session.leases().is_none_or(|leases| leases.may_hold(self.0.fs, ino))
     }
 
     /// True if `name` stands for `ino` until watchers hear otherwise.

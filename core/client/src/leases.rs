@@ -10,17 +10,22 @@ mod core;
 mod event;
 mod kept;
 mod listing;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 
 use braid_base::Result;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId};
 use braid_base::msg::fs::{DirEntry, Op};
 use braid_base::msg::lease::{Answer, LeaseKind, Push, Release};
+use futures_util::Stream;
+use futures_util::stream::FuturesUnordered;
 
 pub(crate) use self::core::Owed;
 pub use self::core::{Core, CoreMutation};
@@ -29,6 +34,8 @@ use crate::wire::{BoxFuture, PushSink, Wire};
 
 /// How often the machine looks at its clock, milliseconds.
 const TICK_MS: u64 = 500;
+/// Tasks that may end before heartbeats have their turn.
+const ENDS_AT_ONCE: usize = 64;
 
 /// Who holds back or remembers more than attributes and names: told when that must end.
 pub trait Holder: Send + Sync {
@@ -137,10 +144,10 @@ impl Leases {
         self.core().listed(fs, dir, cookie, limit, self.wire.now_ms())
     }
 
-    /// True if a lease on `ino` would count: there is a session, its partition was heard of lately, and no change is in
-    /// doubt.
-    pub fn may_hold(&self, ino: Ino) -> bool {
-        self.core().is_valid(ino.partition(self.wire.partitions()), self.wire.now_ms())
+    /// True if a lease on `ino` would count: there is a session, its partition was heard of lately, and no change of it is
+    /// in doubt.
+    pub fn may_hold(&self, fs: FsId, ino: Ino) -> bool {
+        self.core().may_hold(fs, ino, self.wire.now_ms())
     }
 
     /// The lease on `ino` that counts now, and the session that it is of.
@@ -223,9 +230,9 @@ impl Leases {
         true
     }
 
-    /// A change may take effect without anybody knowing.
-    pub(crate) fn doubt(&self) {
-        self.step(Event::Doubt);
+    /// This change may take effect without anybody knowing.
+    pub(crate) fn doubt(&self, fs: FsId, op: &Op) {
+        self.step(Event::Doubt { fs, op });
     }
 
     /// Takes pushes to `client` from now on; false if the wire has none. Then there are no sessions.
@@ -238,23 +245,23 @@ impl Leases {
 
     /// Keeps sessions alive and gives leases back, until `session` is gone. Run it as a task, after [`Self::listen`].
     pub(crate) async fn run(self: Arc<Self>, session: Weak<dyn Asker>) {
-        let mut tasks: Vec<BoxFuture<()>> = Vec::new();
+        // However much there is to give back: sessions are kept alive first.
+        let (mut beats, mut others) = (FuturesUnordered::new(), FuturesUnordered::new());
         loop {
             let mut pause = self.wire.sleep_ms(TICK_MS);
             poll_fn(|cx| {
                 self.todo().waker = Some(cx.waker().clone());
-                if pause.as_mut().poll(cx).is_ready() {
+                for effect in self.take_todo() {
+                    let tasks = if effect.is_beat() { &mut beats } else { &mut others };
+                    tasks.push(Arc::clone(&self).carry_out(session.clone(), effect));
+                }
+                if ended(&mut beats, cx, usize::MAX) > 0 || pause.as_mut().poll(cx).is_ready() {
                     return Poll::Ready(());
                 }
-                let mut ready = false;
-                loop {
-                    let before = tasks.len();
-                    tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
-                    ready |= tasks.len() < before;
-                    let Some(effect) = self.todo().effects.pop_front() else { break };
-                    tasks.push(Box::pin(Arc::clone(&self).carry_out(session.clone(), effect)));
+                if ended(&mut others, cx, ENDS_AT_ONCE) == ENDS_AT_ONCE {
+                    cx.waker().wake_by_ref();
                 }
-                if ready { Poll::Ready(()) } else { Poll::Pending }
+                Poll::Pending
             })
             .await;
             if session.strong_count() == 0 {
@@ -262,6 +269,10 @@ impl Leases {
             }
             self.step(Event::Tick);
         }
+    }
+
+    fn take_todo(&self) -> VecDeque<Effect> {
+        std::mem::take(&mut self.todo().effects)
     }
 
     async fn carry_out(self: Arc<Self>, session: Weak<dyn Asker>, effect: Effect) {
@@ -311,17 +322,18 @@ impl Leases {
         if out.is_empty() {
             return;
         }
+        let holders = self.holders();
         // What must be forgotten is forgotten before anybody hears that it was.
         for effect in &out {
             if let Effect::Forget { fs, ino, names } = effect {
-                self.holders().iter().for_each(|holder| holder.forget(*fs, *ino, names));
+                holders.iter().for_each(|holder| holder.forget(*fs, *ino, names));
             }
         }
         drop(turn);
         for effect in &out {
             // Whoever waited for what is lost may go on in this very thread, and take a turn.
             if let Effect::Lost { p } = effect {
-                self.holders().iter().for_each(|holder| holder.lost(*p));
+                holders.iter().for_each(|holder| holder.lost(*p));
             }
         }
         let mut todo = self.todo();
@@ -343,6 +355,15 @@ impl Leases {
     fn todo(&self) -> MutexGuard<'_, Todo> {
         self.todo.lock().expect("nothing panics while it holds the list")
     }
+}
+
+/// Lets those of `tasks` go on that were woken, until `most` of them have ended; how many did.
+fn ended<F: Future<Output = ()>>(tasks: &mut FuturesUnordered<F>, cx: &mut Context<'_>, most: usize) -> usize {
+    let mut ended = 0;
+    while ended < most && Pin::new(&mut *tasks).poll_next(cx) == Poll::Ready(Some(())) {
+        ended += 1;
+    }
+    ended
 }
 
 impl PushSink for Leases {

@@ -280,7 +280,7 @@ impl Session {
 
     async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
         let Call { p, fs, cred, session: fixed, waits } = call;
-        let mut doubt = Doubt { leases: None };
+        let mut doubt = Doubt { leases: None, fs, op: &body };
         let patience_ms = self.patience.deadline_ms.max(attempt_ms);
         let mut give_up = self.wire.now_ms() + patience_ms;
         let mut pause = BACKOFF_FIRST_MS;
@@ -399,9 +399,11 @@ struct Call {
     waits: bool,
 }
 
-/// A change on its way: if its outcome remains unknown, nothing that is remembered can be trusted.
+/// A change on its way: if its outcome remains unknown, nothing that is remembered of what it may touch can be trusted.
 struct Doubt<'a> {
     leases: Option<&'a Arc<Leases>>,
+    fs: FsId,
+    op: &'a Op,
 }
 
 impl Doubt<'_> {
@@ -416,7 +418,7 @@ impl Doubt<'_> {
 impl Drop for Doubt<'_> {
     fn drop(&mut self) {
         if let Some(leases) = self.leases {
-            leases.doubt();
+            leases.doubt(self.fs, self.op);
         }
     }
 }

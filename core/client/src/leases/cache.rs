@@ -28,8 +28,8 @@ pub(super) struct Node {
     pub(super) partition: PartitionId,
     pub(super) kind: LeaseKind,
     pub(super) seq: u64,
-    /// The lease is being given back once the owner of dirty data has written: up to this number, keeping this.
-    pub(super) leaving: Option<(u64, Option<LeaseKind>)>,
+    /// The lease is being given back once the owner of dirty data has written.
+    pub(super) leaving: Option<Leaving>,
     /// Its last name is gone.
     pub(super) nameless: bool,
     /// Grants of it up to this number are not taken any more. (Those of a slot are of others, too, which a lease that is
@@ -52,6 +52,19 @@ pub(super) struct Node {
     /// Of a directory: what it was listed as.
     listing: Option<Listing>,
     stamp: u64,
+}
+
+/// How a lease is being given back.
+#[derive(Clone, Copy)]
+pub(super) struct Leaving {
+    /// Up to this number.
+    pub(super) upto: u64,
+    /// What is kept of it.
+    pub(super) keep: Option<LeaseKind>,
+    /// The partition waits for it.
+    pub(super) is_asked: bool,
+    /// Its owner was told to write.
+    pub(super) is_flushing: bool,
 }
 
 /// What was forgotten.
@@ -111,7 +124,16 @@ impl Cache {
 
     /// Nodes of a partition.
     pub(super) fn keys_of(&self, p: PartitionId) -> Vec<Key> {
-        let mut keys: Vec<Key> = self.nodes.iter().filter(|(_, node)| node.partition == p).map(|(k, _)| *k).collect();
+        self.keys_where(|node| node.partition == p)
+    }
+
+    /// All nodes.
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.keys_where(|_| true)
+    }
+
+    fn keys_where(&self, such: impl Fn(&Node) -> bool) -> Vec<Key> {
+        let mut keys: Vec<Key> = self.nodes.iter().filter(|(_, node)| such(node)).map(|(k, _)| *k).collect();
         keys.sort_unstable();
         keys
     }

@@ -6,16 +6,20 @@
 //! forgotten, exclusive ones, opens and locks are asserted again.
 
 mod alone;
+mod doubt;
+mod leave;
 mod opens;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use opens::Owed;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_base::ErrorKind;
 use braid_base::attr::Attr;
 use braid_base::ids::{ClientId, FsId, HostId, Ino, PartitionId, Term};
-use braid_base::limits::{DOUBT_MS, HEARTBEAT_MS, SESSION_VALID_MS};
+use braid_base::limits::{HEARTBEAT_MS, SESSION_VALID_MS};
 use braid_base::msg::fs::{DirEntry, LockKind, Op, RenameMode, Reply};
 use braid_base::msg::lease::{Answer, Holdings, LeaseKind, Push, PushBody, Release};
 
@@ -24,17 +28,14 @@ use super::cache::{Cache, Key, Seen};
 use super::changed::{changed, names_changed, refreshed};
 use super::event::{Asked, Effect, Event};
 use super::kept::Kept;
+use doubt::Doubts;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
 const RETRY_MS: u64 = 1_000;
 /// How long the partition may take to say what became of a `Reassert` before another one goes, milliseconds.
 const ASSERT_MS: u64 = 3_000;
-/// Leases that one message gives back.
-const RELEASES_AT_ONCE: usize = 512;
 /// Leases given back at least for one answer that needs room.
 const EVICT_AT_ONCE: usize = 16;
-/// How long a lease that was not taken may be claimed by a later answer, milliseconds.
-const UNCLAIMED_MS: u64 = 1_000;
 
 /// Rules that a test may break to show that it notices. A product build has no way to choose one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,9 @@ struct Part {
     /// only, and what has come since would be taken for known there.
     asserting: Option<(Term, u64)>,
     releases: Vec<Release>,
+    /// Exclusive leases that go unasked and have not had their turn, and those whose owners write what they held back.
+    leavers: VecDeque<Key>,
+    flushing: BTreeSet<Key>,
     /// Leases that were granted and not taken, their numbers, and since when: the next answer may bring them again.
     unclaimed: BTreeMap<Key, (u64, u64)>,
 }
@@ -85,7 +89,7 @@ pub struct Core {
     cache: Cache,
     pub(super) kept: Kept,
     borrowed: Borrowed,
-    doubt_until: u64,
+    doubts: Doubts,
     mutation: Option<CoreMutation>,
 }
 
@@ -102,6 +106,8 @@ impl Core {
             overdue: false,
             asserting: None,
             releases: Vec::new(),
+            leavers: VecDeque::new(),
+            flushing: BTreeSet::new(),
             unclaimed: BTreeMap::new(),
         };
         let parts = (0..partitions).map(|_| idle()).collect();
@@ -112,7 +118,7 @@ impl Core {
             cache: Cache::new(partitions),
             kept: Kept::default(),
             borrowed: Borrowed::default(),
-            doubt_until: 0,
+            doubts: Doubts::default(),
             mutation: None,
         }
     }
@@ -135,9 +141,8 @@ impl Core {
 
     /// The attributes of an inode, if they are certain.
     pub fn attr(&self, fs: FsId, ino: Ino, now: u64) -> Option<&Attr> {
-        let node = self.cache.node((fs, ino))?;
-        let is_certain = node.leaving.is_none() && self.is_valid(node.partition, now);
-        if is_certain { self.cache.attr((fs, ino)) } else { None }
+        self.lease(fs, ino, now)?;
+        self.cache.attr((fs, ino))
     }
 
     /// True for an answer about what a client keeps (open references, locks) from an earlier life of the partition, as
@@ -155,9 +160,8 @@ impl Core {
 
     /// What a name stands for, if that is certain; `Some(None)`: it is not there.
     pub fn name(&self, fs: FsId, dir: Ino, name: &[u8], now: u64) -> Option<Option<Ino>> {
-        let node = self.cache.node((fs, dir))?;
-        let is_certain = node.leaving.is_none() && self.is_valid(node.partition, now);
-        if is_certain { self.cache.find(fs, dir, name) } else { None }
+        self.lease(fs, dir, now)?;
+        self.cache.find(fs, dir, name)
     }
 
     /// A page of a directory, without attributes, and whether it is the last, if that is certain.
@@ -170,7 +174,7 @@ impl Core {
     /// written under the session that [`Core::session`] says now.
     pub fn lease(&self, fs: FsId, ino: Ino, now: u64) -> Option<LeaseKind> {
         let node = self.cache.node((fs, ino))?;
-        (node.leaving.is_none() && self.is_valid(node.partition, now)).then_some(node.kind)
+        (node.leaving.is_none() && self.may_hold(fs, ino, now)).then_some(node.kind)
     }
 
     /// Open references of an inode that its partition knows of.
@@ -188,10 +192,11 @@ impl Core {
         self.cache.len() == 0
     }
 
-    /// True if leases of this partition count now.
-    pub fn is_valid(&self, p: PartitionId, now: u64) -> bool {
-        let part = self.parts.get(usize::from(p.0));
-        now >= self.doubt_until && part.is_some_and(|part| part.phase == Phase::Live && now < part.valid_until)
+    /// True if a lease on `ino` would count now.
+    pub fn may_hold(&self, fs: FsId, ino: Ino, now: u64) -> bool {
+        let part = self.parts.get(usize::from(ino.partition(self.parts.len() as u16).0));
+        let is_valid = part.is_some_and(|part| part.phase == Phase::Live && now < part.valid_until);
+        is_valid && !self.doubts.is_about((fs, ino), now)
     }
 
     /// Takes one event; pushes what follows from it. `now`: milliseconds on the client's own clock.
@@ -214,9 +219,11 @@ impl Core {
             }
             Event::Pushed(push) => self.pushed(&push, now, out),
             Event::Flushed { fs, ino, session } => {
+                let p = ino.partition(self.parts.len() as u16);
                 // Of an earlier session there is nothing left to give back: a lease of today is another one.
-                if self.is_of(ino.partition(self.parts.len() as u16), session) {
+                if self.is_of(p, session) {
                     self.flushed((fs, ino), out);
+                    self.next_leavers(p, Some((fs, ino)), out);
                 }
             }
             Event::Reconnected => self.cache.refresh_all(),
@@ -225,15 +232,7 @@ impl Core {
                     self.answered(p, asked, fs, op, answer, now, out);
                 }
             }
-            Event::Doubt => {
-                self.doubt_until = now + DOUBT_MS;
-                for p in (0..self.parts.len() as u16).map(PartitionId) {
-                    for key in self.cache.keys_of(p) {
-                        self.leave(key, out);
-                    }
-                    self.give_back(p, 1, out);
-                }
-            }
+            Event::Doubt { fs, op } => self.doubt(fs, op, now, out),
         }
     }
 
@@ -257,6 +256,7 @@ impl Core {
             self.unclaimed(p, now);
             self.give_back(p, 1, out);
         }
+        self.doubts.tidy(now);
         self.cache.tidy();
     }
 
@@ -270,17 +270,6 @@ impl Core {
         self.forget_shared(p, out);
         for (fs, ino) in self.cache.keys_of(p) {
             out.push(Effect::Forget { fs, ino, names: Vec::new() });
-        }
-    }
-
-    /// Gives back what nobody asked for again.
-    fn unclaimed(&mut self, p: PartitionId, now: u64) {
-        let part = self.part(p);
-        let mut old = part.unclaimed.extract_if(.., |_, (_, since)| now >= *since + UNCLAIMED_MS).collect::<Vec<_>>();
-        old.retain(|(key, (seq, _))| self.cache.is_unclaimed(p, *key, *seq));
-        for (key, (seq, _)) in old {
-            self.cache.raise(p, key, seq);
-            self.part(p).releases.push(Release { fs: key.0, ino: key.1, seq, keep: None });
         }
     }
 
@@ -374,6 +363,8 @@ impl Core {
         let part = self.part(p);
         (part.phase, part.asserting) = (Phase::Idle, None);
         part.releases.clear();
+        part.leavers.clear();
+        part.flushing.clear();
         part.unclaimed.clear();
         out.push(Effect::Lost { p });
         for (fs, ino) in self.cache.keys_of(p) {
@@ -394,48 +385,6 @@ impl Core {
         self.part(p).wanted = false;
     }
 
-    fn forget_shared(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
-        for key in self.cache.keys_of(p) {
-            let is_shared = self.cache.node(key).is_some_and(|node| node.kind == LeaseKind::Shared);
-            if is_shared {
-                self.leave(key, out);
-            }
-        }
-    }
-
-    /// Gives a lease back unasked: an exclusive one when its owner has written what it held back.
-    fn leave(&mut self, key: Key, out: &mut Vec<Effect>) {
-        let Some(node) = self.cache.node_mut(key) else { return };
-        if node.kind == LeaseKind::Exclusive {
-            let (seq, p) = (node.seq, node.partition);
-            match &mut node.leaving {
-                Some((_, keep)) => *keep = None,
-                None => {
-                    node.leaving = Some((seq, None));
-                    let session = self.part(p).session;
-                    out.push(Effect::Flush { fs: key.0, ino: key.1, keep: None, session });
-                }
-            }
-            return;
-        }
-        if let Some(gone) = self.cache.remove(key) {
-            self.part(gone.partition).releases.push(gone.release);
-            out.push(Effect::Forget { fs: key.0, ino: key.1, names: gone.names });
-        }
-    }
-
-    fn give_back(&mut self, p: PartitionId, least: usize, out: &mut Vec<Effect>) {
-        let part = self.part(p);
-        if part.phase != Phase::Live || part.releases.len() < least {
-            return;
-        }
-        let (session, all) = (part.session, std::mem::take(&mut part.releases));
-        for leases in all.chunks(RELEASES_AT_ONCE) {
-            let body = Op::ReleaseLease { leases: leases.to_vec() };
-            out.push(Effect::Ask { p, session, body });
-        }
-    }
-
     fn pushed(&mut self, push: &Push, now: u64, out: &mut Vec<Effect>) {
         let p = push.from;
         if push.to != self.client || !self.is_of(p, push.session) || push.term < self.part(p).term {
@@ -448,48 +397,6 @@ impl Core {
             PushBody::Reassert => self.say_hello(p, now, out),
             PushBody::Refresh { fs, ino } => self.cache.refresh((fs, ino)),
         }
-    }
-
-    fn recalled(&mut self, p: PartitionId, key: Key, seq: u64, keep: Option<LeaseKind>, out: &mut Vec<Effect>) {
-        if self.mutation != Some(CoreMutation::RecallCross) {
-            self.cache.raise(p, key, seq);
-        }
-        let session = self.part(p).session;
-        let Some(node) = self.cache.node_mut(key) else {
-            let release = Release { fs: key.0, ino: key.1, seq, keep: None };
-            return out.push(Effect::Ask { p, session, body: Op::ReleaseLease { leases: vec![release] } });
-        };
-        if node.seq > seq {
-            return;
-        }
-        if let Some((upto, kept)) = node.leaving {
-            node.leaving = Some((seq.max(upto), keep.min(kept)));
-            return;
-        }
-        node.leaving = Some((seq, keep));
-        if node.kind == LeaseKind::Exclusive {
-            return out.push(Effect::Flush { fs: key.0, ino: key.1, keep, session });
-        }
-        self.flushed(key, out);
-    }
-
-    /// Nothing is held back any more: the lease, or part of it, goes.
-    fn flushed(&mut self, key: Key, out: &mut Vec<Effect>) {
-        let Some(node) = self.cache.node_mut(key) else { return };
-        let Some((seq, keep)) = node.leaving.take() else { return };
-        let p = node.partition;
-        if keep.is_some() {
-            node.kind = LeaseKind::Shared;
-        } else {
-            let gone = match self.mutation {
-                Some(CoreMutation::RecallCross) => self.cache.remove_unmarked(key),
-                _ => self.cache.remove(key),
-            };
-            out.push(Effect::Forget { fs: key.0, ino: key.1, names: gone.map_or(Vec::new(), |gone| gone.names) });
-        }
-        let release = Release { fs: key.0, ino: key.1, seq, keep };
-        let session = self.part(p).session;
-        out.push(Effect::Ask { p, session, body: Op::ReleaseLease { leases: vec![release] } });
     }
 
     #[expect(clippy::too_many_arguments, reason = "one event, taken apart")]
@@ -521,7 +428,7 @@ impl Core {
         let mut taken = BTreeSet::new();
         if of_session && of_term {
             for grant in &answer.grants {
-                if now >= self.doubt_until && self.cache.grant(p, fs, grant, asked.stamp) {
+                if !self.doubts.is_about((fs, grant.ino), now) && self.cache.grant(p, fs, grant, asked.stamp) {
                     taken.insert(grant.ino);
                 } else if self.cache.is_unclaimed(p, (fs, grant.ino), grant.seq) {
                     self.part(p).unclaimed.insert((fs, grant.ino), (grant.seq, now));
@@ -542,7 +449,7 @@ impl Core {
             let Some(key) = self.cache.oldest_over() else { break };
             self.leave(key, out);
         }
-        self.give_back(p, RELEASES_AT_ONCE / 2, out);
+        self.give_back(p, leave::RELEASES_AT_ONCE / 2, out);
     }
 
     /// An own change about whose effect nothing was said: of content, or of these names in or of the inode.

@@ -33,8 +33,8 @@ pub enum Event<'a> {
     Reconnected,
     /// The answer to a request of file system `fs`.
     Answered { p: PartitionId, asked: Asked, fs: FsId, op: &'a Op, answer: &'a Answer },
-    /// A request may or may not take effect, now or later: nobody knows.
-    Doubt,
+    /// This change of file system `fs` may or may not take effect, now or later: nobody knows.
+    Doubt { fs: FsId, op: &'a Op },
 }
 
 /// What the machine says.
@@ -50,4 +50,11 @@ pub enum Effect {
     Forget { fs: FsId, ino: Ino, names: Vec<Vec<u8>> },
     /// Everything that was held back of inodes of this partition is lost.
     Lost { p: PartitionId },
+}
+
+impl Effect {
+    /// True for what keeps a session alive.
+    pub(super) fn is_beat(&self) -> bool {
+        matches!(self, Self::Ask { body: Op::Hello { .. } | Op::Reassert { .. }, .. })
+    }
 }

@@ -1,0 +1,168 @@
+use braid_base::attr::{Attr, FileType};
+use braid_base::ids::{ClientId, FsId, Ino, PartitionId, Term};
+use braid_base::limits::DOUBT_MS;
+use braid_base::msg::fs::{Op, Reply};
+use braid_base::msg::lease::{Answer, Grant, LeaseKind, Numbers, Push, PushBody, Release};
+
+use super::Core;
+use crate::leases::{Asked, Effect, Event};
+
+const P: PartitionId = PartitionId(0);
+const FS: FsId = FsId(1);
+
+/// A client in its first session, with exclusive leases on inodes 1 to `inodes`.
+fn holder(inodes: u64) -> Core {
+    let mut core = Core::new(ClientId(1), 1, None);
+    core.step(0, Event::Wanted(P), &mut Vec::new());
+    live(&mut core, 1, 0);
+    (1..=inodes).for_each(|ino| drop(shown(&mut core, Ino(ino), ino, 0)));
+    core
+}
+
+fn live(core: &mut Core, session: u64, now: u64) {
+    let answer = Answer::plain(Term(1), Ok(Reply::Session { reassert: false }));
+    core.step(now, Event::Hello { p: P, session, sent_ms: now, answer: &answer }, &mut Vec::new());
+}
+
+/// The answer to a question about `ino` comes, with lease `seq`.
+fn shown(core: &mut Core, ino: Ino, seq: u64, now: u64) -> Vec<Effect> {
+    let attr = Attr { ino, kind: FileType::File, nlink: 1, ..Attr::default() };
+    let (empty, roomy, numbers) = (false, false, Numbers::default());
+    let grant = Grant { ino, kind: LeaseKind::Exclusive, seq, attr: attr.clone(), empty, numbers, roomy };
+    let answer = Answer { term: Term(1), grants: vec![grant], result: Ok(Reply::Attr(attr)) };
+    let asked = Asked { session: core.session(P), stamp: core.asking() };
+    let (op, mut out) = (Op::GetAttr { ino }, Vec::new());
+    core.step(now, Event::Answered { p: P, asked, fs: FS, op: &op, answer: &answer }, &mut out);
+    out
+}
+
+fn recall(ino: Ino, seq: u64) -> Event<'static> {
+    let body = PushBody::Recall { fs: FS, ino, seq, keep: None };
+    Event::Pushed(Push { to: ClientId(1), session: 1, from: P, term: Term(1), body })
+}
+
+/// A change of which anything may be meant.
+fn removal() -> Op {
+    Op::Unlink { dir: Ino(1), name: b"a".to_vec(), told: None, alone: false }
+}
+
+fn flushes(out: &[Effect]) -> Vec<Ino> {
+    let flush = |effect: &Effect| if let Effect::Flush { ino, .. } = effect { Some(*ino) } else { None };
+    out.iter().filter_map(flush).collect()
+}
+
+/// What each message gives back.
+fn releases(out: &[Effect]) -> Vec<Vec<Release>> {
+    let release = |effect: &Effect| match effect {
+        Effect::Ask { body: Op::ReleaseLease { leases }, .. } => Some(leases.clone()),
+        _ => None,
+    };
+    out.iter().filter_map(release).collect()
+}
+
+#[test]
+fn leases_that_go_unasked_have_their_turn_and_share_messages() {
+    const LEASES: u64 = 2_000;
+    let (mut core, mut out) = (holder(LEASES), Vec::new());
+    core.step(1, Event::Doubt { fs: FS, op: &removal() }, &mut out);
+    let (mut waiting, mut told) = (flushes(&out), releases(&out));
+    let mut done = Vec::new();
+    while !waiting.is_empty() {
+        assert!(waiting.len() <= 64, "{} are flushed at a time", waiting.len());
+        let ino = waiting.remove(0);
+        let mut out = Vec::new();
+        core.step(2, Event::Flushed { fs: FS, ino, session: 1 }, &mut out);
+        waiting.extend(flushes(&out));
+        told.extend(releases(&out));
+        done.push(ino);
+    }
+    let mut out = Vec::new();
+    core.step(3, Event::Tick, &mut out);
+    told.extend(releases(&out));
+    let of: Vec<Ino> = told.concat().iter().map(|release| release.ino).collect();
+    assert_eq!(of, done, "each is given back once, and when it was flushed");
+    assert_eq!((of.len() as u64, told.len() as u64), (LEASES, LEASES.div_ceil(512)));
+}
+
+#[test]
+fn one_that_is_recalled_does_not_wait_for_its_turn() {
+    let (mut core, mut out) = (holder(200), Vec::new());
+    core.step(1, Event::Doubt { fs: FS, op: &removal() }, &mut out);
+    let (first, last) = (Ino(1), Ino(200));
+    assert!(flushes(&out).contains(&first) && !flushes(&out).contains(&last));
+    for (ino, flushed) in [(last, vec![last]), (first, vec![])] {
+        let mut out = Vec::new();
+        core.step(2, recall(ino, ino.0), &mut out);
+        assert_eq!(flushes(&out), flushed, "told once, and at once");
+        core.step(2, Event::Flushed { fs: FS, ino, session: 1 }, &mut out);
+        let alone = Release { fs: FS, ino, seq: ino.0, keep: None };
+        assert_eq!(releases(&out), [[alone]], "somebody waits for it");
+    }
+    let mut done = 2;
+    while let Some(ino) = core.parts[0].flushing.first().map(|key| key.1) {
+        let mut out = Vec::new();
+        core.step(3, Event::Flushed { fs: FS, ino, session: 1 }, &mut out);
+        assert!(!flushes(&out).contains(&last), "it had its turn");
+        done += 1;
+    }
+    assert_eq!((done, core.len()), (200, 0));
+}
+
+#[test]
+fn who_waited_for_a_turn_in_a_session_that_is_lost_has_none_in_the_next() {
+    let (mut core, mut out) = (holder(200), Vec::new());
+    core.step(1, Event::Doubt { fs: FS, op: &removal() }, &mut out);
+    let body = PushBody::Evicted;
+    core.step(2, Event::Pushed(Push { to: ClientId(1), session: 1, from: P, term: Term(1), body }), &mut out);
+    core.step(3, Event::Tick, &mut out);
+    let later = 1 + DOUBT_MS;
+    live(&mut core, 2, later);
+    shown(&mut core, Ino(200), 300, later);
+    let mut out = Vec::new();
+    core.step(later, Event::Flushed { fs: FS, ino: Ino(1), session: 1 }, &mut out);
+    assert_eq!((flushes(&out), releases(&out)), (vec![], vec![]));
+    assert_eq!(core.lease(FS, Ino(200), later), Some(LeaseKind::Exclusive));
+}
+
+#[test]
+fn a_change_in_doubt_takes_what_it_may_touch() {
+    let (a, b) = (Ino(1), Ino(2));
+    let set = Op::SetXattr { ino: a, name: Vec::new(), value: Vec::new(), mode: braid_base::msg::fs::XattrMode::Any };
+    let link = Op::Link { ino: b, dir: a, name: b"b".to_vec() };
+    for (op, touched, left) in [(set, vec![a], vec![b]), (link, vec![a, b], vec![]), (removal(), vec![a, b], vec![])] {
+        let (mut core, mut out) = (holder(2), Vec::new());
+        core.step(1, Event::Doubt { fs: FS, op: &op }, &mut out);
+        assert_eq!(flushes(&out), touched, "{op:?}");
+        for ino in touched {
+            assert_eq!((core.lease(FS, ino, 1), core.may_hold(FS, ino, 1)), (None, false));
+            core.step(1, Event::Flushed { fs: FS, ino, session: 1 }, &mut out);
+            core.step(1, Event::Tick, &mut out);
+            // It may have been asked for before the change, and said after.
+            shown(&mut core, ino, 10 + ino.0, 2);
+            assert_eq!(core.lease(FS, ino, 2), None, "the change may still come");
+            let over = 1 + DOUBT_MS;
+            live(&mut core, 1, over);
+            shown(&mut core, ino, 20 + ino.0, over);
+            assert!(core.lease(FS, ino, over).is_some(), "now it cannot");
+        }
+        for ino in left {
+            assert!(core.lease(FS, ino, 1).is_some() && core.attr(FS, ino, 1).is_some(), "no part of {op:?}");
+        }
+    }
+}
+
+#[test]
+fn with_too_many_in_doubt_all_are() {
+    let mut core = holder(2);
+    let doubt = |core: &mut Core, ino| {
+        let op = Op::Open { ino, truncate: true };
+        core.step(1, Event::Doubt { fs: FS, op: &op }, &mut Vec::new());
+    };
+    (10..10 + super::doubt::DOUBTS_MAX as u64).for_each(|ino| doubt(&mut core, Ino(ino)));
+    assert!(core.may_hold(FS, Ino(1), 1) && !core.may_hold(FS, Ino(10), 1));
+    doubt(&mut core, Ino(1));
+    assert!(!core.may_hold(FS, Ino(2), 1));
+    core.step(1 + DOUBT_MS, Event::Tick, &mut Vec::new());
+    live(&mut core, 1, 1 + DOUBT_MS);
+    assert!(core.may_hold(FS, Ino(2), 1 + DOUBT_MS) && core.may_hold(FS, Ino(10), 1 + DOUBT_MS));
+}
