@@ -234,6 +234,27 @@ fn references_are_told_before_the_name_goes() {
 }
 
 #[test]
+fn what_was_opened_before_a_session_was_lost_closes_nothing_that_was_opened_since() {
+    let mut path = Path::with_leases();
+    path.walk(async |fs, file| {
+        fs.write(file, 0, DATA, false, false).await.expect("written");
+        fs.open(file, false).await.expect("opened");
+        // As when the client was silent for too long.
+        fs.end_session().await.expect("ended");
+        fs.open(file, false).await.expect("opened again");
+        fs.close(file).await.expect("the first one closed");
+        fs.unlink(ROOT, b"file").await.expect("removed");
+    });
+    path.rest(5_000_000);
+    let (_, read) = path.walk(async |fs, file| fs.read(file, 0, 4096).await);
+    assert_eq!(read.expect("the second one has it open"), DATA);
+    path.walk(async |fs, file| fs.close(file).await.expect("the second one closed"));
+    path.rest(5_000_000);
+    let (_, read) = path.walk(async |fs, file| fs.read(file, 0, 4096).await);
+    assert!(read.is_err(), "nobody has it open");
+}
+
+#[test]
 fn most_names_of_a_directory_come_ahead() {
     const NAMES: usize = 200;
     let mut path = Path::with_leases();

@@ -10,6 +10,7 @@ mod core;
 mod event;
 mod kept;
 mod listing;
+mod programs;
 #[cfg(test)]
 mod tests;
 
@@ -124,9 +125,9 @@ impl Leases {
         if current == 0 && needs_one && self.todo().runs {
             self.step(Event::Wanted(p));
             let session = fixed.or(self.home.map(|_| 0))?;
-            return Some(Asked { session, stamp });
+            return Some(Asked { session, fixed: fixed.is_some(), stamp });
         }
-        Some(Asked { session: fixed.unwrap_or(current), stamp })
+        Some(Asked { session: fixed.unwrap_or(current), fixed: fixed.is_some(), stamp })
     }
 
     /// The attributes of an inode, if they are certain.
@@ -171,20 +172,23 @@ impl Leases {
         self.core().may_remove(fs, dir, name, self.wire.now_ms())
     }
 
-    /// The session in the partition of `ino` (0: none), and the open references of `ino` that it has there.
-    pub(crate) fn opened(&self, fs: FsId, ino: Ino) -> (u64, u32) {
-        let core = self.core();
-        (core.session(ino.partition(self.wire.partitions())), core.opens(fs, ino))
-    }
-
     /// As [`Core::borrow`].
     pub(crate) fn borrow(&self, fs: FsId, ino: Ino) -> bool {
         self.core().borrow(fs, ino, self.wire.now_ms())
     }
 
-    /// As [`Core::give`].
-    pub(crate) fn give(&self, fs: FsId, ino: Ino) -> bool {
-        self.core().give(fs, ino)
+    /// As [`Core::had`].
+    pub(crate) fn had(&self, fs: FsId, ino: Ino, session: u64) {
+        self.core().had(fs, ino, session);
+    }
+
+    /// A program closes a file. If its partition has to hear of that: the session there (0: none), and the open references
+    /// of the file that it has there.
+    pub(crate) fn give(&self, fs: FsId, ino: Ino) -> Option<(u64, u32)> {
+        // One turn for all: the reference is one of this session.
+        let mut core = self.core();
+        let is_done = core.give(fs, ino);
+        (!is_done).then(|| (core.session(ino.partition(self.wire.partitions())), core.opens(fs, ino)))
     }
 
     /// As [`Core::removing`], as long as what is returned lives.

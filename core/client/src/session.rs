@@ -285,7 +285,7 @@ impl Session {
         let mut give_up = self.wire.now_ms() + patience_ms;
         let mut pause = BACKOFF_FIRST_MS;
         loop {
-            let alone = Asked { session: fixed.unwrap_or(0), stamp: 0 };
+            let alone = Asked { session: fixed.unwrap_or(0), fixed: fixed.is_some(), stamp: 0 };
             let Some(noted) = self.leases().map_or(Some(alone), |leases| leases.asking(p, fixed, fs, &body)) else {
                 let left = give_up.saturating_sub(self.wire.now_ms());
                 if left == 0 {

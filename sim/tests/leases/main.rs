@@ -79,7 +79,7 @@ fn held_after(broken: Option<CoreMutation>, mean_while: &[(u64, Term, bool)]) ->
     };
     core.step(0, Event::Wanted(p), &mut out);
     hello(&mut core, 1, Term(1), false);
-    let asked = Asked { session: core.session(p), stamp: core.asking() };
+    let asked = Asked { session: core.session(p), fixed: false, stamp: core.asking() };
     let attr = Attr { ino, ..Attr::default() };
     let grant = Grant {
         ino,

@@ -406,7 +406,7 @@ impl World {
             return;
         };
         let (c, seq, p, sent_ms, body) = (*c, *seq, *p, *sent_ms, body.clone());
-        let (session, asked) = (*session, Asked { session: *session, stamp: *stamp });
+        let (session, asked) = (*session, Asked { session: *session, fixed: false, stamp: *stamp });
         let known = &mut self.clients[c].terms[usize::from(p.0)];
         *known = answer.term.max(*known);
         match &body {

@@ -54,8 +54,13 @@ impl Fs {
     fn open_without_a_word(&self, ino: Ino) -> Option<Attr> {
         let (_, session) = self.lease(ino)?;
         let attr = self.known(ino)?;
-        let borrow = || self.0.session.leases().is_some_and(|leases| leases.borrow(self.0.fs, ino));
-        (self.0.idle.take((ino, session)) || borrow()).then(|| self.amended(attr))
+        let leases = self.0.session.leases()?;
+        if self.0.idle.take((ino, session)) {
+            leases.had(self.0.fs, ino, session);
+        } else if !leases.borrow(self.0.fs, ino) {
+            return None;
+        }
+        Some(self.amended(attr))
     }
 
     /// As [`Self::open`] without `truncate`; if that has to be asked, so is where the bytes of a small file are, because
@@ -83,13 +88,18 @@ impl Fs {
             return Ok(());
         }
         self.launch(self.0.behind.send(ino));
-        if self.0.session.leases().is_some_and(|leases| leases.give(self.0.fs, ino)) {
-            return Ok(());
-        }
-        let opened = self.0.session.leases().map(|leases| leases.opened(self.0.fs, ino));
-        let Some((session, opens)) = opened.filter(|(session, _)| *session > 0 && self.0.background.is_some()) else {
+        let given = self.0.session.leases().map_or(Some((0, 0)), |leases| leases.give(self.0.fs, ino));
+        let Some((session, opens)) = given else { return Ok(()) };
+        if session == 0 {
             return self.ask_done("close", Op::Close { inos: vec![ino] }).await;
-        };
+        }
+        if self.0.background.is_none() {
+            return match self.ask_under(session, Op::Close { inos: vec![ino] }).await {
+                // It went with its session.
+                Err(error) if error.kind() == ErrorKind::SessionLost => Ok(()),
+                closed => closed.map(drop),
+            };
+        }
         if self.lease(ino).is_none() && opens > 0 {
             // Nobody would say that another client is about to remove it.
             self.close_later(vec![(ino, session)]);

@@ -258,6 +258,11 @@ impl Fs {
             }
         };
         let error = result.err();
+        let opens = matches!(promise.what, What::Made { open: true, .. });
+        if let Some(leases) = self.0.session.leases().filter(|_| opens && !is_there) {
+            // It may be there all the same, and a program has it open.
+            leases.had(self.0.fs, file.ino, promise.session);
+        }
         self.0.promises.lands(promise.id);
         if let Some(error) = &error {
             self.promise_lost(promise, error);
@@ -267,7 +272,7 @@ impl Fs {
             self.certain_no_more(promise).await;
         }
         let was_closed = self.0.promises.landed(promise.id, error.as_ref());
-        if was_closed && is_there {
+        if was_closed {
             drop(self.close(file.ino).await);
         }
     }

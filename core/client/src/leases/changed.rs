@@ -96,7 +96,7 @@ mod tests {
     }
 
     fn tell(core: &mut Core, op: &Op, answer: &Answer) -> Vec<Effect> {
-        let (asked, mut out) = (Asked { session: core.session(P), stamp: core.asking() }, Vec::new());
+        let (asked, mut out) = (Asked { session: core.session(P), fixed: false, stamp: core.asking() }, Vec::new());
         core.step(0, Event::Answered { p: P, asked, fs: FS, op, answer }, &mut out);
         out
     }
@@ -137,7 +137,7 @@ mod tests {
         for (op, answer) in [found(b"a", 8, 1), found(b"b", 9, 1)] {
             tell(&mut core, &op, &answer);
         }
-        let asked = Asked { session: core.session(P), stamp: core.asking() };
+        let asked = Asked { session: core.session(P), fixed: false, stamp: core.asking() };
         let op = Op::Rmdir { dir: INO, name: b"a".to_vec() };
         let out = tell(&mut core, &op, &Answer::plain(Term(1), Ok(Reply::Unlinked { ino: Ino(8) })));
         assert!(out.is_empty(), "{out:?}");

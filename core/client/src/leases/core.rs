@@ -28,6 +28,7 @@ use super::cache::{Cache, Key, Seen};
 use super::changed::{changed, names_changed, refreshed};
 use super::event::{Asked, Effect, Event};
 use super::kept::Kept;
+use super::programs::Programs;
 use doubt::Doubts;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
@@ -89,6 +90,7 @@ pub struct Core {
     cache: Cache,
     pub(super) kept: Kept,
     borrowed: Borrowed,
+    programs: Programs,
     doubts: Doubts,
     mutation: Option<CoreMutation>,
 }
@@ -118,6 +120,7 @@ impl Core {
             cache: Cache::new(partitions),
             kept: Kept::default(),
             borrowed: Borrowed::default(),
+            programs: Programs::default(),
             doubts: Doubts::default(),
             mutation: None,
         }
@@ -375,6 +378,7 @@ impl Core {
         let here = |key: &Key| key.1.partition(partitions) == p;
         self.kept.forget(here);
         self.borrowed.forget(here);
+        self.programs.lose(here);
     }
 
     /// The client left.
@@ -415,9 +419,7 @@ impl Core {
             self.saw_term(p, answer.term, out);
         }
         self.lost_if(p, session, answer, out);
-        if session == 0 || self.is_of(p, session) {
-            self.kept.count(fs, op, &answer.result);
-        }
+        self.count(p, asked, fs, op, &answer.result);
         self.bury(fs, op, &answer.result);
         if matches!((op, &answer.result), (Op::EndSession, Ok(_))) {
             self.ended(p);

@@ -9,6 +9,8 @@ use braid_base::msg::lease::{Answer, LeaseKind, Push};
 pub struct Asked {
     /// The session that it names; 0: none.
     pub session: u64,
+    /// Under that one only.
+    pub fixed: bool,
     /// From [`Core::asking`].
     pub stamp: u64,
 }

@@ -264,7 +264,7 @@ mod tests {
         core.step(0, Event::Hello { p, session: 1, sent_ms: 0, answer: &hello }, &mut out);
         let lock = LockSpec { owner: 7, pid: 1, start: 0, end: 9, kind: LockKind::Write, flock: false };
         let (open, lock) = (Op::Open { ino, truncate: false }, Op::Lock { ino, lock, wait: true });
-        let asked = Asked { session: 1, stamp: 0 };
+        let asked = Asked { session: 1, fixed: false, stamp: 0 };
         let hears = |core: &mut Core, op: &Op| {
             core.step(0, Event::Answered { p, asked, fs, op, answer: &answer(Reply::Done) }, &mut Vec::new());
             (core.kept.opens_of((fs, ino)), core.kept.locks(|_| true).len())

@@ -1,11 +1,14 @@
 //! Open references that the partition need not know of yet.
 
+use braid_base::Result;
 use braid_base::attr::FileType;
 use braid_base::ids::{FsId, Ino, PartitionId};
+use braid_base::msg::fs::{Op, Reply};
 use braid_base::msg::lease::Release;
 
 use super::{Core, CoreMutation};
 use crate::leases::cache::Key;
+use crate::leases::event::Asked;
 
 /// Open references of a file that its partition must be told of now, under this session.
 #[derive(Clone, Copy, Debug)]
@@ -24,12 +27,38 @@ impl Core {
             let attr = core.attr(fs, ino, now);
             attr.is_some_and(|attr| attr.kind == FileType::File && attr.nlink > 0)
         };
-        is_named(self) && self.borrowed.take((fs, ino))
+        let is_taken = is_named(self) && self.borrowed.take((fs, ino));
+        if is_taken {
+            self.programs.opened((fs, ino), true);
+        }
+        is_taken
+    }
+
+    /// A program has a file open, with a reference that was had under `session`.
+    pub(crate) fn had(&mut self, fs: FsId, ino: Ino, session: u64) {
+        let is_current = self.is_of(self.home_of(ino), session);
+        self.programs.opened((fs, ino), is_current);
     }
 
     /// A program closes a file: true if its partition need not hear of that.
     pub fn give(&mut self, fs: FsId, ino: Ino) -> bool {
-        self.borrowed.give((fs, ino))
+        self.programs.closed((fs, ino)) || self.borrowed.give((fs, ino))
+    }
+
+    /// An answered operation opened or closed something, or locked it. What was had in a session that is over is gone.
+    pub(super) fn count(&mut self, p: PartitionId, asked: Asked, fs: FsId, op: &Op, result: &Result<Reply>) {
+        // What was had without a session is the next one's.
+        let is_current = asked.session == 0 || self.is_of(p, asked.session);
+        if is_current {
+            self.kept.count(fs, op, result);
+        }
+        let opened = match (op, result) {
+            // Else the partition was told of what a program has open already.
+            (Op::Open { ino, .. }, Ok(_)) if !asked.fixed => *ino,
+            (Op::Create { open: true, .. }, Ok(Reply::Entry { ino, .. })) => *ino,
+            _ => return,
+        };
+        self.programs.opened((fs, opened), is_current);
     }
 
     /// This client is about to remove a name of `ino` (`None`: of an unknown file): until [`Self::removed`] says that this

@@ -30,10 +30,25 @@ fn shown(core: &mut Core, ino: Ino, seq: u64, now: u64) -> Vec<Effect> {
     let (empty, roomy, numbers) = (false, false, Numbers::default());
     let grant = Grant { ino, kind: LeaseKind::Exclusive, seq, attr: attr.clone(), empty, numbers, roomy };
     let answer = Answer { term: Term(1), grants: vec![grant], result: Ok(Reply::Attr(attr)) };
-    let asked = Asked { session: core.session(P), stamp: core.asking() };
+    let asked = Asked { session: core.session(P), fixed: false, stamp: core.asking() };
     let (op, mut out) = (Op::GetAttr { ino }, Vec::new());
     core.step(now, Event::Answered { p: P, asked, fs: FS, op: &op, answer: &answer }, &mut out);
     out
+}
+
+/// This session was lost, and the next one begins.
+fn lost(core: &mut Core, session: u64, now: u64) {
+    let push = Push { to: ClientId(1), session, from: P, term: Term(1), body: PushBody::Evicted };
+    core.step(now, Event::Pushed(push), &mut Vec::new());
+    core.step(now, Event::Tick, &mut Vec::new());
+    live(core, session + 1, now);
+}
+
+/// The answer to an `Open` or `Close` that was sent under `session`.
+fn done(core: &mut Core, session: u64, op: &Op) {
+    let asked = Asked { session, fixed: false, stamp: core.asking() };
+    let answer = Answer::plain(Term(1), Ok(Reply::Done));
+    core.step(1, Event::Answered { p: P, asked, fs: FS, op, answer: &answer }, &mut Vec::new());
 }
 
 fn recall(ino: Ino, seq: u64) -> Event<'static> {
@@ -112,11 +127,8 @@ fn one_that_is_recalled_does_not_wait_for_its_turn() {
 fn who_waited_for_a_turn_in_a_session_that_is_lost_has_none_in_the_next() {
     let (mut core, mut out) = (holder(200), Vec::new());
     core.step(1, Event::Doubt { fs: FS, op: &removal() }, &mut out);
-    let body = PushBody::Evicted;
-    core.step(2, Event::Pushed(Push { to: ClientId(1), session: 1, from: P, term: Term(1), body }), &mut out);
-    core.step(3, Event::Tick, &mut out);
     let later = 1 + DOUBT_MS;
-    live(&mut core, 2, later);
+    lost(&mut core, 1, later);
     shown(&mut core, Ino(200), 300, later);
     let mut out = Vec::new();
     core.step(later, Event::Flushed { fs: FS, ino: Ino(1), session: 1 }, &mut out);
@@ -165,4 +177,41 @@ fn with_too_many_in_doubt_all_are() {
     core.step(1 + DOUBT_MS, Event::Tick, &mut Vec::new());
     live(&mut core, 1, 1 + DOUBT_MS);
     assert!(core.may_hold(FS, Ino(2), 1 + DOUBT_MS) && core.may_hold(FS, Ino(10), 1 + DOUBT_MS));
+}
+
+#[test]
+fn a_reference_is_nothing_in_the_next_session() {
+    let ino = Ino(1);
+    let open = Op::Open { ino, truncate: false };
+    // Asked for or not, before the loss and after it.
+    for (before, after) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut core = holder(1);
+        let opens = |core: &mut Core, session, is_asked| match is_asked {
+            true => done(core, session, &open),
+            false => assert!(core.borrow(FS, ino, 1)),
+        };
+        opens(&mut core, 1, before);
+        lost(&mut core, 1, 1);
+        shown(&mut core, ino, 2, 1);
+        opens(&mut core, 2, after);
+        let left = |core: &mut Core| core.opens(FS, ino) + u32::from(core.borrowed.any(|_| true));
+        assert!(core.give(FS, ino), "the first one was of a session that is over");
+        assert_eq!(left(&mut core), 1, "the second one has the file open");
+        assert_eq!(core.give(FS, ino), !after, "its partition knows of that if it was asked");
+        done(&mut core, 2, &Op::Close { inos: vec![ino] });
+        assert_eq!(left(&mut core), 0);
+    }
+}
+
+#[test]
+fn what_a_session_answered_is_nothing_when_it_is_over() {
+    let ino = Ino(1);
+    let mut core = holder(0);
+    lost(&mut core, 1, 1);
+    done(&mut core, 1, &Op::Open { ino, truncate: false });
+    assert_eq!(core.opens(FS, ino), 0, "its answer came late");
+    done(&mut core, 2, &Op::Open { ino, truncate: false });
+    done(&mut core, 1, &Op::Close { inos: vec![ino] });
+    assert_eq!(core.opens(FS, ino), 1, "another reference was closed then");
+    assert!(core.give(FS, ino) && !core.give(FS, ino));
 }
