@@ -383,11 +383,31 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_bounded() {
+    fn no_notice_is_dropped_however_many_wait() {
         let pending = Pending::default();
-        (0..super::pending::PENDING_MAX as u64 + 10).for_each(|ino| pending.list().add(Notice::Attr(Ino(ino))));
-        assert_eq!(pending.list().order.len(), super::pending::PENDING_MAX);
-        assert_eq!(pending.list().dropped, 10);
+        let (many, dir) = (200_000, Ino(u64::MAX));
+        let name = |at: u64| Notice::Name { dir, name: at.to_le_bytes().to_vec() };
+        for ino in (0..many).map(Ino) {
+            pending.list().add(Notice::Attr(ino));
+            pending.list().add(name(ino.0));
+            pending.list().add(Notice::Pages { ino, from: 0, to: u64::MAX });
+            pending.list().add(name(ino.0));
+        }
+        let mut heard = pending.list().given(dir).expect("it is due");
+        let (mut pages, mut names) = (0, 0);
+        while let Some(notice) = pending.list().take() {
+            if let Notice::Name { .. } = notice {
+                assert_eq!(notice, name(names), "in order, and each once");
+                names += 1;
+            } else {
+                assert_eq!(notice, Notice::Pages { ino: Ino(pages), from: 0, to: u64::MAX });
+                pages += 1;
+            }
+            assert!(heard.try_recv().is_err(), "not before the last");
+            pending.done(notice.of());
+        }
+        assert_eq!((pages, names, pending.list().due.len()), (many, many, 0));
+        assert!(heard.try_recv().is_ok());
     }
 
     const AGE: Duration = Duration::from_millis(50);
@@ -443,8 +463,9 @@ mod tests {
         // Now a request that waits for others holds the lock of the directory.
         tokio::join!(tell(), tell());
         assert!(begin.elapsed() >= AGE + ON_THE_WAY);
-        let told = mine.names.list().order.len();
+        assert_eq!(mine.names.next(), Some(notice()), "said once for both");
+        mine.names.done(Ino(1));
         tell().await;
-        assert_eq!(mine.names.list().order.len(), told, "there is nothing left to tell");
+        assert!(mine.names.list().due.is_empty(), "there is nothing left to tell");
     }
 }

@@ -1,16 +1,16 @@
 //! Notices that wait to be given to one kernel.
+//!
+//! None is ever dropped: pages of a file that stays open would remain old. What there is to say about one inode is merged,
+//! a name stands there once, and who changes something waits for its notice: so there are no more of them than inodes and
+//! names that this client remembers, and programs that change others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 use tokio::sync::oneshot;
 
 use super::Notice;
-
-/// Most pending notices of a mount. What does not fit is dropped: names and attributes expire by themselves within
-/// a second, pages when the file is opened again.
-pub(super) const PENDING_MAX: usize = 65_536;
 
 /// Notices that wait to be given.
 #[derive(Default)]
@@ -23,10 +23,8 @@ pub(super) struct Pending {
 #[derive(Default)]
 pub(super) struct List {
     closed: bool,
-    pub(super) dropped: u64,
-    /// Pages to forget of each inode (`None`: attributes only), and the order of arrival.
-    inodes: HashMap<Ino, Option<(u64, u64)>>,
-    pub(super) order: VecDeque<Notice>,
+    /// Inodes that there is a turn about, and none being given, in order of arrival.
+    ready: VecDeque<Ino>,
     /// Turns that are not over, pending or being given, by inode or directory of the name.
     pub(super) due: HashMap<Ino, Due>,
     /// Files that requests of this mount write, and how many.
@@ -43,53 +41,67 @@ pub(super) struct Due {
     over: u64,
     /// Who waits until so many are over, in this order.
     waits: VecDeque<(u64, oneshot::Sender<()>)>,
+    /// Its attributes are to be forgotten, and these pages (`None`: attributes only).
+    inode: Option<Option<(u64, u64)>>,
+    /// Names in it are, in order of arrival, each once.
+    names: VecDeque<Vec<u8>>,
+    known: HashSet<Vec<u8>>,
+}
+
+impl Due {
+    /// True if there is a turn to be taken.
+    fn is_waiting(&self) -> bool {
+        self.inode.is_some() || !self.names.is_empty()
+    }
+
+    /// Adds a notice; it is a turn of its own unless it is merged with one that was not taken yet.
+    fn add(&mut self, notice: Notice) {
+        let pages = match notice {
+            Notice::Name { name, .. } => {
+                if self.known.insert(name.clone()) {
+                    self.names.push_back(name);
+                    self.added += 1;
+                }
+                return;
+            }
+            Notice::Attr(_) => None,
+            Notice::Pages { from, to, .. } => Some((from, to)),
+        };
+        self.added += u64::from(self.inode.is_none());
+        self.inode = Some(match (self.inode.flatten(), pages) {
+            (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
+            (known, new) => known.or(new),
+        });
+    }
+
+    /// The next turn about `ino`.
+    fn take(&mut self, ino: Ino) -> Option<Notice> {
+        if let Some(pages) = self.inode.take() {
+            return Some(pages.map_or(Notice::Attr(ino), |(from, to)| Notice::Pages { ino, from, to }));
+        }
+        let name = self.names.pop_front()?;
+        self.known.remove(&name);
+        Some(Notice::Name { dir: ino, name })
+    }
 }
 
 impl List {
-    /// Adds a notice; those about one inode are merged.
+    /// Adds a notice.
     pub(super) fn add(&mut self, notice: Notice) {
-        let (ino, pages) = match notice {
-            Notice::Name { .. } => {
-                self.push(notice);
-                return;
-            }
-            Notice::Attr(ino) => (ino, None),
-            Notice::Pages { ino, from, to } => (ino, Some((from, to))),
-        };
-        if let Some(known) = self.inodes.get_mut(&ino) {
-            *known = match (*known, pages) {
-                (Some((a, b)), Some((c, d))) => Some((a.min(c), b.max(d))),
-                (known, new) => known.or(new),
-            };
-        } else if self.push(Notice::Attr(ino)) {
-            self.inodes.insert(ino, pages);
+        let ino = notice.of();
+        let due = self.due.entry(ino).or_default();
+        if !due.giving && !due.is_waiting() {
+            self.ready.push_back(ino);
         }
-    }
-
-    /// Adds a turn; false if there are too many.
-    fn push(&mut self, turn: Notice) -> bool {
-        if self.order.len() >= PENDING_MAX {
-            self.dropped += 1;
-            if self.dropped.is_power_of_two() {
-                tracing::info!(dropped = self.dropped, "others change more than this kernel takes notices of");
-            }
-            return false;
-        }
-        self.due.entry(turn.of()).or_default().added += 1;
-        self.order.push_back(turn);
-        true
+        due.add(notice);
     }
 
     /// The first turn about what no other is being given about.
     pub(super) fn take(&mut self) -> Option<Notice> {
-        let is_free = |turn: &Notice| self.due.get(&turn.of()).is_some_and(|due| !due.giving);
-        let place = self.order.iter().position(is_free)?;
-        let turn = self.order.remove(place)?;
-        let ino = turn.of();
-        self.due.get_mut(&ino)?.giving = true;
-        // What came since it was pushed is merged there.
-        let pages = if let Notice::Name { .. } = turn { None } else { self.inodes.remove(&ino).flatten() };
-        Some(pages.map_or(turn, |(from, to)| Notice::Pages { ino, from, to }))
+        let ino = self.ready.pop_front()?;
+        let due = self.due.get_mut(&ino)?;
+        due.giving = true;
+        due.take(ino)
     }
 
     /// Tells when all turns about `ino` so far are over; `None` if they are.
@@ -108,7 +120,9 @@ impl List {
         while due.waits.front().is_some_and(|(upto, _)| *upto <= due.over) {
             heard.extend(due.waits.pop_front().map(|(_, wait)| wait));
         }
-        if due.over == due.added {
+        if due.is_waiting() {
+            self.ready.push_back(ino);
+        } else {
             self.due.remove(&ino);
         }
         heard
