@@ -15,7 +15,7 @@ mod recent;
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use braid_base::attr::{Attr, Time, without_set_id};
@@ -26,6 +26,8 @@ use bytes::Bytes;
 
 use file::File;
 use recent::Recent;
+
+use crate::losses::Losses;
 
 /// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
 pub(crate) const FLIGHT_BYTES: u64 = 4 << 20;
@@ -38,6 +40,7 @@ pub(crate) const AGE_MS: u64 = 500;
 pub(crate) struct Behind {
     /// How much may be here before writers wait, bytes; 0: nothing is held back.
     bytes_max: usize,
+    losses: Arc<Losses>,
     held: Mutex<Held>,
 }
 
@@ -87,8 +90,8 @@ impl Flight {
 }
 
 impl Behind {
-    pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, held: Mutex::default() }
+    pub(crate) fn new(bytes_max: usize, losses: Arc<Losses>) -> Self {
+        Self { bytes_max, losses, held: Mutex::default() }
     }
 
     /// False if nothing is ever held back here.
@@ -137,7 +140,7 @@ impl Behind {
     }
 
     /// What is here of files that are `gone` is lost: no flight may bring it. Bytes that nobody waits for any more, by
-    /// file.
+    /// file; the programs that wrote them are to be told.
     pub(crate) fn lose(&self, gone: impl Fn(Ino) -> bool, why: &Error) -> Vec<(Ino, u64)> {
         let mut held = self.held();
         let Held { files, bytes, wakers, .. } = &mut *held;
@@ -147,10 +150,11 @@ impl Behind {
             let len: usize = runs.iter().flat_map(|(_, parts)| parts).map(Bytes::len).sum();
             if len > 0 {
                 *bytes -= len;
-                file.error = Some(why.clone());
+                self.losses.add(*ino, why);
                 lost.push((*ino, len as u64));
             }
         }
+        files.retain(|_, file| !file.is_clean());
         let wakers = std::mem::take(wakers);
         drop(held);
         wakers.into_iter().for_each(Waker::wake);
@@ -188,7 +192,7 @@ impl Behind {
             match result {
                 Ok(Some(attr)) => recent.committed(attr),
                 Ok(None) => {}
-                Err(error) => file.error = Some(error),
+                Err(error) => self.losses.add(flight.ino, &error),
             }
             if file.is_clean() {
                 files.remove(&flight.ino);
@@ -208,21 +212,6 @@ impl Behind {
     /// Ready when there is room for more.
     pub(crate) async fn room(&self) {
         self.wait(|held| held.bytes <= self.bytes_max).await;
-    }
-
-    /// What went wrong with bytes of `ino` that programs think are written; told once.
-    pub(crate) fn take_error(&self, ino: Ino) -> Option<Error> {
-        let mut held = self.held();
-        let error = held.files.get_mut(&ino)?.error.take();
-        if held.files.get(&ino).is_some_and(File::is_clean) {
-            held.files.remove(&ino);
-        }
-        error
-    }
-
-    /// The same, and it stays for whoever asks to be told.
-    pub(crate) fn untold_error(&self, ino: Ino) -> Option<Error> {
-        self.held().files.get(&ino)?.error.clone()
     }
 
     /// Another client wants to see `ino`.
@@ -303,8 +292,13 @@ impl Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::losses::ANYBODY;
 
     const INO: Ino = Ino(7);
+
+    fn behind() -> Behind {
+        Behind::new(1 << 30, Arc::default())
+    }
 
     fn bytes(len: usize) -> Bytes {
         Bytes::from(vec![1; len])
@@ -323,7 +317,7 @@ mod tests {
 
     #[test]
     fn writes_go_alone_until_they_are_a_stream() {
-        let behind = Behind::new(1 << 30);
+        let behind = behind();
         for at in [900, 3, 4, 5, 6, 7] {
             assert_eq!(write(&behind, at * 100_000, 100_000), None, "{at}");
         }
@@ -338,7 +332,7 @@ mod tests {
 
     #[test]
     fn runs_that_meet_become_one_and_take_off_when_they_are_long() {
-        let behind = Behind::new(1 << 30);
+        let behind = behind();
         for at in [1u64, 3, 0, 2] {
             assert_eq!(
                 write(&behind, at << 20, 1 << 20),
@@ -352,7 +346,7 @@ mod tests {
 
     #[test]
     fn attributes_and_bytes_are_amended_until_landed_and_never_go_back() {
-        let behind = Behind::new(1 << 30);
+        let behind = behind();
         assert_eq!(write(&behind, 0, 700_000), Some(vec![]));
         let mut old = Attr { ino: INO, size: 10, change: 5, ..Attr::default() };
         let before = old.clone();
@@ -370,18 +364,18 @@ mod tests {
 
     #[test]
     fn an_error_is_told_once() {
-        let behind = Behind::new(1 << 30);
+        let behind = behind();
         assert_eq!(write(&behind, 0, 700_000), Some(vec![]));
         let flight = behind.send(INO).remove(0);
         behind.landed(&flight, Err(braid_base::ErrorKind::NoSpace.into()));
-        assert_eq!(behind.take_error(INO).map(|error| error.kind()), Some(braid_base::ErrorKind::NoSpace));
-        assert!(behind.take_error(INO).is_none());
+        let told = || behind.losses.tell(INO, ANYBODY).map(|(_, error)| error.kind());
+        assert_eq!((told(), told()), (Some(braid_base::ErrorKind::NoSpace), None));
         assert!(behind.files().is_empty());
     }
 
     #[test]
     fn what_is_left_alone_grows_old() {
-        let behind = Behind::new(1 << 30);
+        let behind = behind();
         assert!(matches!(behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), |_| None), Take::NoRoom));
         behind.take(INO, (0, &bytes(1 << 20)), false, (10, Time::default()), |_| Some(0));
         assert!(behind.tend() && !behind.tend());

@@ -21,6 +21,7 @@ use crate::idle::Idle;
 use crate::layouts::Layouts;
 use crate::leases::Holder;
 use crate::lent::Lent;
+use crate::losses::Losses;
 use crate::promised::{PromiseMutation, Promises};
 use crate::reader::{Reader, StageSource};
 use crate::session::{Session, unexpected};
@@ -65,6 +66,7 @@ struct Inner {
     reader: Reader,
     layouts: Layouts,
     lent: Lent,
+    losses: Arc<Losses>,
     behind: Behind,
     ahead: Ahead,
     bodies: Bodies,
@@ -176,6 +178,7 @@ impl Fs {
         let wire = Arc::clone(session.wire());
         let reader = Reader::new(Arc::clone(&wire));
         let total_bytes = AtomicU64::new(space::TOTAL_UNTIL_KNOWN);
+        let losses = Arc::new(Losses::default());
         let inner = Arc::new_cyclic(|me| Inner {
             me: Weak::clone(me),
             session,
@@ -184,14 +187,15 @@ impl Fs {
             reader,
             layouts: Layouts::new(wire),
             lent: Lent::default(),
-            behind: Behind::new(behind_max),
+            losses: Arc::clone(&losses),
+            behind: Behind::new(behind_max, Arc::clone(&losses)),
             ahead: Ahead::default(),
             bodies: Bodies::default(),
             siblings: Siblings::default(),
             streams: Streams::default(),
             idle: Idle::default(),
             accessed: Accessed::default(),
-            promises: Promises::default(),
+            promises: Promises::new(losses),
             gather_ms: AtomicU64::new(0),
             background,
             reads_ahead: OnceLock::new(),

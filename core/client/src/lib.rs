@@ -34,6 +34,7 @@ mod join;
 mod layouts;
 pub mod leases;
 mod lent;
+mod losses;
 pub mod mover;
 pub mod objects;
 mod promised;

@@ -31,6 +31,7 @@ use coming::Coming;
 use meets::{Meets, of_op};
 
 use crate::leases::Removing;
+use crate::losses::Losses;
 
 /// Promises of one client; who would make more waits.
 const OPEN_MAX: usize = 4_096;
@@ -39,8 +40,6 @@ const OPEN_MAX: usize = 4_096;
 const NAME_MAX: usize = 4;
 /// Directories whose use is remembered; beyond, all start afresh.
 const DIRS_MAX: usize = 1_024;
-/// Inodes whose errors are remembered until somebody is told: more than are lost at once by far.
-const ERRORS_MAX: usize = 4 * OPEN_MAX;
 /// Numbers asked for first; then four times as many each time.
 const NUMBERS_FIRST: u16 = 128;
 /// Bytes of one file that ride with it, and of all: larger ones are worth a way of their own.
@@ -124,7 +123,6 @@ struct Held {
     /// Those under way that may meet any promise.
     changing_all: u32,
     habits: HashMap<Ino, Habit>,
-    errors: HashMap<Ino, Error>,
     landings: u64,
     is_tended: bool,
     /// Of all content.
@@ -137,7 +135,10 @@ struct Held {
 
 /// The promises of one file system.
 #[derive(Default)]
-pub(crate) struct Promises(Mutex<Held>);
+pub(crate) struct Promises {
+    held: Mutex<Held>,
+    losses: Arc<Losses>,
+}
 
 /// An operation of another kind is under way; see [`Promises::beside`].
 pub(crate) struct Beside<'a> {
@@ -147,6 +148,10 @@ pub(crate) struct Beside<'a> {
 }
 
 impl Promises {
+    pub(crate) fn new(losses: Arc<Losses>) -> Self {
+        Self { held: Mutex::default(), losses }
+    }
+
     /// Makes a promise, if `may` finds that it may be made: what it returns is looked at in one step with that. `may`
     /// hears how the name looks: `Some(None)` if it is certainly free, `Some(Some(file))` if it is one that was promised,
     /// `None` if nothing was promised about it. `None` if the partition must be asked.
@@ -303,7 +308,7 @@ impl Promises {
         let mut held = self.held();
         let Some(entry) = held.forget(id) else { return false };
         if let Some(error) = error {
-            held.spoil(&entry.promise, error);
+            self.spoil(&entry.promise, error);
         }
         wake(held);
         entry.is_closed
@@ -315,24 +320,16 @@ impl Promises {
         let lost = |entry: &&Entry| entry.promise.partition == p && !entry.is_under_way;
         let ids: Vec<u64> = held.open.values().filter(lost).map(|entry| entry.promise.id).collect();
         let gone: Vec<Promise> = ids.into_iter().filter_map(|id| Some(held.forget(id)?.promise)).collect();
-        gone.iter().for_each(|promise| held.spoil(promise, why));
+        gone.iter().for_each(|promise| self.spoil(promise, why));
         wake(held);
         gone
     }
 
-    /// What became of promises about a file or in a directory, if nobody was told yet.
-    pub(crate) fn take_error(&self, ino: Ino) -> Option<Error> {
-        self.held().errors.remove(&ino)
-    }
-
-    /// Any error that nobody was told of.
-    pub(crate) fn any_error(&self) -> Option<Error> {
-        self.held().errors.values().next().cloned()
-    }
-
-    /// True if somebody is yet to be told of something that was lost there.
-    pub(crate) fn has_error(&self, ino: Ino) -> bool {
-        self.held().errors.contains_key(&ino)
+    /// Who has the file or its directory open is told.
+    fn spoil(&self, promise: &Promise, error: &Error) {
+        for ino in [promise.dir, promise.file.ino] {
+            self.losses.add(ino, error);
+        }
     }
 
     /// Announces an operation that is to be asked of a partition, and says which open promises it may meet: those have to
@@ -447,7 +444,7 @@ impl Promises {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.0.lock().expect("nothing panics while it holds the promises")
+        self.held.lock().expect("nothing panics while it holds the promises")
     }
 }
 
@@ -494,18 +491,6 @@ impl Held {
             }
         }
         Some(entry)
-    }
-
-    /// Whoever asks for the file or its directory next is told.
-    fn spoil(&mut self, promise: &Promise, error: &Error) {
-        while self.errors.len() >= ERRORS_MAX
-            && let Some(any) = self.errors.keys().next().copied()
-        {
-            self.errors.remove(&any);
-        }
-        for ino in [promise.dir, promise.file.ino] {
-            self.errors.insert(ino, error.clone());
-        }
     }
 
     /// How `dir` is used, if it should be for this client alone.

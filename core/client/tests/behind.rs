@@ -145,6 +145,23 @@ fn an_error_is_told_by_the_next_fsync_and_only_there() {
 }
 
 #[test]
+fn each_description_is_told_of_an_error_whoever_else_was() {
+    let (world, fs, ino) = world();
+    world.lend();
+    let (writer, reader) = (fs.describe(ino).1, fs.describe(ino).1);
+    write(&world, &fs, ino, 0, 1 << 20, 1);
+    world.server.state().mishaps.push_back(Mishap::Refuse(ErrorKind::NoSpace));
+    world.run(world.clock.sleep(2_000));
+    let (reader, closed) = fs.written_well(ino, reader);
+    assert_eq!(closed.expect_err("lost").kind(), ErrorKind::NoSpace);
+    let (writer, synced) = world.run(fs.fsync_since(ino, writer));
+    assert_eq!(synced.expect_err("the close of another program did not take it away").kind(), ErrorKind::NoSpace);
+    for since in [reader, writer, fs.describe(ino).1] {
+        world.run(fs.fsync_since(ino, since)).1.expect("told once, and not to who came later");
+    }
+}
+
+#[test]
 fn bytes_of_a_file_that_is_gone_are_dropped() {
     let (world, fs, ino) = world();
     world.lend();

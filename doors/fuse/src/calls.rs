@@ -31,7 +31,7 @@ use crate::tier::{self, Departures};
 use crate::wire::encode::Entry as Shown;
 use crate::wire::errno::Errno;
 use crate::wire::notify::Notifier;
-use crate::wire::request::OpenFile;
+use crate::wire::request::Fh;
 
 /// A result for the kernel.
 pub(crate) type Answer<T> = Result<T, Errno>;
@@ -449,15 +449,6 @@ impl Calls {
         Ok((done.len as u32, leaves))
     }
 
-    /// What became of earlier writes, for close to tell.
-    pub(crate) fn written_well(&self, ino: Ino) -> Answer<()> {
-        self.fs.written_well(ino).map_err(|e| failed("write", ino, &e))
-    }
-
-    pub(crate) async fn fsync(&self, ino: Ino) -> Answer<()> {
-        self.fs.fsync(ino).await.map_err(|e| failed("fsync", ino, &e))
-    }
-
     pub(crate) async fn fallocate(&self, ino: Ino, off: u64, len: u64, mode: i32, uid: u32) -> Answer<()> {
         let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
         let what = match mode & !libc::FALLOC_FL_KEEP_SIZE {
@@ -503,18 +494,18 @@ impl Calls {
     /// Takes or gives up a lock through an open file; with `wait` it is waited for, until `interrupted` comes.
     pub(crate) async fn lock(
         &self,
-        (ino, file): (Ino, OpenFile),
+        (ino, fh): (Ino, Fh),
         lock: LockSpec,
         wait: bool,
         interrupted: impl Future<Output = ()>,
     ) -> Answer<()> {
         let counts = lock.kind != LockKind::Unlock && !lock.flock;
         if counts {
-            self.owners.asks(ino, file, lock.owner);
+            self.owners.asks(ino, fh, lock.owner);
         }
         let taken = self.take_lock(ino, lock, wait, interrupted).await;
         if counts && taken.is_ok() {
-            self.owners.holds(ino, file, lock.owner);
+            self.owners.holds(ino, fh, lock.owner);
         }
         taken
     }

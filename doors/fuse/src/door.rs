@@ -20,7 +20,7 @@ use crate::wire::abi::{self, feature};
 use crate::wire::encode::{Body, Entry as Shown, Settings, Space};
 use crate::wire::errno::Errno;
 use crate::wire::reply::Reply;
-use crate::wire::request::{Header, Lock, Op, OpenFile, Setattr, Write};
+use crate::wire::request::{Fh, Header, Lock, Op, Setattr, Write};
 use crate::wire::session::Serve;
 use crate::{locks, task, tier};
 
@@ -68,16 +68,17 @@ impl Serve for Door {
             Op::Readdir { off, size, plus: true } => self.readdirplus(header, off, size, reply),
             Op::Open { flags } => self.open(header, flags, reply),
             Op::Read { off, size } => self.read(header, off, size, reply),
-            Op::Flush { owner } => self.flush(header, owner, reply),
-            Op::Release { file, owner, flags } => self.release(header, file, owner, flags, reply),
-            Op::Fsync => self.fsync(header, reply),
+            Op::Flush { fh, owner } => self.flush(header, fh, owner, reply),
+            Op::Release { fh, owner, flags } => self.release(header, fh, (owner, flags), reply),
+            Op::Fsync { fh } => self.fsync(header, fh, reply),
             Op::Fallocate { off, len, mode } => self.fallocate(header, (off, len), mode, reply),
             Op::Lseek { off, whence } => self.lseek(header, off, whence, reply),
             Op::CopyRange { from_off, to, to_off, len, wide } => {
                 self.copy_range(header, from_off, (to, to_off), len, wide, reply);
             }
-            Op::Opendir => reply.body(&Body::new().opened(OpenFile::default(), 0)),
-            Op::Releasedir | Op::Destroy => reply.ok(),
+            Op::Opendir => self.opendir(header, reply),
+            Op::Releasedir { fh } => self.releasedir(fh, reply),
+            Op::Destroy => reply.ok(),
             Op::Unknown | Op::Init(_) | Op::Interrupt { .. } | Op::Forget => reply.error(Errno::ENOSYS),
             other => self.attributes(header, other, reply),
         }
@@ -97,7 +98,7 @@ impl Serve for Door {
                 runtime.spawn(async move { tier::send_piece(&calls.fs, ino, part).await });
             }
             if is_synchronous {
-                calls.fsync(ino).await?;
+                calls.fsync(ino, write.fh).await?;
             }
             Ok(len)
         };
@@ -156,10 +157,10 @@ impl Door {
     }
 
     /// Hands an opened file over to the kernel, which closes it later; what nobody hears of is closed at once.
-    fn hand_over(calls: Arc<Calls>, runtime: &Handle, ino: Ino, reply: Reply, body: &Body) {
+    fn hand_over(calls: Arc<Calls>, runtime: &Handle, (ino, fh): (Ino, Fh), reply: Reply, body: &Body) {
         if !reply.hand_over(Ok(body.bytes())) {
             task::start(runtime, async move {
-                if let Err(error) = calls.close(ino).await {
+                if let Err(error) = calls.close(ino, fh).await {
                     tracing::debug!(%ino, ?error, "a file that was opened for nobody could not be closed");
                 }
             });
@@ -259,17 +260,17 @@ impl Door {
     }
 
     fn setlk(&self, header: &Header, lock: &Lock, wait: bool, reply: Reply) {
-        let (ino, file, interrupted) = (self.calls.numbers.inode(header.node), lock.file, reply.interrupted());
+        let (ino, fh, interrupted) = (self.calls.numbers.inode(header.node), lock.fh, reply.interrupted());
         let Some(lock) = locks::spec(lock) else { return reply.error(Errno::EINVAL) };
         let calls = Arc::clone(&self.calls);
         task::start(&self.runtime, async move {
-            let outcome = calls.lock((ino, file), lock, wait, interrupted).await;
+            let outcome = calls.lock((ino, fh), lock, wait, interrupted).await;
             let may_hold = lock.kind != LockKind::Unlock && matches!(outcome, Ok(()) | Err(Errno::EIO));
             let is_heard = reply.hand_over(outcome.map(|()| [].as_slice()));
             if !is_heard && may_hold {
                 // Its owner was killed, and may have given up all its locks before it got this one.
                 let back = LockSpec { kind: LockKind::Unlock, ..lock };
-                if let Err(error) = calls.lock((ino, file), back, false, pending()).await {
+                if let Err(error) = calls.lock((ino, fh), back, false, pending()).await {
                     tracing::warn!(%ino, ?error, "a lock that nobody waits for any more could not be given up");
                 }
             }

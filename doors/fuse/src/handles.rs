@@ -3,6 +3,9 @@
 //! Pages may be put in at an open only while nobody else has the file open: another program could have changed them
 //! through a mapping, or read them before it was looked at once more whether they are still good. So an open waits
 //! while another one of the same file does that, some microseconds.
+//!
+//! Each open file description has a number, which comes with its requests and says of which losses it is to be told: of
+//! those that come after it (`braid_client`, `losses`). Only what was told is remembered, so usually nothing.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -10,6 +13,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
 use braid_base::ids::Ino;
+
+use crate::wire::request::Fh;
 
 #[derive(Default)]
 struct Handle {
@@ -21,7 +26,11 @@ struct Handle {
 
 /// The open files of one mount.
 #[derive(Default)]
-pub(crate) struct Handles(Mutex<HashMap<Ino, Handle>>);
+pub(crate) struct Handles {
+    open: Mutex<HashMap<Ino, Handle>>,
+    /// Up to which loss descriptions were told, where their own number does not say so.
+    told: Mutex<HashMap<Fh, u64>>,
+}
 
 impl Handles {
     /// An open begins; it counts from when this is ready until [`Self::closed`].
@@ -61,8 +70,29 @@ impl Handles {
         Some(filled)
     }
 
+    /// Up to which loss a description was told.
+    pub(crate) fn since(&self, fh: Fh) -> u64 {
+        self.descriptions().get(&fh).copied().unwrap_or(fh.0)
+    }
+
+    /// It was told of all up to this one.
+    pub(crate) fn told(&self, fh: Fh, since: u64) {
+        if since != self.since(fh) {
+            self.descriptions().insert(fh, since);
+        }
+    }
+
+    /// The description is gone.
+    pub(crate) fn undescribe(&self, fh: Fh) {
+        self.descriptions().remove(&fh);
+    }
+
+    fn descriptions(&self) -> MutexGuard<'_, HashMap<Fh, u64>> {
+        self.told.lock().expect("nothing panics while it holds the numbers")
+    }
+
     fn handles(&self) -> MutexGuard<'_, HashMap<Ino, Handle>> {
-        self.0.lock().expect("nothing panics while it holds the handles")
+        self.open.lock().expect("nothing panics while it holds the handles")
     }
 }
 
@@ -72,7 +102,7 @@ mod tests {
 
     use braid_base::ids::Ino;
 
-    use super::Handles;
+    use super::{Fh, Handles};
 
     #[tokio::test]
     async fn pages_are_put_in_while_nobody_else_has_the_file_open_or_opens_it() {
@@ -95,6 +125,19 @@ mod tests {
         assert!(handles.alone(file, || ()).is_some());
         handles.closed(file);
         assert!(handles.handles().is_empty());
+    }
+
+    #[test]
+    fn a_description_is_remembered_only_when_its_number_does_not_say_what_it_was_told() {
+        let (handles, fh) = (Handles::default(), Fh(7));
+        handles.told(fh, 7);
+        assert!(handles.since(fh) == 7 && handles.descriptions().is_empty());
+        handles.told(fh, 0);
+        assert_eq!(handles.since(fh), 0, "something was lost before it was opened, and nobody was told");
+        handles.told(fh, 9);
+        assert_eq!((handles.since(fh), handles.since(Fh(8))), (9, 8));
+        handles.undescribe(fh);
+        assert!(handles.descriptions().is_empty());
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,14 +1,13 @@
 //! Locks: who may hold some, and how the kernel describes them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockKind, LockSpec};
 use tokio::sync::oneshot;
 
-use crate::wire::request::{Lock, OpenFile};
+use crate::wire::request::{Fh, Lock};
 
 /// The last byte of a lock that reaches to the end of the file, as the kernel writes it.
 const KERNEL_END: u64 = i64::MAX as u64;
@@ -23,26 +22,20 @@ const KERNEL_END: u64 = i64::MAX as u64;
 ///    asked through another open file, too: then it is a process that has closed this one and locked anew.
 #[derive(Default)]
 pub(crate) struct Owners {
-    opened: AtomicU64,
     /// Open files of each inode through which somebody asked for a lock, and who.
-    asked: Mutex<HashMap<Ino, HashMap<OpenFile, HashSet<u64>>>>,
+    asked: Mutex<HashMap<Ino, HashMap<Fh, HashSet<u64>>>>,
 }
 
 impl Owners {
-    /// The number of a file that is being opened.
-    pub(crate) fn opens(&self) -> OpenFile {
-        OpenFile(self.opened.fetch_add(1, Ordering::Relaxed) + 1)
-    }
-
     /// `owner` is about to ask for a lock on `ino`.
-    pub(crate) fn asks(&self, ino: Ino, file: OpenFile, owner: u64) {
-        self.asked().entry(ino).or_default().entry(file).or_default().insert(owner);
+    pub(crate) fn asks(&self, ino: Ino, fh: Fh, owner: u64) {
+        self.asked().entry(ino).or_default().entry(fh).or_default().insert(owner);
     }
 
     /// `owner` has what it asked for. Another thread may have closed a descriptor meanwhile, and had nothing to give up yet.
     /// Whose file is closed for good was killed, and what it got is given back.
-    pub(crate) fn holds(&self, ino: Ino, file: OpenFile, owner: u64) {
-        if let Some(owners) = self.asked().get_mut(&ino).and_then(|files| files.get_mut(&file)) {
+    pub(crate) fn holds(&self, ino: Ino, fh: Fh, owner: u64) {
+        if let Some(owners) = self.asked().get_mut(&ino).and_then(|files| files.get_mut(&fh)) {
             owners.insert(owner);
         }
     }
@@ -54,11 +47,11 @@ impl Owners {
         files.values_mut().fold(false, |held, owners| owners.remove(&owner) || held)
     }
 
-    /// The last descriptor of `file` is closed: the owners whose locks on `ino` go with it.
-    pub(crate) fn closes(&self, ino: Ino, file: OpenFile) -> Vec<u64> {
+    /// The last descriptor of this open file is closed: the owners whose locks on `ino` go with it.
+    pub(crate) fn closes(&self, ino: Ino, fh: Fh) -> Vec<u64> {
         let mut asked = self.asked();
         let Some(files) = asked.get_mut(&ino) else { return Vec::new() };
-        let left = files.remove(&file).unwrap_or_default();
+        let left = files.remove(&fh).unwrap_or_default();
         let gone = left.into_iter().filter(|owner| !files.values().any(|owners| owners.contains(owner))).collect();
         if files.is_empty() {
             asked.remove(&ino);
@@ -66,7 +59,7 @@ impl Owners {
         gone
     }
 
-    fn asked(&self) -> MutexGuard<'_, HashMap<Ino, HashMap<OpenFile, HashSet<u64>>>> {
+    fn asked(&self) -> MutexGuard<'_, HashMap<Ino, HashMap<Fh, HashSet<u64>>>> {
         self.asked.lock().expect("nothing panics while it holds the owners")
     }
 }
@@ -163,13 +156,13 @@ pub(crate) fn shown(lock: &LockSpec) -> (u64, u64, i32) {
 #[cfg(test)]
 mod tests {
     use super::{Closes, Owners, shown, spec};
-    use crate::wire::request::{Lock, OpenFile};
+    use crate::wire::request::{Fh, Lock};
     use braid_base::ids::Ino;
 
     #[test]
     fn ranges_to_the_end_survive_both_ways() {
-        let file = OpenFile(1);
-        let asked = |kind, flock| Lock { file, owner: 1, pid: 2, start: 5, end: i64::MAX as u64, kind, flock };
+        let fh = Fh(1);
+        let asked = |kind, flock| Lock { fh, owner: 1, pid: 2, start: 5, end: i64::MAX as u64, kind, flock };
         let lock = spec(&asked(libc::F_WRLCK, true)).expect("a lock");
         assert!(lock.end == u64::MAX && lock.flock);
         assert_eq!(shown(&lock), (5, i64::MAX as u64, libc::F_WRLCK));
@@ -179,7 +172,7 @@ mod tests {
     #[test]
     fn only_owners_that_asked_are_asked_for() {
         let (owners, ino) = (Owners::default(), Ino(1));
-        let (file, other) = (owners.opens(), owners.opens());
+        let (file, other) = (Fh(1), Fh(2));
         owners.asks(ino, file, 7);
         owners.asks(ino, other, 7);
         assert!(!owners.leaves(ino, 8) && owners.leaves(ino, 7) && !owners.leaves(ino, 7), "all at once");
@@ -194,7 +187,7 @@ mod tests {
     #[test]
     fn locks_of_an_open_file_go_with_its_last_close_and_those_of_a_process_do_not() {
         let (owners, ino) = (Owners::default(), Ino(1));
-        let (one, two) = (owners.opens(), owners.opens());
+        let (one, two) = (Fh(1), Fh(2));
         let (process, owned) = (7, [71, 72]);
         owners.asks(ino, one, owned[0]);
         owners.asks(ino, two, owned[1]);
@@ -208,7 +201,7 @@ mod tests {
         assert!(owners.leaves(ino, process));
         assert_eq!(owners.closes(ino, two), [owned[1]]);
         // The first file was closed only after the process had locked anew through both.
-        let (one, two) = (owners.opens(), owners.opens());
+        let (one, two) = (Fh(1), Fh(2));
         owners.asks(ino, one, process);
         owners.asks(ino, two, process);
         assert_eq!(owners.closes(ino, one), []);

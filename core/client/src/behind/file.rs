@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::Error;
 use braid_base::attr::Time;
 use braid_base::ids::Ino;
 use bytes::Bytes;
@@ -23,8 +22,6 @@ pub(super) struct File {
     pub(super) kill: bool,
     /// The session under which all that is here was taken.
     pub(super) session: u64,
-    /// Bytes that were taken and are lost: why. Nobody was told yet.
-    pub(super) error: Option<Error>,
 }
 
 struct Run {
@@ -104,7 +101,7 @@ impl File {
 
     /// Nothing is left to remember.
     pub(super) fn is_clean(&self) -> bool {
-        self.runs.is_empty() && self.flights.is_empty() && self.error.is_none()
+        self.runs.is_empty() && self.flights.is_empty()
     }
 
     /// Where the last byte here ends; 0 if there is none.

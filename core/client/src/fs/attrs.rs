@@ -10,6 +10,7 @@ use braid_base::msg::fs::{Op, Reply};
 
 use super::{Fs, check_range};
 use crate::accessed::ACCESSED_MS;
+use crate::losses::ANYBODY;
 use crate::session::unexpected;
 
 impl Fs {
@@ -88,14 +89,20 @@ impl Fs {
     }
 
     /// Returns once everything that was written to `ino`, and every change of its names or of those in it, is durable.
-    /// Errors: what became of earlier writes, told once.
+    /// Errors: what became of earlier writes, if nobody was told.
     pub async fn fsync(&self, ino: Ino) -> Result<()> {
+        self.fsync_since(ino, ANYBODY).await.1
+    }
+
+    /// The same for a description, as of [`Self::written_well`].
+    pub async fn fsync_since(&self, ino: Ino, since: u64) -> (u64, Result<()>) {
         self.names_kept(ino).await;
-        self.flush(ino).await?;
-        if self.is_durable(ino) {
-            return Ok(());
+        self.settle(ino).await;
+        let (told, well) = self.written_well(ino, since);
+        if well.is_err() || self.is_durable(ino) {
+            return (told, well);
         }
-        self.ask_done("fsync", Op::Sync { ino }).await
+        (told, self.ask_done("fsync", Op::Sync { ino }).await)
     }
 
     /// Whether `ino` is durable without a word: whoever lives apart from its partition is answered when what it did or

@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use super::{Fs, Written};
 use crate::behind::{AGE_MS, FLIGHT_BYTES, Flight, Take};
 use crate::join::join_bounded;
+use crate::losses::ANYBODY;
 use crate::session::Session;
 use crate::wire::BoxFuture;
 
@@ -78,25 +79,34 @@ impl Fs {
         watchers.push(watcher);
     }
 
-    /// Writes back everything that is here. Errors: the first; those of other files are kept for their `fsync`.
+    /// Writes back everything that is here. Errors: any; of what is lost each file is told by its `fsync`, too.
     pub async fn flush_all(&self) -> Result<()> {
         self.names_settled().await;
         let files = self.0.behind.files();
-        let done = join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.flush(ino)).collect()).await;
-        done.into_iter().collect::<Result<Vec<()>>>()?;
-        self.0.promises.any_error().map_or(Ok(()), Err)
+        join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.settle(ino)).collect()).await;
+        self.0.losses.any_untold().map_or(Ok(()), Err)
     }
 
     /// Waits until all that was written to `ino` so far has reached the cluster. Errors: what became of earlier writes,
-    /// told once.
+    /// if nobody was told.
     pub async fn flush(&self, ino: Ino) -> Result<()> {
         self.settle(ino).await;
-        self.written_well(ino)
+        self.written_well(ino, ANYBODY).1
     }
 
-    /// What went wrong with earlier writes to `ino`, or with names in it, if nobody was told yet.
-    pub fn written_well(&self, ino: Ino) -> Result<()> {
-        self.0.behind.take_error(ino).or_else(|| self.0.promises.take_error(ino)).map_or(Ok(()), Err)
+    /// The number of a new open file description of `ino`, unlike any other's, and the one since which it is to be told what
+    /// is lost: for [`Self::written_well`] and [`Self::fsync_since`].
+    pub fn describe(&self, ino: Ino) -> (u64, u64) {
+        self.0.losses.describe(ino)
+    }
+
+    /// What went wrong with earlier writes to `ino`, or with names in it, that a description was not told of which was told
+    /// of all up to `since`; and up to where it is told now.
+    pub fn written_well(&self, ino: Ino, since: u64) -> (u64, Result<()>) {
+        match self.0.losses.tell(ino, since) {
+            Some((number, error)) => (number, Err(error)),
+            None => (since, Ok(())),
+        }
     }
 
     /// As [`Self::flush`], and an error stays for whoever asks for it.

@@ -6,6 +6,7 @@ use braid_base::ErrorKind;
 use braid_base::msg::fs::RenameMode;
 
 use super::*;
+use crate::losses::ANYBODY;
 
 const DIR: Ino = Ino(1);
 
@@ -140,11 +141,12 @@ fn what_is_lost_is_told_once() {
     make(&promises, b"c", 12, 1, made(false));
     assert_eq!(promises.lose(PartitionId(1), &ErrorKind::Io.into()).len(), 0);
     assert_eq!(ids(&promises.lose(PartitionId(0), &ErrorKind::Io.into())), [3], "the others are under way");
-    assert_eq!(promises.take_error(Ino(12)).map(|error| error.kind()), Some(ErrorKind::Io));
-    assert!(promises.take_error(Ino(12)).is_none() && promises.take_error(Ino(10)).is_none());
+    let told = |ino| promises.losses.tell(ino, ANYBODY).map(|(_, error)| error.kind());
+    assert_eq!((told(Ino(12)), told(Ino(12)), told(Ino(10))), (Some(ErrorKind::Io), None, None));
+    assert_eq!(told(DIR), Some(ErrorKind::Io));
     promises.landed(1, Some(&ErrorKind::NoSpace.into()));
-    assert_eq!(promises.take_error(DIR).map(|error| error.kind()), Some(ErrorKind::NoSpace));
-    assert!(!promises.landed(2, None) && !promises.landed(2, None) && !promises.has_error(DIR));
+    assert_eq!(told(DIR), Some(ErrorKind::NoSpace));
+    assert!(!promises.landed(2, None) && !promises.landed(2, None) && told(DIR).is_none());
 }
 
 #[test]

@@ -1,11 +1,12 @@
-//! Opening and closing files, and what of them is put into the kernel's pages at that.
+//! Opening and closing files, what of them is put into the kernel's pages at that, and what open file descriptions are told.
 
 use braid_base::attr::Attr;
 use braid_base::ids::Ino;
 use bytes::Bytes;
 
-use super::{Answer, Calls};
+use super::{Answer, Calls, failed};
 use crate::errno::of_inode;
+use crate::wire::request::Fh;
 
 impl Calls {
     /// Opens; the flag says whether the kernel may keep the pages it has. What a program will read of a small file is put
@@ -49,8 +50,34 @@ impl Calls {
         is_there
     }
 
-    pub(crate) async fn close(&self, ino: Ino) -> Answer<()> {
+    pub(crate) async fn close(&self, ino: Ino, fh: Fh) -> Answer<()> {
         self.handles.closed(ino);
+        self.handles.undescribe(fh);
         self.fs.close(ino).await.map_err(|e| of_inode(&e))
+    }
+
+    /// The number of an open file description of `ino` that is about to be given out.
+    pub(crate) fn describe(&self, ino: Ino) -> Fh {
+        let (number, since) = self.fs.describe(ino);
+        self.handles.told(Fh(number), since);
+        Fh(number)
+    }
+
+    /// It is gone.
+    pub(crate) fn undescribe(&self, fh: Fh) {
+        self.handles.undescribe(fh);
+    }
+
+    /// What became of earlier writes, for close to tell this description.
+    pub(crate) fn written_well(&self, ino: Ino, fh: Fh) -> Answer<()> {
+        let (told, well) = self.fs.written_well(ino, self.handles.since(fh));
+        self.handles.told(fh, told);
+        well.map_err(|e| failed("write", ino, &e))
+    }
+
+    pub(crate) async fn fsync(&self, ino: Ino, fh: Fh) -> Answer<()> {
+        let (told, well) = self.fs.fsync_since(ino, self.handles.since(fh)).await;
+        self.handles.told(fh, told);
+        well.map_err(|e| failed("fsync", ino, &e))
     }
 }

@@ -7,7 +7,7 @@ use crate::calls::Calls;
 use crate::wire::abi;
 use crate::wire::encode::Body;
 use crate::wire::reply::Reply;
-use crate::wire::request::{Header, Node, OpenFile};
+use crate::wire::request::{Fh, Header, Node};
 use crate::{task, tier};
 
 /// Bytes that a request may touch on the thread that answers it: checking and copying these costs about as much as
@@ -18,11 +18,23 @@ impl Door {
     pub(super) fn open(&self, header: &Header, flags: i32, reply: Reply) {
         let (ino, flags) = (self.calls.numbers.inode(header.node), self.calls.flags(flags));
         let work = move |calls: Arc<Calls>| async move { calls.open(ino, flags).await };
-        // No state is kept per open file, but for those with locks: all that a request needs comes with it.
-        let (calls, runtime, file) = (Arc::clone(&self.calls), self.runtime.clone(), self.calls.owners.opens());
+        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
         self.start(reply, work, move |reply, (_, keep)| {
-            Self::hand_over(calls, &runtime, ino, reply, &Body::new().opened(file, open_flags(flags, keep)));
+            let fh = calls.describe(ino);
+            Self::hand_over(calls, &runtime, (ino, fh), reply, &Body::new().opened(fh, open_flags(flags, keep)));
         });
+    }
+
+    pub(super) fn opendir(&self, header: &Header, reply: Reply) {
+        let fh = self.calls.describe(self.calls.numbers.inode(header.node));
+        if !reply.hand_over(Ok(Body::new().opened(fh, 0).bytes())) {
+            self.calls.undescribe(fh);
+        }
+    }
+
+    pub(super) fn releasedir(&self, fh: Fh, reply: Reply) {
+        self.calls.undescribe(fh);
+        reply.ok();
     }
 
     pub(super) fn read(&self, header: &Header, off: u64, size: u32, reply: Reply) {
@@ -41,18 +53,18 @@ impl Door {
         }
     }
 
-    pub(super) fn flush(&self, header: &Header, owner: u64, reply: Reply) {
+    pub(super) fn flush(&self, header: &Header, fh: Fh, owner: u64, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
         if self.calls.sync_on_close {
             return self.start_empty(reply, move |calls| async move {
-                let written = calls.fsync(ino).await;
+                let written = calls.fsync(ino, fh).await;
                 if calls.owners.leaves(ino, owner) {
                     calls.unlock_all(ino, owner, false).await?;
                 }
                 written
             });
         }
-        let written = self.calls.written_well(ino);
+        let written = self.calls.written_well(ino, fh);
         if !self.calls.owners.leaves(ino, owner) {
             return match written {
                 Ok(()) => reply.ok(),
@@ -65,10 +77,10 @@ impl Door {
         });
     }
 
-    pub(super) fn release(&self, header: &Header, file: OpenFile, owner: u64, flags: u32, reply: Reply) {
+    pub(super) fn release(&self, header: &Header, fh: Fh, (owner, flags): (u64, u32), reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
         let flock = (flags & abi::RELEASE_FLOCK_UNLOCK != 0).then_some((owner, true));
-        let left = self.calls.owners.closes(ino, file).into_iter().map(|owner| (owner, false));
+        let left = self.calls.owners.closes(ino, fh).into_iter().map(|owner| (owner, false));
         let gone: Vec<(u64, bool)> = flock.into_iter().chain(left).collect();
         let closes = (!gone.is_empty()).then(|| self.calls.closes.begin(ino));
         self.start_empty(reply, |calls| async move {
@@ -77,7 +89,7 @@ impl Door {
                 unlocked = unlocked.and(calls.unlock_all(ino, owner, flock).await);
             }
             drop(closes);
-            calls.close(ino).await.and(unlocked)
+            calls.close(ino, fh).await.and(unlocked)
         });
         if self.calls.departs(ino) {
             let calls = Arc::clone(&self.calls);
@@ -85,9 +97,9 @@ impl Door {
         }
     }
 
-    pub(super) fn fsync(&self, header: &Header, reply: Reply) {
+    pub(super) fn fsync(&self, header: &Header, fh: Fh, reply: Reply) {
         let ino = self.calls.numbers.inode(header.node);
-        self.start(reply, |calls| async move { calls.fsync(ino).await }, |reply, ()| reply.together(&[]));
+        self.start(reply, |calls| async move { calls.fsync(ino, fh).await }, |reply, ()| reply.together(&[]));
     }
 
     pub(super) fn fallocate(&self, header: &Header, (off, len): (u64, u64), mode: i32, reply: Reply) {

@@ -68,10 +68,11 @@ impl Door {
             let (entry, keep) = calls.create(cred, dir, &name, modes, flags).await?;
             Ok((entry.ino, calls.shown(dir, &name, &entry), keep))
         };
-        let (calls, runtime, file) = (Arc::clone(&self.calls), self.runtime.clone(), self.calls.owners.opens());
+        let (calls, runtime) = (Arc::clone(&self.calls), self.runtime.clone());
         self.start(reply, work, move |reply, (ino, entry, keep): (Ino, Shown, bool)| {
-            let body = Body::new().entry(&entry).opened(file, open_flags(flags, keep));
-            Self::hand_over(calls, &runtime, ino, reply, &body);
+            let fh = calls.describe(ino);
+            let body = Body::new().entry(&entry).opened(fh, open_flags(flags, keep));
+            Self::hand_over(calls, &runtime, (ino, fh), reply, &body);
         });
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::abi::{self, feature};
-use super::request::{Init, Node, OpenFile};
+use super::request::{Fh, Init, Node};
 
 /// Attributes of an inode. Times are seconds and nanoseconds since 1970.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,8 +94,8 @@ impl Body {
     }
 
     /// An opened file.
-    pub(crate) fn opened(self, file: OpenFile, flags: u32) -> Self {
-        self.u64(file.0).u32(flags).u32(0)
+    pub(crate) fn opened(self, fh: Fh, flags: u32) -> Self {
+        self.u64(fh.0).u32(flags).u32(0)
     }
 
     /// Bytes written, or the size of what was asked for.
@@ -225,7 +225,7 @@ impl Listed {
 mod tests {
     use super::{Attr, Body, Entry, Listed, Settings, Space};
     use crate::wire::abi::feature;
-    use crate::wire::request::{Init, Node, OpenFile};
+    use crate::wire::request::{Fh, Init, Node};
     use std::time::Duration;
 
     fn entry() -> Entry {
@@ -260,10 +260,12 @@ mod tests {
         let entry = entry();
         let len = |body: Body| body.bytes().len();
         assert_eq!(len(Body::new().entry(&entry)), 128);
-        assert_eq!(len(Body::new().entry(&entry).opened(OpenFile(1), 1)), 144);
+        assert_eq!(len(Body::new().entry(&entry).opened(Fh(7), 1)), 144);
         assert_eq!(len(Body::new().attr(&entry.attr, entry.attr_ttl)), 104);
-        let opened = Body::new().opened(OpenFile::default(), 0);
-        assert_eq!((len(Body::new().size(1)), len(Body::new().offset(1)), len(opened)), (8, 8, 16));
+        assert_eq!(
+            (len(Body::new().size(1)), len(Body::new().offset(1)), len(Body::new().opened(Fh(7), 0))),
+            (8, 8, 16)
+        );
         assert_eq!(len(Body::new().lock(0, 1, 2, 3)), 24);
         let space = Space { blocks: 1, free: 2, inodes: 3, free_inodes: 4, block_bytes: 5, name_bytes_max: 6 };
         assert_eq!(len(Body::new().space(&space)), 80);

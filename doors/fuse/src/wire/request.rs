@@ -6,14 +6,14 @@ use super::abi::{self, IN_HEADER_BYTES, WRITE_IN_BYTES, op, set};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Node(pub(crate) u64);
 
+/// The number that an open file description was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Fh(pub(crate) u64);
+
 impl Node {
     /// The root of a mount.
     pub(crate) const ROOT: Self = Self(1);
 }
-
-/// The mount's number of an open file: the kernel names it in all that is done through that.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct OpenFile(pub(crate) u64);
 
 /// What stands before each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,21 +82,26 @@ pub(crate) enum Op<'a> {
         size: u32,
     },
     Flush {
+        fh: Fh,
         owner: u64,
     },
     Release {
-        file: OpenFile,
+        fh: Fh,
         owner: u64,
         flags: u32,
     },
-    Fsync,
+    Fsync {
+        fh: Fh,
+    },
     Opendir,
     Readdir {
         off: u64,
         size: u32,
         plus: bool,
     },
-    Releasedir,
+    Releasedir {
+        fh: Fh,
+    },
     Statfs,
     Setxattr {
         name: &'a [u8],
@@ -167,7 +172,7 @@ pub(crate) enum When {
 /// A lock, or the question for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lock {
-    pub(crate) file: OpenFile,
+    pub(crate) fh: Fh,
     pub(crate) owner: u64,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -188,6 +193,7 @@ pub(crate) struct Init {
 /// A write, apart from its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Write {
+    pub(crate) fh: Fh,
     pub(crate) off: u64,
     /// Bytes of data, all of which follow in the request.
     pub(crate) size: u32,
@@ -222,13 +228,12 @@ impl Write {
     /// The write whose header and data are `body`.
     pub(crate) fn parse(body: &[u8]) -> Option<Self> {
         let mut c = Cursor(body);
-        c.skip(8)?;
-        let (off, size, write_flags) = (c.u64()?, c.u32()?, c.u32()?);
+        let (fh, off, size, write_flags) = (c.fh()?, c.u64()?, c.u32()?, c.u32()?);
         c.skip(8)?;
         let open_flags = c.i32()?;
         c.skip(4)?;
         assert_eq!(body.len() - c.0.len(), WRITE_IN_BYTES);
-        (c.0.len() == size as usize).then_some(Self { off, size, write_flags, open_flags })
+        (c.0.len() == size as usize).then_some(Self { fh, off, size, write_flags, open_flags })
     }
 }
 
@@ -271,18 +276,19 @@ impl<'a> Op<'a> {
     fn parse_rare(opcode: u32, mut c: Cursor<'a>) -> Option<Self> {
         Some(match opcode {
             op::FLUSH => {
-                c.skip(16)?;
-                Self::Flush { owner: c.u64()? }
+                let fh = c.fh()?;
+                c.skip(8)?;
+                Self::Flush { fh, owner: c.u64()? }
             }
             op::RELEASE => {
-                let file = OpenFile(c.u64()?);
+                let fh = c.fh()?;
                 c.skip(4)?;
                 let flags = c.u32()?;
-                Self::Release { file, owner: c.u64()?, flags }
+                Self::Release { fh, owner: c.u64()?, flags }
             }
-            op::FSYNC | op::FSYNCDIR => Self::Fsync,
+            op::FSYNC | op::FSYNCDIR => Self::Fsync { fh: c.fh()? },
             op::OPENDIR => Self::Opendir,
-            op::RELEASEDIR => Self::Releasedir,
+            op::RELEASEDIR => Self::Releasedir { fh: c.fh()? },
             op::STATFS => Self::Statfs,
             op::SETXATTR => c.setxattr()?,
             op::GETXATTR => {
@@ -331,6 +337,10 @@ impl<'a> Cursor<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         self.bytes().map(u64::from_ne_bytes)
+    }
+
+    fn fh(&mut self) -> Option<Fh> {
+        self.u64().map(Fh)
     }
 
     fn skip(&mut self, bytes: usize) -> Option<()> {
@@ -410,10 +420,10 @@ impl<'a> Cursor<'a> {
     }
 
     fn lock(&mut self) -> Option<Lock> {
-        let (file, owner) = (OpenFile(self.u64()?), self.u64()?);
+        let (fh, owner) = (self.fh()?, self.u64()?);
         let (start, end) = (self.u64()?, self.u64()?);
         let (kind, pid) = (self.i32()?, self.u32()?);
-        Some(Lock { file, owner, start, end, kind, pid, flock: self.u32()? & abi::LK_FLOCK != 0 })
+        Some(Lock { fh, owner, start, end, kind, pid, flock: self.u32()? & abi::LK_FLOCK != 0 })
     }
 
     fn copy_range(&mut self, wide: bool) -> Option<Op<'a>> {
@@ -432,7 +442,7 @@ impl<'a> Cursor<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Header, Init, Lock, Node, Op, OpenFile, Setattr, When, Write, op};
+    use super::{Fh, Header, Init, Lock, Node, Op, Setattr, When, Write, op};
 
     /// A request of numbers, each in as many bytes as its type has, then `tail`.
     fn body(words: &[u64], widths: &[usize], tail: &[u8]) -> Vec<u8> {
@@ -453,7 +463,7 @@ mod tests {
             kill_suid_sgid: true,
         };
         let lock = body(&[1, 2, 3, 4, 1, 6, 1, 0], &[8, 8, 8, 8, 4, 4, 4, 4], b"");
-        let held = Lock { file: OpenFile(1), owner: 2, start: 3, end: 4, kind: 1, pid: 6, flock: true };
+        let held = Lock { fh: Fh(1), owner: 2, start: 3, end: 4, kind: 1, pid: 6, flock: true };
         vec![
             (op::LOOKUP, b"name\0".to_vec(), Op::Lookup { name: b"name" }),
             (op::SETATTR, setattr, Op::Setattr(set)),
@@ -478,12 +488,10 @@ mod tests {
             ),
             (op::READ, body(&[1, 4096, 512], &[8, 8, 4], b""), Op::Read { off: 4096, size: 512 }),
             (op::READDIRPLUS, body(&[1, 3, 512], &[8, 8, 4], b""), Op::Readdir { off: 3, size: 512, plus: true }),
-            (op::FLUSH, body(&[1, 0, 0, 7], &[8, 4, 4, 8], b""), Op::Flush { owner: 7 }),
-            (
-                op::RELEASE,
-                body(&[1, 2, 3, 7], &[8, 4, 4, 8], b""),
-                Op::Release { file: OpenFile(1), owner: 7, flags: 3 },
-            ),
+            (op::FLUSH, body(&[1, 0, 0, 7], &[8, 4, 4, 8], b""), Op::Flush { fh: Fh(1), owner: 7 }),
+            (op::RELEASE, body(&[1, 2, 3, 7], &[8, 4, 4, 8], b""), Op::Release { fh: Fh(1), owner: 7, flags: 3 }),
+            (op::FSYNC, body(&[9, 1, 0], &[8, 4, 4], b""), Op::Fsync { fh: Fh(9) }),
+            (op::RELEASEDIR, body(&[9, 2, 0, 0], &[8, 4, 4, 8], b""), Op::Releasedir { fh: Fh(9) }),
             (
                 op::SETXATTR,
                 body(&[3, 1], &[4; 2], b"user.a\0val"),
@@ -552,7 +560,7 @@ mod tests {
     #[test]
     fn a_write_must_have_exactly_its_data() {
         let write = |size: u64| body(&[1, 4096, size, 4, 0, 0x400, 0], &[8, 8, 4, 4, 8, 4, 4], b"12345");
-        let expected = Write { off: 4096, size: 5, write_flags: 4, open_flags: 0x400 };
+        let expected = Write { fh: Fh(1), off: 4096, size: 5, write_flags: 4, open_flags: 0x400 };
         assert_eq!(Write::parse(&write(5)), Some(expected));
         assert_eq!((Write::parse(&write(4)), Write::parse(&write(u64::MAX))), (None, None));
     }
