@@ -208,7 +208,8 @@ pub async fn work(hand: HandRef, (fs, _losses): (Fs, Arc<Losses>), board: Board,
         let number = lock(&hand).number;
         let lasts = doubts::lasts(&action);
         if lasts {
-            fs.names_settled().await;
+            // They go on beyond the deadline, and so does the wait for them.
+            while fs.names_settled().await.is_err() {}
         }
         lock(&hand).doubts.prune(&fs);
         board.note(|| format!("hand {number}: {}", action.line()));

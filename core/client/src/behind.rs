@@ -14,9 +14,8 @@ mod file;
 mod recent;
 
 use std::collections::HashMap;
-use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use braid_base::attr::{Attr, Time, without_set_id};
 use braid_base::ids::Ino;
@@ -28,6 +27,7 @@ use file::File;
 use recent::Recent;
 
 use crate::losses::Losses;
+use crate::wakers::{self, Wakers};
 
 /// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
 pub(crate) const FLIGHT_BYTES: u64 = 4 << 20;
@@ -50,9 +50,12 @@ struct Held {
     recent: Recent,
     bytes: usize,
     next: u64,
+    landings: u64,
+    /// Nothing has landed since then, though somebody waited long for room: others need not.
+    stuck_at: Option<u64>,
     /// Somebody looks after what grows old.
     tended: bool,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
 }
 
 /// What came of a write.
@@ -65,6 +68,8 @@ pub(crate) enum Take {
     Alone,
     /// It would be taken, but nothing was promised for it.
     NoRoom,
+    /// It would be taken, but more is here than should be.
+    Full,
 }
 
 /// A run on its way.
@@ -124,6 +129,9 @@ impl Behind {
         if !joins && streak < DIRECT_MIN as u64 {
             return Take::Alone;
         }
+        if *bytes > self.bytes_max {
+            return Take::Full;
+        }
         let before = files.get(&ino).filter(|file| file.end() > 0).map(|file| file.session);
         let Some(session) = promise(before) else { return Take::NoRoom };
         let file = files.entry(ino).or_default();
@@ -155,7 +163,7 @@ impl Behind {
             }
         }
         files.retain(|_, file| !file.is_clean());
-        let wakers = std::mem::take(wakers);
+        let wakers = wakers.take();
         drop(held);
         wakers.into_iter().for_each(Waker::wake);
         lost
@@ -185,8 +193,9 @@ impl Behind {
     /// A flight ended: the file looks like that now, or why its bytes are lost.
     pub(crate) fn landed(&self, flight: &Flight, result: Result<Option<Attr>>) {
         let mut held = self.held();
-        let Held { files, recent, bytes, wakers, .. } = &mut *held;
+        let Held { files, recent, bytes, wakers, landings, .. } = &mut *held;
         *bytes -= flight.len() as usize;
+        *landings += 1;
         if let Some(file) = files.get_mut(&flight.ino) {
             file.land(flight.off);
             match result {
@@ -198,20 +207,52 @@ impl Behind {
                 files.remove(&flight.ino);
             }
         }
-        let wakers = std::mem::take(wakers);
+        let wakers = wakers.take();
         drop(held);
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready when all flights of `ino` that have taken off by now have landed.
-    pub(crate) async fn landing(&self, ino: Ino) {
-        let last = self.held().next;
+    /// The number of the flight that took off last.
+    pub(crate) fn last(&self) -> u64 {
+        self.held().next
+    }
+
+    /// `len` bytes of a flight have reached the cluster.
+    pub(crate) fn came_on(&self, flight: &Flight, len: u64) {
+        if let Some(file) = self.held().files.get_mut(&flight.ino) {
+            file.came_on(flight.off, len);
+        }
+    }
+
+    /// Bytes in flights of `ino` up to number `last` that have not reached the cluster.
+    pub(crate) fn left(&self, ino: Ino, last: u64) -> u64 {
+        self.held().files.get(&ino).map_or(0, |file| file.left(last))
+    }
+
+    /// Ready when all flights of `ino` up to number `last` have landed.
+    pub(crate) async fn landing(&self, ino: Ino, last: u64) {
         self.wait(|held| held.files.get(&ino).is_none_or(|file| !file.is_flying(last))).await;
     }
 
-    /// Ready when there is room for more.
-    pub(crate) async fn room(&self) {
-        self.wait(|held| held.bytes <= self.bytes_max).await;
+    /// True if more is here than should be.
+    pub(crate) fn is_full(&self) -> bool {
+        self.held().bytes > self.bytes_max
+    }
+
+    /// How many flights have landed so far, if there is no room for more and waiting for it may be of use.
+    pub(crate) fn no_room(&self) -> Option<u64> {
+        let held = self.held();
+        (held.bytes > self.bytes_max && held.stuck_at != Some(held.landings)).then_some(held.landings)
+    }
+
+    /// Ready when there is room for more, or another flight has landed than `landings`.
+    pub(crate) async fn room(&self, landings: u64) {
+        self.wait(|held| held.bytes <= self.bytes_max || held.landings != landings).await;
+    }
+
+    /// Nobody need wait for room until more than `landings` flights have landed.
+    pub(crate) fn stuck(&self, landings: u64) {
+        self.held().stuck_at = Some(landings);
     }
 
     /// Another client wants to see `ino`.
@@ -222,11 +263,6 @@ impl Behind {
     /// True if another client wanted to see `ino` a short time ago.
     pub(crate) fn is_shared(&self, ino: Ino, now_ms: u64) -> bool {
         self.held().recent.is_shared(ino, now_ms)
-    }
-
-    /// True if more is here than should be.
-    pub(crate) fn is_over(&self) -> bool {
-        self.held().bytes > self.bytes_max
     }
 
     /// True if bytes of `ino` are here.
@@ -273,15 +309,7 @@ impl Behind {
     }
 
     async fn wait(&self, ready: impl Fn(&Held) -> bool) {
-        poll_fn(|cx| {
-            let mut held = self.held();
-            if ready(&held) {
-                return Poll::Ready(());
-            }
-            held.wakers.push(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        wakers::wait(&self.held, |held| &mut held.wakers, ready).await;
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -307,7 +335,7 @@ mod tests {
     fn flights(take: Take) -> Option<Vec<(u64, u64)>> {
         match take {
             Take::Taken(flights) => Some(flights.iter().map(|flight| (flight.off, flight.len())).collect()),
-            Take::Overlaps | Take::Alone | Take::NoRoom => None,
+            Take::Overlaps | Take::Alone | Take::NoRoom | Take::Full => None,
         }
     }
 

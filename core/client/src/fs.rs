@@ -106,9 +106,9 @@ impl Holder for Inner {
                 inner.promises.shared(ino, now_ms);
                 let fs = Fs(inner);
                 if fs.0.promises.hold_leases() {
-                    fs.names_kept(ino).await;
+                    fs.names_kept_for_good(ino).await;
                 }
-                fs.settle(ino).await;
+                fs.settle_for_good(ino).await;
             }
         })
     }
@@ -268,10 +268,10 @@ impl Fs {
 
     /// Ends the session: open references and locks go in all partitions.
     pub async fn end_session(&self) -> Result<()> {
-        self.names_settled().await;
+        let settled = self.names_settled().await;
         self.tell_accessed().await;
         self.0.idle.clear();
-        self.0.session.end(self.0.fs).await
+        settled.and(self.0.session.end(self.0.fs).await)
     }
 
     fn ask(&self, body: Op) -> Asking<'_> {
@@ -280,7 +280,7 @@ impl Fs {
 
     fn ask_as(&self, cred: Cred, body: Op) -> Asking<'_> {
         Box::pin(async move {
-            let _beside = self.beside(&body).await;
+            let _beside = self.beside(&body).await?;
             self.0.session.call(self.0.fs, cred, body).await
         })
     }
@@ -308,14 +308,12 @@ impl Fs {
         }
     }
 
-    /// Asks as of `session`, if it is one.
-    fn ask_under(&self, session: u64, body: Op) -> Asking<'_> {
-        if session == 0 {
-            return self.ask(body);
-        }
+    /// Asks for a program that waits; with a session, as of that, and for as long as it lives: nobody waits then.
+    fn ask_under(&self, session: Option<u64>, body: Op) -> Asking<'_> {
+        let Some(session) = session else { return self.ask(body) };
         Box::pin(async move {
-            let _beside = self.beside(&body).await;
-            self.0.session.call_under(session, self.0.fs, Cred::default(), body).await
+            let _beside = self.beside_for_good(&body).await;
+            self.0.session.call_lasting(session, self.0.fs, Cred::default(), body).await
         })
     }
 
@@ -332,7 +330,7 @@ impl Fs {
     /// outcome; `session` as of [`Self::ask_under`]. `touched` says from the answer which bytes changed and what the file looks like.
     async fn change(
         &self,
-        (ino, session): (Ino, u64),
+        (ino, session): (Ino, Option<u64>),
         body: Op,
         touched: impl FnOnce(Reply) -> Result<(u64, u64, Attr)>,
     ) -> Result<(u64, u64, Attr)> {

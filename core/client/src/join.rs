@@ -113,6 +113,17 @@ pub(crate) async fn both<A: Future, B: Future>(a: A, b: B) -> (A::Output, B::Out
     (of_a.expect("it was polled until it was ready"), of_b.expect("it was polled until it was ready"))
 }
 
+/// The value of `future`, and whether `first`, which has its turn before it each time, is over by then.
+pub(crate) async fn beside<F: Future>(first: &mut BoxFuture<()>, future: F) -> (bool, F::Output) {
+    let (mut future, mut is_over) = (pin!(future), false);
+    let value = poll_fn(|cx| {
+        is_over = is_over || first.as_mut().poll(cx).is_ready();
+        future.as_mut().poll(cx)
+    })
+    .await;
+    (is_over, value)
+}
+
 /// `future`'s value, or `None` if `end` comes first.
 pub(crate) async fn until<F: Future>(end: impl Future<Output = ()>, future: F) -> Option<F::Output> {
     let (mut end, mut future) = (pin!(end), pin!(future));

@@ -172,6 +172,11 @@ impl Leases {
         self.core().may_remove(fs, dir, name, self.wire.now_ms())
     }
 
+    /// The session in `p`; 0: none.
+    pub(crate) fn session(&self, p: PartitionId) -> u64 {
+        self.core().session(p)
+    }
+
     /// As [`Core::borrow`].
     pub(crate) fn borrow(&self, fs: FsId, ino: Ino) -> bool {
         self.core().borrow(fs, ino, self.wire.now_ms())

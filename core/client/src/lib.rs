@@ -44,6 +44,7 @@ pub mod session;
 mod siblings;
 mod stream;
 mod stripe;
+mod wakers;
 pub mod wire;
 
 pub use fs::Fs;

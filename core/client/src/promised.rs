@@ -15,11 +15,10 @@
 mod coming;
 mod meets;
 
-use std::collections::{BTreeMap, HashMap};
-use std::future::poll_fn;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::task::Waker;
 
 use braid_base::attr::{Attr, Time};
 use braid_base::ids::{Ino, PartitionId};
@@ -32,6 +31,7 @@ use meets::{Meets, of_op};
 
 use crate::leases::Removing;
 use crate::losses::Losses;
+use crate::wakers::{self, Wakers};
 
 /// Promises of one client; who would make more waits.
 const OPEN_MAX: usize = 4_096;
@@ -124,10 +124,12 @@ struct Held {
     changing_all: u32,
     habits: HashMap<Ino, Habit>,
     landings: u64,
+    /// None has landed since then, though somebody waited long for that: who would make more need not.
+    stuck_at: Option<u64>,
     is_tended: bool,
     /// Of all content.
     bytes: usize,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
     mutation: Option<PromiseMutation>,
     /// Directories that were made here.
     coming: Coming,
@@ -366,21 +368,31 @@ impl Promises {
 
     /// Ready when one more has landed than `landings`, or none of `ids` is open.
     pub(crate) async fn landing(&self, landings: u64, ids: &[u64]) {
-        poll_fn(|cx| {
-            let mut held = self.held();
-            if held.landings != landings || !ids.iter().any(|id| held.open.contains_key(id)) {
-                return Poll::Ready(());
-            }
-            held.wakers.push(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
+        let ready = |held: &Held| held.landings != landings || !ids.iter().any(|id| held.open.contains_key(id));
+        wakers::wait(&self.held, |held| &mut held.wakers, ready).await;
     }
 
     /// How many have landed so far, if any of `ids` has not.
     pub(crate) fn landings(&self, ids: &[u64]) -> Option<u64> {
         let held = self.held();
         ids.iter().any(|id| held.open.contains_key(id)).then_some(held.landings)
+    }
+
+    /// How many of `ids` have not landed, and where they go.
+    pub(crate) fn left(&self, ids: &[u64]) -> (u64, Vec<PartitionId>) {
+        let held = self.held();
+        let homes: Vec<_> = ids.iter().filter_map(|id| Some(held.open.get(id)?.promise.partition)).collect();
+        (homes.len() as u64, homes.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
+    /// True if none has landed since somebody waited in vain.
+    pub(crate) fn is_stuck(&self, landings: u64) -> bool {
+        self.held().stuck_at == Some(landings)
+    }
+
+    /// Somebody waited in vain for more than `landings` of them.
+    pub(crate) fn stuck(&self, landings: u64) {
+        self.held().stuck_at = Some(landings);
     }
 
     /// True if `crowd` of them wait, or more.
@@ -521,7 +533,7 @@ impl Drop for Beside<'_> {
 /// One more has landed: whoever waits looks again, when nothing is held any more.
 fn wake(mut held: MutexGuard<'_, Held>) {
     held.landings += 1;
-    let wakers = std::mem::take(&mut held.wakers);
+    let wakers = held.wakers.take();
     drop(held);
     wakers.into_iter().for_each(Waker::wake);
 }

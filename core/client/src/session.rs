@@ -1,6 +1,6 @@
 //! One client's session: numbers its operations, repeats what got no answer, gives up in the end.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -17,7 +17,7 @@ use crate::wire::{BoxFuture, Wire};
 /// How long a session waits, milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// After this an operation fails with `Io`; whether it took effect is then unknown.
+    /// After this an operation that a program waits for fails with `Io`; whether it took effect is then unknown.
     pub deadline_ms: u64,
     /// After this without an answer the same operation is sent again.
     pub attempt_ms: u64,
@@ -59,9 +59,15 @@ pub struct Session {
 }
 
 /// Operation numbers in use.
+#[derive(Default)]
 struct Ops {
-    next: u64,
+    last: u64,
     open: BTreeSet<u64>,
+    /// Those of operations that may stay open for long. Each goes to its partition only, so it is only there that no answer
+    /// may be forgotten because of it.
+    lasting: BTreeSet<(PartitionId, u64)>,
+    /// When a partition said last that an operation has its turn.
+    held_ms: BTreeMap<PartitionId, u64>,
 }
 
 /// How a wait for a lock ended.
@@ -91,8 +97,7 @@ impl Session {
     }
 
     fn make(wire: Arc<dyn Wire>, client: ClientId, patience: Patience, shares_fate: bool) -> Self {
-        let ops = Mutex::new(Ops { next: 1, open: BTreeSet::new() });
-        Self { wire, client, patience, shares_fate, ops, leases: OnceLock::new() }
+        Self { wire, client, patience, shares_fate, ops: Mutex::default(), leases: OnceLock::new() }
     }
 
     /// True if the host and its partitions live and fall with this client.
@@ -103,6 +108,11 @@ impl Session {
     /// The client id.
     pub fn client(&self) -> ClientId {
         self.client
+    }
+
+    /// How long it waits.
+    pub(crate) fn patience(&self) -> Patience {
+        self.patience
     }
 
     /// The way out.
@@ -134,7 +144,7 @@ impl Session {
         if matches!(body, Op::Hello { .. } | Op::Reassert { .. }) {
             let give_up = self.wire.now_ms() + HELLO_AGAIN_MS;
             loop {
-                let request = self.request(&ticket, session, FsId::default(), Cred::default(), &body);
+                let request = self.request(&ticket, p, session, FsId::default(), Cred::default(), &body);
                 let answer = within(&*self.wire, self.patience.attempt_ms, self.wire.partition(p, request)).await?;
                 // A new primary calls before the map says that it is one, and the old one is not there any more.
                 let is_passing = answer.result.as_ref().is_err_and(|error| is_passing(error, Some(session)));
@@ -145,28 +155,34 @@ impl Session {
                 until(moved, self.wire.sleep_ms(BACKOFF_BUSY_MAX_MS)).await;
             }
         }
-        let call = Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session), waits: true };
+        let call =
+            Call { p, fs: FsId::default(), cred: Cred::default(), session: Some(session), waits: true, lasts: false };
         Some(self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await.into())
     }
 
-    /// Asks as of `session`: `SessionLost` if that is over by now. For what was held back under a lease.
-    pub async fn call_under(&self, session: u64, fs: FsId, cred: Cred, body: Op) -> FsResult {
-        let Some(ino) = body.route() else {
-            return Err(Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition"));
-        };
-        let ticket = self.begin();
-        let call = Call { p: self.home(ino), fs, cred, session: Some(session), waits: true };
+    /// Asks as of `session`, for what was held back under a lease and nobody waits for: there is no deadline as long as that
+    /// session lives; `SessionLost` when it is over. `body` is carried out in its partition alone, which passes it on to none.
+    pub(crate) async fn call_lasting(&self, session: u64, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        self.call_under(session, true, fs, cred, body).await
+    }
+
+    async fn call_under(&self, session: u64, lasts: bool, fs: FsId, cred: Cred, body: Op) -> FsResult {
+        let p = self.home(routed(&body)?);
+        let ticket = if lasts { self.begin_lasting(p) } else { self.begin() };
+        let call = Call { p, fs, cred, session: Some(session), waits: true, lasts };
         self.repeat_for(self.patience.attempt_ms, &ticket, call, body).await
     }
 
-    /// Tells partitions of open references that they do not know of. Errors: of one that could not be told of all.
-    pub(crate) async fn say(&self, owed: Vec<Owed>) -> Result<()> {
-        join_bounded(OPENS_AT_ONCE, owed.iter().map(|owed| self.say_one(owed)).collect()).await.into_iter().collect()
+    /// Tells partitions of open references that they do not know of; `lasts` as of [`Self::call_lasting`]. Errors: of one
+    /// that could not be told of all.
+    pub(crate) async fn say(&self, owed: Vec<Owed>, lasts: bool) -> Result<()> {
+        let said = owed.iter().map(|owed| self.say_one(owed, lasts)).collect();
+        join_bounded(OPENS_AT_ONCE, said).await.into_iter().collect()
     }
 
-    async fn say_one(&self, owed: &Owed) -> Result<()> {
+    async fn say_one(&self, owed: &Owed, lasts: bool) -> Result<()> {
         let Owed { fs, ino, session, count } = *owed;
-        let under = |body: Op| self.call_under(session, fs, Cred::default(), body);
+        let under = |body: Op| self.call_under(session, lasts, fs, Cred::default(), body);
         let opens = (0..count).map(|_| under(Op::Open { ino, truncate: false })).collect();
         let (mut told, mut result) = (0, Ok(()));
         for said in join_bounded(OPENS_AT_ONCE, opens).await {
@@ -191,10 +207,7 @@ impl Session {
 
     /// Asks the partition that `body` routes to. Errors: the partition's, and `Io` after the deadline.
     pub async fn call(&self, fs: FsId, cred: Cred, body: Op) -> FsResult {
-        let Some(ino) = body.route() else {
-            return Err(Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition"));
-        };
-        self.call_at(self.home(ino), fs, cred, body).await
+        self.call_at(self.home(routed(&body)?), fs, cred, body).await
     }
 
     /// Asks partition `p`. Errors as of [`Self::call`].
@@ -210,7 +223,7 @@ impl Session {
         loop {
             // A number of its own each time, so that none stays open for long.
             let ticket = self.begin();
-            let call = Call { p, fs, cred, session: None, waits: false };
+            let call = Call { p, fs, cred, session: None, waits: false, lasts: false };
             match self.repeat_for(self.patience.attempt_ms, &ticket, call, body.clone()).await {
                 Err(error) if error.kind() == ErrorKind::Busy && self.wire.now_ms() < give_up => {
                     self.wire.sleep_ms(BACKOFF_BUSY_MAX_MS).await;
@@ -234,7 +247,7 @@ impl Session {
         let mut interrupted = pin!(interrupted);
         loop {
             let ticket = self.begin();
-            let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None, waits: true };
+            let call = Call { p: self.home(ino), fs, cred: Cred::default(), session: None, waits: true, lasts: false };
             let asked = self.repeat_for(self.patience.lock_ms * 2, &ticket, call, Op::Lock { ino, lock, wait: true });
             let for_a_while = within(&*self.wire, self.patience.lock_ms, Box::pin(asked));
             let (answer, stop) = match until(interrupted.as_mut(), for_a_while).await {
@@ -274,12 +287,12 @@ impl Session {
     }
 
     async fn repeat(&self, ticket: &Ticket<'_>, p: PartitionId, fs: FsId, cred: Cred, body: Op) -> FsResult {
-        let call = Call { p, fs, cred, session: None, waits: true };
+        let call = Call { p, fs, cred, session: None, waits: true, lasts: false };
         self.repeat_for(self.patience.attempt_ms, ticket, call, body).await
     }
 
     async fn repeat_for(&self, attempt_ms: u64, ticket: &Ticket<'_>, call: Call, body: Op) -> FsResult {
-        let Call { p, fs, cred, session: fixed, waits } = call;
+        let Call { p, fs, cred, session: fixed, waits, .. } = call;
         let mut doubt = Doubt { leases: None, fs, op: &body };
         let patience_ms = self.patience.deadline_ms.max(attempt_ms);
         let mut give_up = self.wire.now_ms() + patience_ms;
@@ -296,7 +309,7 @@ impl Session {
                 continue;
             };
             doubt.leases = self.leases().filter(|_| changes(&body));
-            let request = self.request(ticket, noted.session, fs, cred, &body);
+            let request = self.request(ticket, p, noted.session, fs, cred, &body);
             let left = give_up.saturating_sub(self.wire.now_ms());
             let mut asked = self.wire.partition(p, request);
             let heard = |answer: Answer| self.heard(p, noted, fs, &body, answer);
@@ -312,6 +325,9 @@ impl Session {
             };
             tracing::debug!(%p, seq = ticket.seq, %error, "an operation is to be asked again");
             let now = self.wire.now_ms();
+            if now >= give_up && self.goes_on(call) {
+                give_up = now + patience_ms;
+            }
             if now >= give_up {
                 let after = self.patience.deadline_ms;
                 return Err(Error::new(ErrorKind::Io, format!("{p} gave no answer within {after} ms: {error}")));
@@ -319,6 +335,7 @@ impl Session {
             if error.kind() == ErrorKind::Held {
                 // It is known there, and has its turn; the partition answers otherwise when it has waited too long.
                 give_up = now + patience_ms;
+                self.ops().held_ms.insert(p, now);
             }
             let longest = if error.kind() == ErrorKind::Busy { BACKOFF_BUSY_MAX_MS } else { BACKOFF_GONE_MAX_MS };
             // Two that collide would collide again after equal pauses: the number of the operation tells them apart.
@@ -343,9 +360,23 @@ impl Session {
         }
     }
 
-    fn request(&self, ticket: &Ticket<'_>, session: u64, fs: FsId, cred: Cred, body: &Op) -> Request {
+    /// True for what nobody waits for, as long as nobody said that its session is over.
+    fn goes_on(&self, call: Call) -> bool {
+        let lives = |leases: &Arc<Leases>| call.session == Some(leases.session(call.p));
+        call.lasts && self.leases().is_none_or(lives)
+    }
+
+    /// True if `p` said a short time ago that an operation has its turn, and has to wait.
+    pub(crate) fn is_held(&self, p: PartitionId) -> bool {
+        let said = self.ops().held_ms.get(&p).copied();
+        said.is_some_and(|said| self.wire.now_ms() < said + self.patience.attempt_ms)
+    }
+
+    fn request(&self, ticket: &Ticket<'_>, p: PartitionId, session: u64, fs: FsId, cred: Cred, body: &Op) -> Request {
         let op = OpId { client: self.client, seq: ticket.seq };
-        Request { op, session, done_upto: self.done_upto(), fs, cred, early: self.shares_fate, body: body.clone() }
+        // A rename may be passed on to any other partition.
+        let done_upto = self.done_upto(if let Op::Rename { .. } = body { None } else { Some(p) });
+        Request { op, session, done_upto, fs, cred, early: self.shares_fate, body: body.clone() }
     }
 
     /// Takes note of an answer.
@@ -360,16 +391,29 @@ impl Session {
 
     fn begin(&self) -> Ticket<'_> {
         let mut ops = self.ops();
-        let seq = ops.next;
-        ops.next += 1;
+        ops.last += 1;
+        let seq = ops.last;
         ops.open.insert(seq);
-        Ticket { session: self, seq }
+        Ticket { session: self, seq, lasts: None }
     }
 
-    /// All operations up to this one were answered or given up for good.
-    fn done_upto(&self) -> u64 {
+    fn begin_lasting(&self, p: PartitionId) -> Ticket<'_> {
+        let mut ops = self.ops();
+        ops.last += 1;
+        let seq = ops.last;
+        ops.lasting.insert((p, seq));
+        Ticket { session: self, seq, lasts: Some(p) }
+    }
+
+    /// All operations that go to `p` (`None`: to any partition) up to this one were answered or given up for good.
+    fn done_upto(&self, p: Option<PartitionId>) -> u64 {
         let ops = self.ops();
-        ops.open.first().map_or(ops.next, |first| *first) - 1
+        let lasting = match p {
+            Some(p) => ops.lasting.range((p, 0)..=(p, u64::MAX)).next().map(|(_, seq)| *seq),
+            None => ops.lasting.iter().map(|(_, seq)| *seq).min(),
+        };
+        let first = ops.open.first().copied().into_iter().chain(lasting).min();
+        first.map_or(ops.last, |first| first - 1)
     }
 
     fn ops(&self) -> MutexGuard<'_, Ops> {
@@ -383,7 +427,7 @@ impl Asker for Session {
     }
 
     fn say_opens(self: Arc<Self>, owed: Vec<Owed>) -> BoxFuture<Result<()>> {
-        Box::pin(async move { self.say(owed).await })
+        Box::pin(async move { self.say(owed, false).await })
     }
 }
 
@@ -397,6 +441,8 @@ struct Call {
     session: Option<u64>,
     /// A partition that is busy is asked again.
     waits: bool,
+    /// There is no deadline as long as the session lives.
+    lasts: bool,
 }
 
 /// A change on its way: if its outcome remains unknown, nothing that is remembered of what it may touch can be trusted.
@@ -446,17 +492,91 @@ fn is_passing(error: &Error, fixed: Option<u64>) -> bool {
 struct Ticket<'a> {
     session: &'a Session,
     seq: u64,
+    /// It may stay open for long, and goes to this partition only.
+    lasts: Option<PartitionId>,
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let was_open = self.session.ops().open.remove(&self.seq);
+        let mut ops = self.session.ops();
+        let was_open = match self.lasts {
+            Some(p) => ops.lasting.remove(&(p, self.seq)),
+            None => ops.open.remove(&self.seq),
+        };
+        drop(ops);
         assert!(was_open, "operation {} was given back twice", self.seq);
     }
+}
+
+/// The inode that says which partition is asked.
+fn routed(body: &Op) -> Result<Ino> {
+    let complaint = || Error::new(ErrorKind::Invalid, "this operation must be asked of a named partition");
+    body.route().ok_or_else(complaint)
 }
 
 /// Complains when a partition answers with something else than the message asks for.
 pub(crate) fn unexpected(asked: &str, found: &Reply) -> Error {
     let found: String = format!("{found:?}").chars().take(80).collect();
     Error::new(ErrorKind::Io, format!("{asked}: the partition answered with something else: {found}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use braid_base::msg::drive::{DriveOp, DriveResult};
+
+    use super::*;
+
+    /// A way to four partitions that leads nowhere.
+    struct Nowhere;
+
+    impl Wire for Nowhere {
+        fn partition(&self, _p: PartitionId, _req: Request) -> BoxFuture<Answer> {
+            Box::pin(pending())
+        }
+
+        fn drive(&self, _d: braid_base::ids::DriveId, _op: DriveOp) -> BoxFuture<DriveResult> {
+            Box::pin(pending())
+        }
+
+        fn sleep_ms(&self, _ms: u64) -> BoxFuture<()> {
+            Box::pin(pending())
+        }
+
+        fn partitions(&self) -> u16 {
+            4
+        }
+
+        fn now_ms(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn what_may_stay_open_for_long_keeps_answers_in_its_partition_only() {
+        let session = Session::new(Arc::new(Nowhere), ClientId(1));
+        let upto = || [Some(1), Some(2), None].map(|p| session.done_upto(p.map(PartitionId)));
+        let (first, lasting, also) = (session.begin(), session.begin_lasting(PartitionId(2)), session.begin());
+        assert_eq!(upto(), [0, 0, 0]);
+        drop(first);
+        assert_eq!(upto(), [2, 1, 1]);
+        drop(also);
+        assert_eq!(upto(), [3, 1, 1]);
+        let later = session.begin_lasting(PartitionId(2));
+        drop(lasting);
+        assert_eq!(upto(), [4, 3, 3]);
+        let rename = Op::Rename {
+            from_dir: Ino(1),
+            from: b"a".to_vec(),
+            to_dir: Ino(1),
+            to: b"b".to_vec(),
+            mode: braid_base::msg::fs::RenameMode::Replace,
+        };
+        let ticket = session.begin();
+        let said = |body: &Op| session.request(&ticket, PartitionId(1), 0, FsId(1), Cred::default(), body).done_upto;
+        assert_eq!((said(&Op::Statfs), said(&rename)), (4, 3), "another partition may carry it out");
+        drop((later, ticket));
+        assert_eq!(upto(), [5, 5, 5]);
+    }
 }

@@ -386,7 +386,7 @@ impl Calls {
     /// waiting for the very read that asks.
     async fn hold(&self, ino: Ino) -> Answer<bool> {
         // Until its partition has heard of a file nobody can have a lease on it.
-        self.fs.names_kept(ino).await;
+        self.fs.names_kept(ino).await.map_err(|e| failed("read", ino, &e))?;
         for _ in 0..HOLD_TURNS {
             if self.fs.is_certain(ino) {
                 return Ok(true);

@@ -28,7 +28,7 @@ pub struct Request {
     /// The client's session in this partition; 0: it has none, gets no leases and holds what it opens and locks until
     /// it says `EndSession`. A number that the partition does not know is refused (`SessionLost`).
     pub session: u64,
-    /// All operations of this client up to this number were answered: their results may be forgotten.
+    /// All operations of this client up to this number that could come here were answered: their results may be forgotten.
     pub done_upto: u64,
     /// The file system.
     pub fs: FsId,

@@ -27,6 +27,8 @@ pub(super) struct File {
 struct Run {
     parts: Parts,
     len: u64,
+    /// In flight: bytes that have not reached the cluster.
+    left: u64,
     /// While it grows: when bytes were added last, milliseconds. In flight: its number.
     stamp: u64,
 }
@@ -53,7 +55,7 @@ impl File {
         let len = data.len() as u64;
         let after = self.runs.remove(&(off + len));
         let at = self.before(off).unwrap_or(off);
-        let run = self.runs.entry(at).or_insert_with(|| Run { parts: Vec::new(), len: 0, stamp: now_ms });
+        let run = self.runs.entry(at).or_insert_with(|| Run { parts: Vec::new(), len: 0, left: 0, stamp: now_ms });
         run.parts.push(data);
         run.len += len;
         run.stamp = now_ms;
@@ -85,7 +87,7 @@ impl File {
     pub(super) fn depart(&mut self, ino: Ino, next: &mut u64, off: u64, parts: Parts) -> Flight {
         *next += 1;
         let len = parts.iter().map(|part| part.len() as u64).sum();
-        self.flights.insert(off, Run { parts: parts.clone(), len, stamp: *next });
+        self.flights.insert(off, Run { parts: parts.clone(), len, left: len, stamp: *next });
         Flight { ino, off, parts, at: self.written, kill: self.kill, session: self.session }
     }
 
@@ -94,9 +96,21 @@ impl File {
         self.flights.remove(&off);
     }
 
+    /// `len` bytes of the flight that began at `off` have reached the cluster.
+    pub(super) fn came_on(&mut self, off: u64, len: u64) {
+        if let Some(run) = self.flights.get_mut(&off) {
+            run.left = run.left.saturating_sub(len);
+        }
+    }
+
     /// True if a flight with a number up to `last` has not landed.
     pub(super) fn is_flying(&self, last: u64) -> bool {
         self.flights.values().any(|run| run.stamp <= last)
+    }
+
+    /// Bytes of such flights that have not reached the cluster.
+    pub(super) fn left(&self, last: u64) -> u64 {
+        self.flights.values().filter(|run| run.stamp <= last).map(|run| run.left).sum()
     }
 
     /// Nothing is left to remember.

@@ -36,7 +36,7 @@ impl Fs {
         if !set.access_only {
             // What was written or read before must not undo it.
             self.0.accessed.forget(ino);
-            self.settle(ino).await;
+            self.settle(ino).await?;
         }
         let Some(size) = set.size else {
             return self.ask_attr("setattr", Op::SetAttr { ino, set }).await;
@@ -89,15 +89,21 @@ impl Fs {
     }
 
     /// Returns once everything that was written to `ino`, and every change of its names or of those in it, is durable.
-    /// Errors: what became of earlier writes, if nobody was told.
+    /// Errors: what became of earlier writes, if nobody was told; `Io` if that takes too long, which loses nothing: a later
+    /// one may succeed, and then all of it is durable.
     pub async fn fsync(&self, ino: Ino) -> Result<()> {
         self.fsync_since(ino, ANYBODY).await.1
     }
 
     /// The same for a description, as of [`Self::written_well`].
     pub async fn fsync_since(&self, ino: Ino, since: u64) -> (u64, Result<()>) {
-        self.names_kept(ino).await;
-        self.settle(ino).await;
+        let arrived = async {
+            self.names_kept(ino).await?;
+            self.settle(ino).await
+        };
+        if let Err(error) = arrived.await {
+            return (since, Err(error));
+        }
         let (told, well) = self.written_well(ino, since);
         if well.is_err() || self.is_durable(ino) {
             return (told, well);
@@ -119,7 +125,7 @@ impl Fs {
 
     /// A change of `[off, off+len)` answered with attributes.
     pub(super) async fn change_range(&self, what: &str, ino: Ino, body: Op, off: u64, len: u64) -> Result<Attr> {
-        let changed = self.change((ino, 0), body, |reply| match reply {
+        let changed = self.change((ino, None), body, |reply| match reply {
             Reply::Attr(attr) => Ok((off, len, attr)),
             other => Err(unexpected(what, &other)),
         });

@@ -3,12 +3,16 @@
 //! What a program is promised is what POSIX promises: others see the bytes at once, because every call of this client
 //! looks here first; they last when `fsync` returned. An error that comes later is told by the next `fsync` or close.
 //! Room is lent ahead of need, so a file system that is full says so when the write is made.
+//!
+//! A partition that does not answer loses nothing: what was taken is sent until it has landed, or the session is lost under
+//! which it was taken. Who waits for that waits for the deadline of a call ([`Fs::in_time`]), and may wait once more.
 
 use std::future::ready;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 
 use braid_base::attr::{Attr, Time};
-use braid_base::ids::{FsId, Ino};
+use braid_base::ids::{FsId, Ino, PartitionId};
 use braid_base::limits::{WRITE_MAX, WRITE_PARTS_MAX};
 use braid_base::msg::fs::Op;
 use braid_base::msg::lease::LeaseKind;
@@ -17,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::{Fs, Written};
 use crate::behind::{AGE_MS, FLIGHT_BYTES, Flight, Take};
-use crate::join::join_bounded;
+use crate::join::{join_bounded, within};
 use crate::losses::ANYBODY;
 use crate::session::Session;
 use crate::wire::BoxFuture;
@@ -29,6 +33,8 @@ const TAIL_MIN: usize = 64 << 10;
 const PIECE_BYTES: u64 = 2 * FLIGHT_BYTES;
 /// Files that are flushed at a time when all are.
 const FILES_AT_ONCE: usize = 32;
+/// A writer waits so long for room while nothing lands, milliseconds; then it writes by itself.
+const ROOM_MS: u64 = 5_000;
 
 /// Where work goes on after a call returned, and the clock for the times of files.
 pub trait Background: Send + Sync + 'static {
@@ -79,18 +85,19 @@ impl Fs {
         watchers.push(watcher);
     }
 
-    /// Writes back everything that is here. Errors: any; of what is lost each file is told by its `fsync`, too.
+    /// Writes back everything that is here. Errors: the first; of what is lost each file is told by its `fsync`, too.
     pub async fn flush_all(&self) -> Result<()> {
-        self.names_settled().await;
+        let named = self.names_settled().await;
         let files = self.0.behind.files();
-        join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.settle(ino)).collect()).await;
+        let done = join_bounded(FILES_AT_ONCE, files.into_iter().map(|ino| self.settle(ino)).collect()).await;
+        done.into_iter().fold(named, Result::and)?;
         self.0.losses.any_untold().map_or(Ok(()), Err)
     }
 
     /// Waits until all that was written to `ino` so far has reached the cluster. Errors: what became of earlier writes,
-    /// if nobody was told.
+    /// if nobody was told; `Io` if it has not reached the cluster in time, which loses nothing.
     pub async fn flush(&self, ino: Ino) -> Result<()> {
-        self.settle(ino).await;
+        self.settle(ino).await?;
         self.written_well(ino, ANYBODY).1
     }
 
@@ -109,16 +116,50 @@ impl Fs {
         }
     }
 
-    /// As [`Self::flush`], and an error stays for whoever asks for it.
-    pub(super) async fn settle(&self, ino: Ino) {
-        if self.0.behind.is_dirty(ino) {
-            self.launch(self.0.behind.send(ino));
-            self.0.behind.landing(ino).await;
+    /// Ready when what is here of `ino` has landed, for good or ill. Errors: `Io` if that takes too long.
+    pub(super) async fn settle(&self, ino: Ino) -> Result<()> {
+        let behind = &self.0.behind;
+        if !behind.is_dirty(ino) {
+            return Ok(());
+        }
+        self.launch(behind.send(ino));
+        let (last, home) = (behind.last(), self.0.session.home(ino));
+        let left = || (behind.left(ino, last), vec![home]);
+        self.in_time("what was written before", behind.landing(ino, last), left).await
+    }
+
+    /// The same, however long it takes: until the session is lost.
+    pub(super) async fn settle_for_good(&self, ino: Ino) {
+        self.launch(self.0.behind.send(ino));
+        self.0.behind.landing(ino, self.0.behind.last()).await;
+    }
+
+    /// Waits for work that goes on beside calls. Errors: `Io` if for the deadline of a call nothing of what `left`
+    /// counts is done, and none of its partitions says that it has its turn; the work goes on.
+    pub(super) async fn in_time(
+        &self,
+        what: &str,
+        work: impl Future<Output = ()>,
+        left: impl Fn() -> (u64, Vec<PartitionId>),
+    ) -> Result<()> {
+        let (session, mut work) = (&self.0.session, pin!(work));
+        let (mut before, deadline_ms) = (left().0, session.patience().deadline_ms);
+        loop {
+            if within(&**session.wire(), deadline_ms, work.as_mut()).await.is_some() {
+                return Ok(());
+            }
+            let (now, homes) = left();
+            if now >= before && !homes.iter().any(|p| session.is_held(*p)) {
+                let text =
+                    format!("{what} has not reached the cluster within {deadline_ms} ms, and is on its way still");
+                return Err(Error::new(ErrorKind::Io, text));
+            }
+            before = now;
         }
     }
 
     /// Takes a write, if it may be held back: `None` if it must be made now, over nothing that is still here. Errors:
-    /// `Io` if the partition gave no answer in time; nobody should wait once more then.
+    /// `Io` if the partition gave no answer in time; nobody should wait once more then, and nothing was taken.
     pub(super) async fn write_behind(&self, ino: Ino, off: u64, data: &Bytes, kill: bool) -> Result<Option<Written>> {
         let Some(background) = &self.0.background else { return Ok(None) };
         let now = (self.0.reader.wire().now_ms(), background.wall());
@@ -133,18 +174,27 @@ impl Fs {
                 Take::Taken(flights) => {
                     self.launch(flights);
                     self.tend();
-                    if self.0.behind.is_over() {
-                        self.launch(self.0.behind.send_old(u64::MAX));
-                        self.0.behind.room().await;
-                    }
                     return Ok(Some(Written { off, len, attr: None }));
                 }
-                Take::Overlaps => self.settle(ino).await,
+                Take::Overlaps => self.settle(ino).await?,
+                Take::Full if Box::pin(self.has_room()).await => {}
                 Take::NoRoom if !asked && Box::pin(self.prepare(ino, len, now.0)).await? => asked = true,
                 // Without room for sure the partition has to say whether there is some.
-                Take::NoRoom | Take::Alone => return Ok(None),
+                Take::NoRoom | Take::Alone | Take::Full => return Ok(None),
             }
         }
+    }
+
+    /// Waits for room for more; false if none comes, because nothing lands.
+    async fn has_room(&self) -> bool {
+        let (behind, wire) = (&self.0.behind, self.0.reader.wire());
+        self.launch(behind.send_old(u64::MAX));
+        while let Some(landings) = behind.no_room() {
+            if within(&**wire, ROOM_MS, behind.room(landings)).await.is_none() {
+                behind.stuck(landings);
+            }
+        }
+        !behind.is_full()
     }
 
     /// The session under which writes to a file, or names in a directory, may be held back now; only one client at a time
@@ -265,7 +315,8 @@ impl Fs {
             *promised -= len as u64;
             let done = match len >= TAIL_MIN {
                 true => {
-                    self.write_direct(flight.ino, off, &parts, (flight.kill, Some(flight.at)), flight.session).await
+                    let how = (flight.kill, Some(flight.at));
+                    self.write_direct(flight.ino, off, &parts, how, Some(flight.session)).await
                 }
                 false => {
                     self.0.lent.abandon(p, len as u64, self.0.reader.wire().now_ms());
@@ -273,7 +324,11 @@ impl Fs {
                 }
             };
             last = match done {
-                Some(done) => done?.attr,
+                Some(done) => {
+                    let attr = done?.attr;
+                    self.0.behind.came_on(flight, len as u64);
+                    attr
+                }
                 None => self.write_parts(flight, off, parts).await?,
             };
         }
@@ -294,7 +349,8 @@ impl Fs {
             }
             let (ino, kill_suid_sgid, at) = (flight.ino, flight.kill, Some(flight.at));
             let body = Op::Write { ino, parts: entry, append: false, kill_suid_sgid, at };
-            last = self.wrote("write", (ino, flight.session), body, len as u64).await?.attr;
+            last = self.wrote("write", (ino, Some(flight.session)), body, len as u64).await?.attr;
+            self.0.behind.came_on(flight, len as u64);
         }
         Ok(last)
     }

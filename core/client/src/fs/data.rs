@@ -41,7 +41,7 @@ impl Fs {
     pub async fn open(&self, ino: Ino, truncate: bool) -> Result<Attr> {
         let body = Op::Open { ino, truncate };
         if truncate {
-            self.settle(ino).await;
+            self.settle(ino).await?;
             return self.change_all("open", ino, body).await;
         }
         match self.open_without_a_word(ino) {
@@ -123,9 +123,9 @@ impl Fs {
         }
     }
 
-    /// Gives references in one partition back.
+    /// Gives references in one partition back, however long that takes.
     pub(super) async fn close_all(&self, session: u64, inos: Vec<Ino>) {
-        if let Err(error) = self.ask_under(session, Op::Close { inos }).await {
+        if let Err(error) = self.ask_under(Some(session), Op::Close { inos }).await {
             // They went with the session, or will.
             tracing::debug!(%error, "open references could not be given back");
         }
@@ -319,7 +319,7 @@ impl Fs {
         let mut whole: Option<Written> = None;
         if append {
             // Where the end is, is for the partition to say.
-            self.settle(ino).await;
+            self.settle(ino).await?;
             // Bytes that a program believes to be there are not: behind them this would land where it must not.
             if let Some(error) = self.0.losses.untold(ino) {
                 return Err(error);
@@ -357,17 +357,17 @@ impl Fs {
         if !append
             && data.len() >= DIRECT_MIN
             && let Some(done) =
-                Box::pin(self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None), 0)).await
+                Box::pin(self.write_direct(ino, off, std::slice::from_ref(&data), (kill, None), None)).await
         {
             return done;
         }
         let len = data.len() as u64;
         let body = Op::Write { ino, parts: vec![(off, data)], append, kill_suid_sgid: kill, at: None };
-        Box::pin(self.wrote("write", (ino, 0), body, len)).await
+        Box::pin(self.wrote("write", (ino, None), body, len)).await
     }
 
     /// Sends a write of `len` bytes; the session as of [`Self::ask_under`].
-    pub(super) async fn wrote(&self, what: &str, of: (Ino, u64), body: Op, len: u64) -> Result<Written> {
+    pub(super) async fn wrote(&self, what: &str, of: (Ino, Option<u64>), body: Op, len: u64) -> Result<Written> {
         let changed = self.change(of, body, |reply| match reply {
             Reply::Wrote { off, attr } => Ok((off, len, attr)),
             other => Err(unexpected(what, &other)),

@@ -31,13 +31,14 @@ const STRIPES_AT_ONCE: usize = 4;
 impl Fs {
     /// Writes the bytes of `parts`, one after another, straight to the drives; `None` if that is not possible now, and
     /// nothing happened. `at`: when a program wrote them, if they were held back since; room was promised for them then.
+    /// `session` as of [`Self::ask_under`].
     pub(super) async fn write_direct(
         &self,
         ino: Ino,
         off: u64,
         parts: &[Bytes],
         (kill_suid_sgid, at): (bool, Option<Time>),
-        session: u64,
+        session: Option<u64>,
     ) -> Option<Result<Written>> {
         let len = parts.iter().map(|part| part.len() as u64).sum();
         let stripes = match self.cut(ino, off, len, at.map_or(0, |_| len)).await {

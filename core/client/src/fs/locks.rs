@@ -17,7 +17,7 @@ impl Fs {
 
     /// Takes a lock, waiting for it as long as it takes or until `interrupted` comes. Errors: `Deadlock`.
     pub async fn lock_wait(&self, ino: Ino, lock: LockSpec, interrupted: impl Future<Output = ()>) -> Result<LockEnd> {
-        self.names_kept(ino).await;
+        self.names_kept(ino).await?;
         self.0.session.lock(self.0.fs, ino, lock, interrupted).await
     }
 

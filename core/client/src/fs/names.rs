@@ -8,8 +8,9 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::behind::answered;
 use super::{Entry, Fs, check_name};
-use crate::join::both;
+use crate::join::beside;
 use crate::session::unexpected;
+use crate::wire::BoxFuture;
 
 /// A name whose inode was gone when it was asked for is looked up again so often.
 const LOOKUPS_MAX: u32 = 8;
@@ -171,7 +172,7 @@ impl Fs {
         let gone = match self.unlinked("rmdir", (dir, name), body.clone()).await {
             // It may have overtaken what was removed from it.
             Err(error) if error.kind() == ErrorKind::NotEmpty && waits => {
-                self.names_settled().await;
+                self.names_settled().await?;
                 self.unlinked("rmdir", (dir, name), body).await
             }
             gone => gone,
@@ -223,22 +224,27 @@ impl Fs {
         };
         // A file that is renamed may be under a name that is being removed.
         if let Op::Rename { from_dir, from, .. } = &body {
-            self.say_opens(leases.name(self.0.fs, *from_dir, from).flatten()).await?;
+            self.say_opens(leases.name(self.0.fs, *from_dir, from).flatten(), false).await?;
         }
-        self.say_opens(ino).await?;
+        self.say_opens(ino, false).await?;
         let given = ino.map(|ino| self.0.idle.of(ino)).unwrap_or_default();
         let Some((_, session)) = given.first() else { return self.ask(body).await };
-        let inos = given.iter().map(|(ino, _)| *ino).collect();
-        both(self.close_all(*session, inos), self.ask(body)).await.1
+        let (this, session, inos) = (self.clone(), *session, given.iter().map(|(ino, _)| *ino).collect());
+        let mut closing: BoxFuture<()> = Box::pin(async move { this.close_all(session, inos).await });
+        let (is_closed, done) = beside(&mut closing, self.ask(body)).await;
+        if let Some(background) = self.0.background.as_ref().filter(|_| !is_closed) {
+            background.spawn(closing);
+        }
+        done
     }
 
-    /// Tells the partition what programs have open of `ino`, before a name of it goes.
-    pub(super) async fn say_opens(&self, ino: Option<Ino>) -> Result<()> {
+    /// Tells the partition what programs have open of `ino`, before a name of it goes; `lasts`: no program waits.
+    pub(super) async fn say_opens(&self, ino: Option<Ino>, lasts: bool) -> Result<()> {
         let (Some(leases), Some(ino)) = (self.0.session.leases(), ino) else { return Ok(()) };
         let owed = leases.owed_before_removal(self.0.fs, ino);
         if owed.is_empty() {
             return Ok(());
         }
-        Box::pin(self.0.session.say(owed)).await
+        Box::pin(self.0.session.say(owed, lasts)).await
     }
 }

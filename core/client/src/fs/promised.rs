@@ -11,7 +11,7 @@ use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use super::{Asking, Background, Create, Fs};
-use crate::join::{both, join_in_bursts, step_back};
+use crate::join::{both, join_in_bursts, step_back, within};
 use crate::leases::Leases;
 use crate::promised::{Beside, Promise, What};
 
@@ -21,6 +21,8 @@ pub const GATHER_MS: u64 = 50;
 const CROWD: usize = 1_024;
 /// The same where a program empties one directory after the other: it waits at the end of each, when it removes that.
 const CROWD_OF_A_WALK: usize = 16;
+/// Who would make one more waits so long for one to land, milliseconds; then the partition is asked.
+const WAY_MS: u64 = 5_000;
 /// Promises of one partition that one task looks after.
 const TOGETHER: usize = 128;
 
@@ -41,7 +43,9 @@ impl Fs {
     /// Makes a file without a word, if that can be promised; what it looks like then.
     pub(super) async fn promise_made(&self, cred: Cred, dir: Ino, name: &[u8], what: &Create) -> Option<Result<Attr>> {
         let (background, leases) = self.promising().filter(|_| what.kind == FileType::File)?;
-        self.make_way(Some((dir, name))).await;
+        if !self.make_way(Some((dir, name))).await {
+            return None;
+        }
         let at = background.wall();
         let made = self.0.promises.make((dir, name), |seen| {
             if let Some(Some(_)) = seen {
@@ -60,7 +64,9 @@ impl Fs {
     /// Removes a file without a word, if that can be promised; which one it was.
     pub(super) async fn promise_gone(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
         let (background, leases) = self.promising()?;
-        self.make_way(None).await;
+        if !self.make_way(None).await {
+            return None;
+        }
         let at = background.wall();
         let gone = self.0.promises.make((dir, name), |seen| {
             let (file, session) = match seen {
@@ -117,30 +123,45 @@ impl Fs {
     }
 
     /// Announces an operation; what it may meet is kept first. The removal of a directory meets what was removed from it:
-    /// if nothing else was promised, that goes a moment before it and not a round trip ([`Fs::rmdir`]).
-    pub(super) async fn beside(&self, body: &Op) -> Beside<'_> {
+    /// if nothing else was promised, that goes a moment before it and not a round trip ([`Fs::rmdir`]). Errors: `Io` if that
+    /// takes too long.
+    pub(super) async fn beside(&self, body: &Op) -> Result<Beside<'_>> {
         let (beside, met) = self.0.promises.beside(body);
         if met.is_empty() {
-            return beside;
+            return Ok(beside);
         }
         match body {
             Op::Rmdir { dir, name } if self.0.promises.are_removals() && !self.is_promised(*dir, name) => {
                 self.depart();
                 step_back().await;
             }
-            _ => self.promises_kept(met).await,
+            _ => self.promises_kept(met).await?,
         }
+        Ok(beside)
+    }
+
+    /// The same for what nobody waits for, however long it takes.
+    pub(super) async fn beside_for_good(&self, body: &Op) -> Beside<'_> {
+        let (beside, met) = self.0.promises.beside(body);
+        self.all_land(&met).await;
         beside
     }
 
-    /// Ready when all that was promised about `ino`, or about names in it, is kept or lost.
-    pub async fn names_kept(&self, ino: Ino) {
-        self.promises_kept(self.0.promises.about(ino)).await;
+    /// Ready when all that was promised about `ino`, or about names in it, is kept or lost. Errors: `Io` if that takes too
+    /// long; it goes on.
+    pub async fn names_kept(&self, ino: Ino) -> Result<()> {
+        self.promises_kept(self.0.promises.about(ino)).await
     }
 
-    /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory.
-    pub async fn names_settled(&self) {
-        self.promises_kept(self.0.promises.all()).await;
+    /// The same, however long it takes: until the session is lost.
+    pub(super) async fn names_kept_for_good(&self, ino: Ino) {
+        self.all_land(&self.0.promises.about(ino)).await;
+    }
+
+    /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory. Errors:
+    /// as of [`Self::names_kept`].
+    pub async fn names_settled(&self) -> Result<()> {
+        self.promises_kept(self.0.promises.all()).await
     }
 
     /// True if `name` in `dir` may come to look otherwise than programs were told: it was promised and not kept yet, or
@@ -171,17 +192,32 @@ impl Fs {
         Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, _removing: None }
     }
 
-    /// Ready when one more promise may be open; `made`: that a file is made under this name.
-    async fn make_way(&self, made: Option<(Ino, &[u8])>) {
+    /// Waits until one more promise may be open; `made`: that a file is made under this name. False if none may for long:
+    /// nothing lands.
+    async fn make_way(&self, made: Option<(Ino, &[u8])>) -> bool {
         let mut ids = self.0.promises.in_the_way(made);
         while !ids.is_empty() {
-            Box::pin(self.one_lands(&ids)).await;
+            let landings = self.0.promises.landings(&ids).filter(|landings| !self.0.promises.is_stuck(*landings));
+            let Some(landings) = landings else { break };
+            let lands = Box::pin(self.one_lands(&ids));
+            if within(&**self.0.reader.wire(), WAY_MS, lands).await.is_none() {
+                self.0.promises.stuck(landings);
+            }
             ids = self.0.promises.in_the_way(made);
         }
+        ids.is_empty()
     }
 
-    async fn promises_kept(&self, ids: Vec<u64>) {
-        while !ids.is_empty() && Box::pin(self.one_lands(&ids)).await {}
+    async fn promises_kept(&self, ids: Vec<u64>) -> Result<()> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let left = || self.0.promises.left(&ids);
+        Box::pin(self.in_time("what was done with files a moment ago", self.all_land(&ids), left)).await
+    }
+
+    async fn all_land(&self, ids: &[u64]) {
+        while !ids.is_empty() && Box::pin(self.one_lands(ids)).await {}
     }
 
     /// Sends what may go, and waits until any has landed; false if none of `ids` is open.
@@ -241,7 +277,7 @@ impl Fs {
                 }
             }
             What::Gone => {
-                let was_said = self.say_opens(Some(file.ino)).await;
+                let was_said = self.say_opens(Some(file.ino), true).await;
                 let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
                 let unlinked = self.ask_promised(promise.session, Cred::default(), body);
                 let of_session = |(ino, session)| (session == promise.session).then_some(ino);
@@ -319,7 +355,7 @@ impl Fs {
     }
 
     fn ask_promised(&self, session: u64, cred: Cred, body: Op) -> Asking<'_> {
-        Box::pin(self.0.session.call_under(session, self.0.fs, cred, body))
+        Box::pin(self.0.session.call_lasting(session, self.0.fs, cred, body))
     }
 
     /// What a program was told is not so: it hears of it from `fsync`, and its kernel must not go on to say so.

@@ -30,7 +30,7 @@ impl Fs {
             return Err(Error::new(ErrorKind::Invalid, "the range must not be empty"));
         }
         check_range(off, len)?;
-        self.settle(ino).await;
+        self.settle(ino).await?;
         let body = Op::Fallocate { ino, off, len, mode, keep_size };
         self.change_range("fallocate", ino, body, off, len).await
     }
@@ -38,7 +38,7 @@ impl Fs {
     /// The first offset from `off` on that is data or hole; `None` if there is none: `off` is at or beyond the end
     /// of file, or only a hole follows and data is sought.
     pub async fn seek(&self, ino: Ino, off: u64, what: Seek) -> Result<Option<u64>> {
-        self.settle(ino).await;
+        self.settle(ino).await?;
         match what {
             Seek::Data => self.seek_data(ino, off).await,
             Seek::Hole => self.seek_hole(ino, off).await,

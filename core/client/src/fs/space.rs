@@ -52,7 +52,7 @@ impl Space {
 impl Fs {
     /// How full the file system is; asks every partition.
     pub async fn statfs(&self) -> Result<Space> {
-        self.names_settled().await;
+        self.names_settled().await?;
         let session = &self.0.session;
         let asked = (0..session.wire().partitions())
             .map(|p| session.call_at(PartitionId(p), self.0.fs, Cred::default(), Op::Statfs))

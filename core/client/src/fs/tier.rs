@@ -16,7 +16,7 @@ impl Fs {
     /// Where all bytes of a file are, in sums; `next` is none. What this client holds back of it is written first and
     /// counts as flash only. Errors: `NotFound`, `IsDirectory`.
     pub async fn residency(&self, ino: Ino) -> Result<Residency> {
-        self.told(ino).await;
+        self.told(ino).await?;
         let (mut sums, mut from) = (Residency::default(), Some(Chunk(0)));
         while let Some(chunk) = from {
             let page = self.residency_from(ino, chunk).await?;
@@ -40,7 +40,7 @@ impl Fs {
     /// How many bytes of `[off, off+len)` are in objects only: so many a read has to wait for. Nothing comes back for it.
     /// Errors: `NotFound`, `IsDirectory`.
     pub async fn far_bytes(&self, ino: Ino, off: u64, len: u64) -> Result<u64> {
-        self.told(ino).await;
+        self.told(ino).await?;
         let (mut far, mut at, mut end) = (0, off, off.saturating_add(len));
         while let Some(from) = self.data_from(ino, at, off).await?.filter(|from| *from < end) {
             let len = LAYOUT_BYTES_MAX.min(end - from);
@@ -57,7 +57,7 @@ impl Fs {
     /// number of such requests, in memory: ask again until it is so. Errors: `NotFound` (also: the file system has no object
     /// store), `IsDirectory`.
     pub async fn tier(&self, ino: Ino, off: u64, len: u64, want: TierWant) -> Result<()> {
-        self.told(ino).await;
+        self.told(ino).await?;
         let end = off.saturating_add(len).min(self.getattr(ino).await?.size);
         self.tier_step(ino, off, STEP.min(len), want).await?;
         let mut at = off.saturating_add(STEP);
@@ -80,8 +80,8 @@ impl Fs {
 
     /// The partition has heard of the file and of all that was written to it. What went wrong with that is for `fsync` to
     /// tell.
-    async fn told(&self, ino: Ino) {
-        self.names_kept(ino).await;
-        self.settle(ino).await;
+    async fn told(&self, ino: Ino) -> Result<()> {
+        self.names_kept(ino).await?;
+        self.settle(ino).await
     }
 }

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod drives;
 pub mod files;
 pub mod history;
+pub mod leased;
 pub mod locks;
 pub mod names;
 pub mod server;

@@ -70,8 +70,8 @@ impl State {
             }
             Op::GetAttr { ino } => Reply::Attr(self.node(ino)?.attr.clone()),
             Op::Readlink { ino } => Reply::Value(self.node(ino)?.target.clone()),
-            Op::Create { dir, name, kind, mode, umask, rdev, target, open, .. } => {
-                let ino = self.fresh_ino(dir, kind == FileType::Directory);
+            Op::Create { dir, name, kind, mode, umask, rdev, target, open, told, .. } => {
+                let ino = told.map_or_else(|| self.fresh_ino(dir, kind == FileType::Directory), |told| told.ino);
                 self.add_name(dir, &name, ino)?;
                 let is_dir = kind == FileType::Directory;
                 let now = Time { sec: self.time, nsec: 3 };

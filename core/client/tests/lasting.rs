@@ -1,0 +1,162 @@
+//! Work that no program waits for: it goes on while a partition answers nothing, as long as the session lives.
+
+mod model;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use braid_base::ErrorKind;
+use braid_base::attr::SetAttr;
+use braid_base::ids::Ino;
+use braid_base::msg::fs::Cred;
+use braid_client::Fs;
+use braid_client::fs::Create;
+use bytes::Bytes;
+use model::leased::Leased;
+use model::{World, root};
+
+const MIB: usize = 1 << 20;
+
+fn make(world: &World, fs: &Fs, name: &str) -> Ino {
+    let what = Create { mode: 0o644, open: true, ..Create::default() };
+    world.run(fs.create(Cred::default(), root(), name.as_bytes(), what)).expect("create").ino
+}
+
+fn write(world: &World, fs: &Fs, ino: Ino, off: usize, len: usize) {
+    let done = world.run(fs.write(ino, off as u64, Bytes::from(vec![7; len]), false, false)).expect("write");
+    assert_eq!((done.off, done.len), (off as u64, len as u64));
+}
+
+fn size(world: &World, ino: Ino) -> u64 {
+    world.server.state().nodes.get(&ino).map_or(0, |node| node.attr.size)
+}
+
+/// Fails with `Io` at the deadline of a call.
+fn ends_in_time<T: std::fmt::Debug>(world: &World, what: impl Future<Output = Result<T, braid_base::Error>>) {
+    let begin = world.clock.now_ms();
+    assert_eq!(world.run(what).expect_err("nobody answers").kind(), ErrorKind::Io);
+    let waited = world.clock.now_ms() - begin;
+    assert!((30_000..31_000).contains(&waited), "waited {waited} ms");
+}
+
+fn silence(world: &World, of: Option<&'static str>) {
+    world.server.asked();
+    world.server.state().silent = of;
+}
+
+/// Operation numbers under which `name` was asked for since the silence began.
+fn numbers(world: &World, name: &str) -> (usize, usize) {
+    let log = std::mem::take(&mut world.server.state().log);
+    let all: Vec<u64> = log.iter().filter(|(_, asked, _)| asked == name).map(|(op, ..)| op.seq).collect();
+    (all.len(), all.into_iter().collect::<BTreeSet<_>>().len())
+}
+
+/// With leases, and as the only client.
+fn both_ways(test: impl Fn(&World, &Fs)) {
+    let world = World::new(1);
+    world.lend();
+    test(&world, &Leased::fs(&world, 6 * MIB).1);
+    let world = World::new(1);
+    world.lend();
+    test(&world, &world.fs_behind(6 * MIB));
+}
+
+#[test]
+fn bytes_that_were_written_outlive_the_deadlines_of_those_who_wait_for_them() {
+    both_ways(|world, fs| {
+        let ino = make(world, fs, "file");
+        world.run(fs.fsync(ino)).expect("it is there");
+        silence(world, Some("CommitWrite"));
+        write(world, fs, ino, 0, MIB);
+        for _ in 0..2 {
+            ends_in_time(world, fs.fsync(ino));
+        }
+        ends_in_time(world, fs.setattr(ino, SetAttr { size: Some(0), ..SetAttr::default() }));
+        ends_in_time(world, fs.write(ino, 0, Bytes::from(vec![9; 100]), false, false));
+        let read = world.run(fs.read(ino, 0, 2 * MIB as u64)).expect("it is seen all the time");
+        assert!(read.len() == MIB && read.iter().all(|byte| *byte == 7));
+        assert!(fs.written_well(ino, 0).1.is_ok(), "nothing is lost");
+        let (asked, under) = numbers(world, "CommitWrite");
+        assert!(asked > 10 && under == 1, "{asked} times, under {under} numbers");
+        silence(world, None);
+        world.run(fs.fsync(ino)).expect("all of it is there now");
+        assert_eq!(size(world, ino), MIB as u64, "and what failed did not happen later");
+    });
+}
+
+#[test]
+fn what_does_not_land_takes_the_room_of_no_other_file() {
+    both_ways(|world, fs| {
+        let (ino, other) = (make(world, fs, "file"), make(world, fs, "other"));
+        world.run(fs.fsync(other)).expect("they are there");
+        silence(world, Some("CommitWrite"));
+        (0..7).for_each(|at| write(world, fs, ino, at * MIB, MIB));
+        let begin = world.clock.now_ms();
+        (0..32).for_each(|at| write(world, fs, other, at * MIB / 8, MIB / 8));
+        assert!(world.clock.now_ms() < begin + 10_000, "they wait for room once");
+        assert_eq!(size(world, other), 4 * MIB as u64, "and go through the log");
+        silence(world, None);
+        world.run(fs.fsync(ino)).expect("it is there");
+        assert_eq!(size(world, ino), 7 * MIB as u64);
+        (0..16).for_each(|at| write(world, fs, other, 4 * MIB + at * MIB / 8, MIB / 8));
+        assert_eq!(size(world, other), 4 * MIB as u64, "there is room again");
+    });
+}
+
+#[test]
+fn a_session_that_is_lost_ends_it() {
+    let world = World::new(1);
+    world.lend();
+    let (leased, fs) = Leased::fs(&world, 6 * MIB);
+    let ino = make(&world, &fs, "file");
+    world.run(fs.fsync(ino)).expect("it is there");
+    silence(&world, Some("CommitWrite"));
+    write(&world, &fs, ino, 0, MIB);
+    ends_in_time(&world, fs.fsync(ino));
+    leased.lost.store(true, Ordering::SeqCst);
+    world.run(world.clock.sleep(40_000));
+    let (told, lost) = fs.written_well(ino, 0);
+    assert_eq!(lost.expect_err("nobody may write it any more").kind(), ErrorKind::Io);
+    assert!(fs.written_well(ino, told).1.is_ok(), "told once");
+    leased.lost.store(false, Ordering::SeqCst);
+    assert_eq!(world.run(fs.read(ino, 0, 10)).expect("what is there").len(), 0);
+}
+
+#[test]
+fn files_that_were_promised_outlive_the_deadlines_of_those_who_wait_for_them() {
+    let world = World::new(1);
+    let (_, fs) = Leased::fs(&world, 6 * MIB);
+    silence(&world, Some("Create"));
+    let ino = make(&world, &fs, "file");
+    assert_eq!(numbers(&world, "Create"), (0, 0), "it is promised");
+    write(&world, &fs, ino, 0, 100);
+    for _ in 0..2 {
+        ends_in_time(&world, fs.fsync(root()));
+    }
+    ends_in_time(&world, fs.fsync(ino));
+    ends_in_time(&world, fs.link(ino, root(), b"another name"));
+    assert!(fs.written_well(ino, 0).1.is_ok() && fs.written_well(root(), 0).1.is_ok(), "nothing is lost");
+    assert_eq!(world.run(fs.lookup(root(), b"file")).expect("it is seen all the time").attr.size, 100);
+    let (asked, under) = numbers(&world, "Create");
+    assert!(asked > 10 && under == 1, "{asked} times, under {under} numbers");
+    silence(&world, None);
+    world.run(fs.fsync(root())).expect("it is there now");
+    assert_eq!((size(&world, ino), world.server.state().nodes[&ino].attr.nlink), (100, 1));
+}
+
+#[test]
+fn references_are_given_back_in_the_end() {
+    let world = World::new(1);
+    let (_, fs) = Leased::fs(&world, 6 * MIB);
+    let ino = make(&world, &fs, "file");
+    world.run(fs.fsync(ino)).expect("it is there");
+    silence(&world, Some("Close"));
+    world.run(fs.close(ino)).expect("nobody waits");
+    world.run(world.clock.sleep(100_000));
+    let (asked, under) = numbers(&world, "Close");
+    assert!(asked > 5 && under == 1, "{asked} times, under {under} numbers");
+    assert_eq!(world.server.state().nodes[&ino].opens, 1);
+    silence(&world, None);
+    world.run(world.clock.sleep(20_000));
+    assert_eq!(world.server.state().nodes[&ino].opens, 0);
+}
