@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use braid_base::limits::BLOCK;
+use braid_base::Error;
 use bytes::Bytes;
 
 use crate::format::page::{Bits, Copy, Life, Page};
@@ -15,6 +15,8 @@ pub(crate) struct PutNo(pub(crate) u64);
 /// All checksums of one slot.
 pub(crate) struct Table {
     pages: Vec<Sheet>,
+    /// Why some of it could not be read, and when that was (mono ms).
+    pub(crate) unread: Option<(u64, Error)>,
 }
 
 /// One checksum page with what is going on around it.
@@ -31,6 +33,9 @@ pub(crate) struct Sheet {
     pub(crate) waiting: Vec<PutNo>,
     /// Blocks whose put is not finished: readers do not see them yet.
     pending: Bits,
+    /// A copy could not be read. It may say more than the other one, now or when it can be read again: so nothing is
+    /// written over either.
+    unread: bool,
 }
 
 /// What is known about a block.
@@ -44,24 +49,25 @@ pub(crate) enum Known {
     Written(u32),
     /// Not marked written, but a copy of the mark was lost once.
     Suspect,
+    /// Not marked written in what could be read of the marks.
+    Unread,
 }
 
 impl Table {
     /// The table of a slot that was just taken.
     pub(crate) fn empty(pages: usize) -> Self {
-        Self { pages: (0..pages).map(|_| Sheet::new(Page::empty(), Side::B)).collect() }
+        Self { pages: (0..pages).map(|_| Sheet::new(Page::empty(), Side::B)).collect(), unread: None }
     }
 
-    /// The table in `bytes`, all A pages followed by all B pages.
-    pub(crate) fn decode(bytes: &Bytes, life: &Life) -> Self {
-        let (a, b) = bytes.split_at(bytes.len() / 2);
-        let pair = a.chunks_exact(BLOCK).zip(b.chunks_exact(BLOCK));
-        let pages = pair.enumerate().map(|(number, (a, b))| {
+    /// The table in `blocks`, all A pages followed by all B pages; none where one could not be read.
+    pub(crate) fn decode(blocks: &[Option<Bytes>], life: &Life) -> Self {
+        let (a, b) = blocks.split_at(blocks.len() / 2);
+        let pages = a.iter().zip(b).enumerate().map(|(number, (a, b))| {
             // A slot has at most 18 pages.
-            let number = number as u16;
-            Sheet::choose(Page::decode(a, number, life), Page::decode(b, number, life))
+            let copy = |block: &Option<Bytes>| block.as_ref().map(|block| Page::decode(block, number as u16, life));
+            Sheet::choose(copy(a), copy(b))
         });
-        Self { pages: pages.collect() }
+        Self { pages: pages.collect(), unread: None }
     }
 
     pub(crate) fn known(&self, block: u16) -> Known {
@@ -70,6 +76,7 @@ impl Table {
         match sheet.page.crc(at) {
             _ if sheet.pending.has(at) => Known::Pending,
             Some(crc) => Known::Written(crc),
+            None if sheet.unread => Known::Unread,
             None if sheet.page.suspect => Known::Suspect,
             None => Known::Nothing,
         }
@@ -101,18 +108,21 @@ impl Table {
 
 impl Sheet {
     fn new(page: Page, side: Side) -> Self {
-        Self { page, side, writing: false, riders: Vec::new(), waiting: Vec::new(), pending: Bits::default() }
+        let (riders, waiting) = (Vec::new(), Vec::new());
+        Self { page, side, writing: false, riders, waiting, pending: Bits::default(), unread: false }
     }
 
-    fn choose(a: Copy, b: Copy) -> Self {
-        let damaged = matches!(a, Copy::Damaged) || matches!(b, Copy::Damaged);
+    fn choose(a: Option<Copy>, b: Option<Copy>) -> Self {
+        let damaged = matches!(a, Some(Copy::Damaged)) || matches!(b, Some(Copy::Damaged));
+        let unread = a.is_none() || b.is_none();
         let mut sheet = match (a, b) {
-            (Copy::Good(a), Copy::Good(b)) if b.seq > a.seq => Self::new(b, Side::B),
-            (Copy::Good(a), _) => Self::new(a, Side::A),
-            (_, Copy::Good(b)) => Self::new(b, Side::B),
+            (Some(Copy::Good(a)), Some(Copy::Good(b))) if b.seq > a.seq => Self::new(b, Side::B),
+            (Some(Copy::Good(a)), _) => Self::new(a, Side::A),
+            (_, Some(Copy::Good(b))) => Self::new(b, Side::B),
             _ => Self::new(Page::empty(), Side::B),
         };
         sheet.page.suspect |= damaged;
+        sheet.unread = unread;
         sheet
     }
 }

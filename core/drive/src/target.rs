@@ -125,6 +125,8 @@ pub struct Target {
     tables: Tables,
     /// Slots whose table is being read.
     loading: BTreeSet<SlotNo>,
+    /// What was read of tables that cannot be read at once.
+    in_parts: BTreeMap<SlotNo, read::Parts>,
     /// Operations that wait for a table, or for a put of the same block, by slot.
     parked: BTreeMap<SlotNo, Vec<Parked>>,
     /// Creates and drops that wait for a slot's header.
@@ -147,6 +149,7 @@ enum Flight {
     Header { slot: SlotNo, side: Side, header: Header },
     Discard { slot: SlotNo },
     Table { slot: SlotNo },
+    TableBlock { slot: SlotNo, number: usize },
     Read(read::Reading),
     Compare { slot: SlotNo, ask: put::Ask },
     Data { put: PutNo },
@@ -163,7 +166,14 @@ enum Probe {
 
 impl Flight {
     fn writes(&self) -> bool {
-        !matches!(self, Self::Table { .. } | Self::Read(_) | Self::Compare { .. } | Self::Probe(Probe::Read))
+        !matches!(
+            self,
+            Self::Table { .. }
+                | Self::TableBlock { .. }
+                | Self::Read(_)
+                | Self::Compare { .. }
+                | Self::Probe(Probe::Read)
+        )
     }
 }
 
@@ -187,6 +197,7 @@ impl Target {
             quarantine: VecDeque::new(),
             tables: Tables::new(DRIVE_TABLE_CACHE_BYTES),
             loading: BTreeSet::new(),
+            in_parts: BTreeMap::new(),
             parked: BTreeMap::new(),
             waiters: BTreeMap::new(),
             puts: BTreeMap::new(),
@@ -291,6 +302,7 @@ impl Target {
             Flight::Discard { slot } => self.discard_done(slot),
             Flight::Table { slot } => self.table_done(slot, result, out),
             Flight::Read(reading) => self.read_done(reading, result, out),
+            Flight::TableBlock { slot, number } => self.table_block_done((slot, number), result, out),
             Flight::Compare { slot, ask } => self.compare_done(slot, ask, result, out),
             Flight::Data { put } => self.data_done(put, result, out),
             Flight::Page { slot, page } => self.page_done(slot, page, result, out),

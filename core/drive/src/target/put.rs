@@ -98,6 +98,8 @@ enum Plan {
     Compare,
     /// A block holds other bytes.
     Differs(u16),
+    /// Nobody knows what a block holds.
+    Unread(u16),
     /// Write the blocks with these indexes; those marked true are new.
     Write(Vec<(usize, bool)>),
 }
@@ -127,6 +129,10 @@ impl Target {
                 let error = self.differs(ask.id, block);
                 self.reply(ask.token, Err(error), out);
             }
+            Plan::Unread(block) => {
+                let error = self.unread(slot, ask.id, block);
+                self.reply(ask.token, Err(error), out);
+            }
             Plan::Write(blocks) if blocks.is_empty() => self.reply(ask.token, Ok(DriveReply::Done), out),
             Plan::Write(blocks) => self.launch(slot, &ask, &blocks, out),
         }
@@ -139,6 +145,7 @@ impl Target {
         for (i, block) in ask.blocks() {
             match table.known(block) {
                 Known::Pending => return Plan::Wait,
+                Known::Unread => return Plan::Unread(block),
                 Known::Nothing | Known::Suspect => writes.push((i, true)),
                 Known::Written(crc) if crc != ask.crcs[i] => return Plan::Differs(block),
                 Known::Written(_) => match ask.seen[i] {

@@ -1,4 +1,8 @@
 //! Reads: only what was written, only if it is what was written.
+//!
+//! A checksum page that cannot be read costs its own blocks, and no others: of a table that cannot be read at once, each
+//! copy of each page is read by itself. What no copy shows that can be read is answered like a block that cannot be read
+//! itself, and counts among what is written.
 
 use braid_base::crc::crc32c;
 use braid_base::limits::BLOCK;
@@ -10,6 +14,9 @@ use bytes::Bytes;
 use super::{Effect, Flight, OpToken, Parked, Target, block_at};
 use crate::layout::SlotNo;
 use crate::table::{Known, Table};
+
+/// A table that could not be read whole is read anew after this, if it matters, milliseconds.
+const AGAIN_MS: u64 = 10_000;
 
 /// A read asked for.
 #[derive(Clone, Copy)]
@@ -25,6 +32,13 @@ pub(super) struct Reading {
     ask: Ask,
     slot: SlotNo,
     crcs: Vec<u32>,
+}
+
+/// The blocks of a table while they are read one by one: those that could be, and how many are on their way.
+pub(super) struct Parts {
+    blocks: Vec<Option<Bytes>>,
+    left: usize,
+    why: Error,
 }
 
 impl Target {
@@ -70,7 +84,7 @@ impl Target {
         for block in 0..blocks {
             let sure = match table.known(block) {
                 Known::Written(_) => true,
-                Known::Suspect => false,
+                Known::Suspect | Known::Unread => false,
                 Known::Nothing | Known::Pending => continue,
             };
             match runs.last_mut() {
@@ -96,38 +110,82 @@ impl Target {
     }
 
     pub(super) fn table_done(&mut self, slot: SlotNo, result: Result<IoDone>, out: &mut Vec<Effect>) {
-        self.loading.remove(&slot);
-        match whole(result, self.layout().table_bytes() / BLOCK) {
+        let count = self.layout().table_bytes() / BLOCK;
+        match whole(result, count) {
             Ok(bytes) => {
-                let table = Table::decode(&bytes, &self.life(slot));
-                self.tables.insert(slot, table);
-                self.resume(slot, out);
+                let blocks: Vec<_> = (0..count).map(|i| Some(bytes.slice(i * BLOCK..(i + 1) * BLOCK))).collect();
+                self.table_read(slot, &blocks, None, out);
             }
-            Err(error) => {
-                for parked in self.parked.remove(&slot).unwrap_or_default() {
-                    let token = match parked {
-                        Parked::Put(ask) => ask.token,
-                        Parked::Read(ask) => ask.token,
-                        Parked::Written(token, _) => token,
-                    };
-                    self.reply(token, Err(error.clone()), out);
+            Err(why) => {
+                self.in_parts.insert(slot, Parts { blocks: vec![None; count], left: count, why });
+                let off = self.layout().table(slot);
+                for number in 0..count {
+                    let token = self.fly(Flight::TableBlock { slot, number });
+                    out.push(Effect::Read { token, off: off + (number * BLOCK) as u64, len: BLOCK });
                 }
             }
         }
+    }
+
+    pub(super) fn table_block_done(
+        &mut self,
+        (slot, number): (SlotNo, usize),
+        result: Result<IoDone>,
+        out: &mut Vec<Effect>,
+    ) {
+        let parts = self.in_parts.get_mut(&slot).expect("they are kept until the last of them ends");
+        parts.left -= 1;
+        parts.blocks[number] = whole(result, 1).ok();
+        if parts.left > 0 {
+            return;
+        }
+        if let Some(Parts { blocks, why, .. }) = self.in_parts.remove(&slot) {
+            self.table_read(slot, &blocks, Some(why), out);
+        }
+    }
+
+    /// The reading of a table has ended; `why`: what went wrong with it.
+    fn table_read(&mut self, slot: SlotNo, blocks: &[Option<Bytes>], why: Option<Error>, out: &mut Vec<Effect>) {
+        self.loading.remove(&slot);
+        let mut table = Table::decode(blocks, &self.life(slot));
+        table.unread = why.filter(|_| blocks.contains(&None)).map(|why| (self.now.mono_ms, why));
+        self.tables.insert(slot, table);
+        self.resume(slot, out);
         self.unpin(slot, out);
+    }
+
+    /// `block` is one of those of which nothing is known, because a checksum page cannot be read.
+    pub(super) fn unread(&mut self, slot: SlotNo, id: ShardId, block: u16) -> Error {
+        let name = self.name();
+        let table = self.tables.get(slot).expect("the caller saw that the table is here");
+        let (since_ms, why) = table.unread.clone().unwrap_or((0, ErrorKind::Io.into()));
+        if self.now.mono_ms >= since_ms + AGAIN_MS && self.slot(slot).pins == 0 {
+            self.tables.remove(slot);
+        }
+        let words = format!(
+            "{name}: block {block} of {}.{}: a checksum page cannot be read: {}",
+            id.pack,
+            id.shard,
+            why.message()
+        );
+        Error::new(ErrorKind::Io, words)
     }
 
     /// The checksums of the blocks asked for, if all of them are written.
     fn written(&mut self, slot: SlotNo, ask: Ask) -> Result<Vec<u32>> {
         let name = self.name();
         let table = self.tables.get(slot).expect("the caller saw that the table is here");
+        let blocks = ask.block..ask.block + ask.count;
+        if let Some(block) = blocks.clone().find(|block| table.known(*block) == Known::Unread) {
+            return Err(self.unread(slot, ask.id, block));
+        }
         let crc_of = |block: u16| match table.known(block) {
             Known::Written(crc) => Ok(crc),
             Known::Nothing | Known::Pending => {
                 let words = format!("{name}: block {block} of {}.{} was never written", ask.id.pack, ask.id.shard);
                 Err(Error::new(ErrorKind::Invalid, words))
             }
-            Known::Suspect => {
+            Known::Suspect | Known::Unread => {
                 let words = format!(
                     "{name}: block {block} of {}.{}: a checksum page was lost, it may have been written",
                     ask.id.pack, ask.id.shard
@@ -135,7 +193,7 @@ impl Target {
                 Err(Error::new(ErrorKind::Corrupt, words))
             }
         };
-        (ask.block..ask.block + ask.count).map(crc_of).collect()
+        blocks.map(crc_of).collect()
     }
 
     fn verify(&mut self, ask: Ask, data: &Bytes, crcs: &[u32]) -> Result<()> {
