@@ -324,6 +324,30 @@ fn retention_keeps_what_any_rule_still_needs() {
 }
 
 #[test]
+fn segments_go_oldest_first_or_leave_a_hole() {
+    let (mut log, mut files) = (writer(), Files::default());
+    (1..=60).for_each(|i| append(&mut log, &mut files, &[record(1, i, 1500)]));
+    let applied = Expect { applied: (Term(1), Index(60)), ..Expect::default() };
+    let going = log.removable(&Retention { applied: Index(60), oldest_stage: Some(Index(41)), ..Retention::default() });
+    assert!(going.len() > 3 && going.is_sorted());
+    // Each is gone for good before the next one goes: wherever that ends, the log can be read.
+    let mut left = files.clone();
+    for segment in &going {
+        left.files.remove(segment);
+        assert!(recovered_with(&left, applied).is_ok(), "without all up to {segment}");
+    }
+    let refused = |of: &Files, segment: &Segment| {
+        let mut hole = of.clone();
+        hole.files.remove(segment);
+        recovered_with(&hole, applied).err().map(|error| error.kind()) == Some(ErrorKind::Corrupt)
+    };
+    // The view may hold all of it, and still staged bytes may lie there: nobody knows how the file was lost.
+    assert!(going[1..].iter().all(|segment| refused(&files, segment)), "a later one, and an older one is there");
+    let kept: Vec<Segment> = left.files.keys().copied().collect();
+    assert!(kept.len() > 2 && kept[1..kept.len() - 1].iter().all(|segment| refused(&left, segment)), "what is needed");
+}
+
+#[test]
 fn missing_files_short_logs_and_foreign_stores_are_refused() {
     let (mut log, mut files) = (writer(), Files::default());
     (1..=40).for_each(|i| append(&mut log, &mut files, &[record(1, i, 1500)]));

@@ -313,7 +313,7 @@ impl Log for LogAt<'_> {
             }
             SeatEffect::LogRemove(segment) => {
                 if let Err(error) = self.files.segments.remove(segment, self.turn) {
-                    tracing::warn!("{}: {segment} could not be recycled: {error}", self.files.id);
+                    tracing::warn!("{}: {segment}, or an older one, could not be recycled: {error}", self.files.id);
                 }
             }
             SeatEffect::ReadLog => self.files.wanted = true,

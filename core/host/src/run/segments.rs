@@ -12,7 +12,7 @@
 //! then. For the same reason the next one is made only when some of a segment is used.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,6 +52,8 @@ pub(super) struct SegmentDir {
     next: Option<Receiver<Result<PathBuf>>>,
     /// Those that are ready. A cell: what a replica begins with is given up before anything is written.
     spares: RefCell<Vec<PathBuf>>,
+    /// Not needed any more, and still there; the oldest first.
+    leaving: VecDeque<Segment>,
     bytes: u64,
     reader: Rc<SegmentReader>,
 }
@@ -89,6 +91,7 @@ impl SegmentDir {
             open: HashMap::new(),
             next: None,
             spares: RefCell::new(spares),
+            leaving: VecDeque::new(),
             bytes,
             reader: Rc::new(SegmentReader { dir: dir.to_owned(), reading: RefCell::default() }),
         };
@@ -145,19 +148,46 @@ impl SegmentDir {
         file::sync_dir(&self.dir)
     }
 
-    /// The segment is not needed any more.
+    /// The segment is not needed any more: it goes, after those that were not needed before it.
     pub(super) fn remove(&mut self, segment: Segment, turn: &mut Turn) -> Result<()> {
-        self.reader.reading.take();
         if let Some(id) = self.open.remove(&segment) {
             turn.close(id);
         }
-        let path = segment_path(&self.dir, segment);
+        self.let_go(segment)
+    }
+
+    /// One that went while an older one stays would be a hole, which the next start takes for lost entries; and it may be what
+    /// says that entries of the older one were truncated. So each is gone for good,
+    /// also after a loss of power, before the next one goes. Where that fails, those behind it stay as well, and the next
+    /// segment that is to go begins with them.
+    fn let_go(&mut self, segment: Segment) -> Result<()> {
+        self.reader.reading.take();
+        let behind = !self.leaving.is_empty();
+        self.leaving.push_back(segment);
+        if behind {
+            // The one that failed may be gone from the directory, but not durably.
+            file::sync_dir(&self.dir)?;
+        }
+        while let Some(oldest) = self.leaving.front().copied() {
+            self.recycle(&segment_path(&self.dir, oldest))?;
+            self.leaving.pop_front();
+        }
+        Ok(())
+    }
+
+    /// What lies at `path` is a spare, or gone; durable at return.
+    fn recycle(&mut self, path: &Path) -> Result<()> {
         if self.spares.get_mut().len() >= SPARES_MAX {
-            return file::remove(&path);
+            return file::remove(path);
         }
         let spare = self.new_path(SPARE);
-        file::rename(&path, &spare)?;
-        self.spares.get_mut().push(spare);
+        match file::rename(path, &spare) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            renamed => {
+                renamed?;
+                self.spares.get_mut().push(spare);
+            }
+        }
         Ok(())
     }
 
@@ -243,9 +273,10 @@ impl LogReader for SegmentReader {
 
 #[cfg(test)]
 mod tests {
-    use super::{SegmentDir, room};
+    use super::{SPARES_MAX, SegmentDir, room, segment_path};
     use braid_base::ErrorKind;
     use braid_io::file;
+    use braid_replica::log::{LogReader, Segment};
     use std::path::Path;
 
     const BYTES: u64 = 1 << 20;
@@ -272,6 +303,37 @@ mod tests {
         let segments = SegmentDir::open(dir, BYTES).expect("opened again");
         segments.discard().expect("discarded");
         assert_eq!(names(dir), [""; 0], "numbers start again, so what had them goes");
+    }
+
+    #[test]
+    fn segments_go_in_their_order_or_not_at_all() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |segment| segment_path(dir.path(), Segment(segment));
+        std::fs::write(dir.path().join("spare-1"), vec![0; BYTES as usize]).expect("written");
+        let mut segments = SegmentDir::open(dir.path(), BYTES).expect("opened");
+        // So many that others are removed, which a directory in place of a file does not let happen.
+        *segments.spares.get_mut() = vec![dir.path().join("spare-1"); SPARES_MAX];
+        for segment in [1, 2, 4, 5] {
+            std::fs::write(at(segment), [7_u8; 8]).expect("written");
+        }
+        std::fs::create_dir(at(3)).expect("made");
+        let there = |segments: &SegmentDir| {
+            let mut found = segments.reader().segments().expect("listed");
+            found.sort_unstable();
+            found.into_iter().map(|segment| segment.0).collect::<Vec<_>>()
+        };
+        for segment in [1, 2] {
+            segments.let_go(Segment(segment)).expect("gone");
+        }
+        for segment in [3, 4] {
+            segments.let_go(Segment(segment)).expect_err("a directory");
+            assert_eq!(there(&segments), [3, 4, 5], "no hole");
+        }
+        std::fs::remove_dir(at(3)).expect("removed");
+        std::fs::write(at(3), [7_u8; 8]).expect("written");
+        segments.let_go(Segment(5)).expect("gone");
+        assert_eq!(there(&segments), [0; 0], "those that stayed went first");
+        segments.let_go(Segment(6)).expect("nothing was left of it");
     }
 
     #[test]
