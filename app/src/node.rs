@@ -64,9 +64,6 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
     let mut plan = setup::record(coordinator.as_ref(), plan)?;
     say("preparing the drives");
     drives::prepare(coordinator.as_ref(), &mut plan)?;
-    for (drive, why) in &plan.lost {
-        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
-    }
     say("recovering partitions");
     let raw_of = drives::raw_of(plan.cluster.shard_bytes);
     let now = Snapshot::read(coordinator.as_ref())?;
@@ -81,8 +78,8 @@ pub fn start(options: Options, say: Say) -> Result<Arc<Node>> {
 
 fn decide(known: Option<Known>, options: &Options) -> Result<Plan> {
     let places = setup::places(known.as_ref(), &options.wish, &options.dir);
-    let found = places.iter().map(|path| drives::look(path)).collect::<Result<Vec<_>>>()?;
     let mut identities = drives::identities(places.len() + 1)?;
+    let found = drives::look_at(places)?;
     let mut identity = || identities.pop().unwrap_or_default();
     let world = World { identity: &mut identity, now_s: views::now_s() };
     let plan = setup::decide(known.as_ref(), &options.wish, &found, world)?;

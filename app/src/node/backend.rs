@@ -186,15 +186,11 @@ impl Enlisted {
 
     fn candidate(&self) -> Result<Candidate> {
         let options = &self.options;
-        let found = look_at(&options.places())?;
+        let found = drives::look_at(options.places())?;
         let drives = found.into_iter().map(|found| offer(options, found)).collect::<Result<Vec<_>>>()?;
         let (name, domain) = (options.name.clone(), options.domain.clone());
         Ok(Candidate { name, addresses: vec![options.listen.clone()], domain, drives })
     }
-}
-
-fn look_at(places: &[PathBuf]) -> Result<Vec<Found>> {
-    places.iter().map(|path| drives::look(path)).collect()
 }
 
 /// A drive that may be taken: a blank one, or a file that is to be made.
@@ -249,9 +245,6 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     hearsay(&coordinator, &options, &cluster, &now)?;
     say("preparing the drives");
     let plan = prepare(&options, coordinator.as_ref(), &now, &cluster, &record)?;
-    for (drive, why) in &plan.lost {
-        tracing::warn!("drive {} ({}) is missing: {why}", drive.id, drive.path.display());
-    }
     if record.addresses != [options.listen.clone()] {
         records::modify::<HostRecord>(coordinator.as_ref(), &record.key(), |host| {
             host.addresses = vec![options.listen.clone()];
@@ -392,7 +385,7 @@ fn prepare(
     let known = Known { cluster: cluster.clone(), host: host.clone(), drives };
     let wish = Wish { given: options.given.clone(), ..Wish::default() };
     let places: BTreeSet<PathBuf> = setup::places(Some(&known), &wish, &options.dir).into_iter().collect();
-    let found = look_at(&places.into_iter().collect::<Vec<_>>())?;
+    let found = drives::look_at(places.into_iter().collect())?;
     let mut nobody = || braid_base::ids::Guid::default();
     let world = World { identity: &mut nobody, now_s: views::now_s() };
     let plan = setup::decide(Some(&known), &wish, &found, world)?;

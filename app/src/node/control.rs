@@ -98,6 +98,7 @@ impl Node {
         };
         let text = format!("host {name} began to serve, with braid {}", env!("CARGO_PKG_VERSION"));
         host.event_log().tell(Event::new(EventType::HOST_STARTED, text).about("host", name));
+        drives::tell_lost(&host.event_log(), name, &self.lost);
         let weak = Arc::downgrade(&host);
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
         let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;

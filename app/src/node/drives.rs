@@ -1,14 +1,30 @@
 //! The drives of a plan: what lies at a path, formatting, room.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use braid_base::ids::{DriveId, Guid};
+use braid_base::msg::event::{Event, EventType};
 use braid_base::{ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
-use braid_cluster::facts::DriveState;
+use braid_cluster::facts::{Drive, DriveState};
 use braid_cluster::setup::{self, Found, Label, Plan};
 use braid_drive::{FormatParams, Layout, Look};
+use braid_host::run::Events;
 use braid_io::file::{File, OpenMode, ReadAt};
+use braid_io::limited::each_within;
+
+/// How long it may take to look at a drive, milliseconds: see [`braid_host::run`], which opens it afterwards.
+const LOOK_WAIT_MS: u64 = 30_000;
+
+/// What lies at each of `paths`, which are looked at all at the same time. One that does not answer is there, and broken.
+pub fn look_at(paths: Vec<PathBuf>) -> Result<Vec<Found>> {
+    let looked = each_within("look-at-drive", LOOK_WAIT_MS, paths, |path: &PathBuf| look(path));
+    let silent = || {
+        let words = "it does not answer: look at the device, replace it if it goes on, and start this host again";
+        Label::Broken(words.to_owned())
+    };
+    looked.into_iter().map(|(path, found)| found.unwrap_or_else(|| Ok(Found { path, label: silent() }))).collect()
+}
 
 /// What lies at `path`. Errors: it cannot be looked at (no permission, not a file or device).
 pub fn look(path: &Path) -> Result<Found> {
@@ -27,6 +43,14 @@ pub fn look(path: &Path) -> Result<Found> {
         Ok(Look::Foreign(what)) => found(Label::Foreign(what)),
         Ok(Look::Broken(why)) => found(Label::Broken(why)),
         Err(error) => found(Label::Broken(error.message().to_owned())),
+    }
+}
+
+/// Tells that `host` serves without the drives in `lost`, and why.
+pub fn tell_lost(events: &Events, host: &str, lost: &[(Drive, String)]) {
+    for (drive, why) in lost {
+        let text = format!("host {host} serves without drive {} ({}): {why}", drive.id, drive.path.display());
+        events.tell(Event::new(EventType::DRIVE_DOWN, text).about("drive", drive.id));
     }
 }
 

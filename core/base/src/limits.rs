@@ -127,6 +127,9 @@ pub const DRIVE_TABLE_CACHE_BYTES: usize = 64 << 20;
 /// A drive whose requests take longer than this is slow: new data goes to others, milliseconds. A healthy one under more
 /// work than it can do stays below, so that what is slow is the drive and not the machine.
 pub const DRIVE_SLOW_MS: u64 = 3_000;
+/// A request that is under way for so long is not slow: it will not end, milliseconds. Systems give a request up after 30 s
+/// and try again, so one that comes back does so before.
+pub const DRIVE_HUNG_MS: u64 = 60_000;
 /// How long a drive must be well after trouble before it gets new data again, milliseconds; doubles each time that it
 /// comes back soon.
 pub const DRIVE_CALM_MS: u64 = 10_000;

@@ -77,7 +77,10 @@ pub fn wrong_clocks(hosts: &[HostView]) -> Vec<String> {
 pub fn trouble_words(trouble: Trouble) -> &'static str {
     match trouble {
         Trouble::Slow => "requests to it take more than 3 s; new data goes to others until it is quick again",
-        Trouble::Failing => "it fails to read or write; new data goes to others until it works again: replace it",
+        Trouble::Failing => {
+            "it fails to read or write, or does not answer for a minute; new data goes to others until it works again: \
+             replace it"
+        }
         Trouble::Full => {
             "what lies under it has no room for what was promised; new data goes to others until there is some: make room"
         }

@@ -5,6 +5,7 @@
 
 mod audit;
 mod clients;
+mod drives;
 mod events;
 mod housekeeping;
 mod objects;
@@ -23,9 +24,10 @@ mod wire;
 
 pub use audit::{Audited, Found};
 pub use clients::{Clients, Gate, Hosts, Recall};
+pub use drives::DriveSpec;
 pub use events::Events;
 pub use recall::{floors, stores};
 pub use seat_actor::SeatMsg;
-pub use setup::{DriveSpec, Host, HostConfig, log_dir};
+pub use setup::{Host, HostConfig, log_dir};
 pub use steward::{Duties, Seen, Steward};
 pub use wire::{Company, HostWire};

@@ -6,8 +6,8 @@
 //! Door: [`clock::now`] and [`chance`]; [`buf`] for memory that direct I/O accepts, [`huge::Huge`] for the allocator of a program; [`file::File`] and
 //! [`file::ReadAt`] for the blocking I/O of start-up and format; [`reactor::spawn`] to run an
 //! [`reactor::Actor`] on its own thread with its own ring, [`reactor::start`] there or on a runtime; [`background::spawn`] for what computes for long and gives way
-//! to all else; [`sim::SimDisk`] in place of disks; [`seldom::is_due`] for lines
-//! of the log about what is tried again and again.
+//! to all else; [`sim::SimDisk`] in place of disks; [`limited::each_within`] for what may hang in the system;
+//! [`seldom::is_due`] for lines of the log about what is tried again and again.
 //!
 //! Never: knows packs, partitions or any format. `unsafe` is here, in `erasure`, and in few files elsewhere (`xtask/src/tidy/words.rs`).
 //!
@@ -24,6 +24,7 @@ pub mod chance;
 pub mod clock;
 pub mod file;
 pub mod huge;
+pub mod limited;
 pub mod reactor;
 pub mod seldom;
 pub mod sim;

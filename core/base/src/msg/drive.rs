@@ -98,7 +98,7 @@ pub struct DriveStat {
 pub enum Trouble {
     /// Requests take longer than [`crate::limits::DRIVE_SLOW_MS`].
     Slow,
-    /// Writes end with errors, or nothing can be read.
+    /// Writes end with errors, nothing can be read, or a request does not end ([`crate::limits::DRIVE_HUNG_MS`]).
     Failing,
     /// The device or file system under it has no room for what it promised.
     Full,

@@ -90,6 +90,7 @@ types! {
     50 DRIVE_FAILED "DriveFailed" "Drive" Major "A drive was away for long, or failed: what it held is made anew elsewhere."
     51 DRIVE_RECOVERED "DriveRecovered" "Drive" Info "A drive that had failed is used again."
     52 DRIVE_REMOVED "DriveRemoved" "Drive" Info "A drive was emptied and taken out of the cluster."
+    53 DRIVE_DOWN "DriveDown" "Drive" Major "A host started without one of its drives, which was not there or did not answer."
     90 EVENTS_LOST "EventsLost" "Events" Warning "More happened at once than a host could note."
     20 FILESYSTEM_ADDED "FilesystemAdded" "Filesystem" Info "A file system was added."
     21 FILESYSTEM_UPDATED "FilesystemUpdated" "Filesystem" Info "A file system was changed."

@@ -1,6 +1,7 @@
 //! Whether the drive can be trusted with new data: judged by what its requests met, not by what it says of itself.
 //!
-//! 1. A write or sync that failed, or any request that takes longer than [`DRIVE_SLOW_MS`], is trouble.
+//! 1. A write or sync that failed, or any request that takes longer than [`DRIVE_SLOW_MS`], is trouble. One that takes
+//!    longer than [`DRIVE_HUNG_MS`] is as bad as one that failed.
 //! 2. While there is trouble, and after a read that failed, each look (`DriveOp::Stat`) begins a probe: the second
 //!    superblock is written once more, as it is, and read back. Nothing else may reach the drive meanwhile, because
 //!    others see the trouble and use other drives.
@@ -8,7 +9,7 @@
 //!    time, so that a drive that falters now and then does not take part for half of the time.
 
 use braid_base::ErrorKind;
-use braid_base::limits::{DRIVE_CALM_MS, DRIVE_CALM_MS_MAX, DRIVE_SLOW_MS};
+use braid_base::limits::{DRIVE_CALM_MS, DRIVE_CALM_MS_MAX, DRIVE_HUNG_MS, DRIVE_SLOW_MS};
 use braid_base::msg::drive::Trouble;
 
 /// Trouble that comes back within this is the same one, milliseconds.
@@ -53,7 +54,9 @@ impl Health {
 
     /// A request has been under way for so long.
     pub fn waited(&mut self, now_ms: u64, ms: u64) {
-        if ms >= DRIVE_SLOW_MS {
+        if ms >= DRIVE_HUNG_MS {
+            self.bad(now_ms, Trouble::Failing);
+        } else if ms >= DRIVE_SLOW_MS {
             // What fails is slow at times, too; the worse word stays.
             let word = self.trouble.filter(|_| now_ms < self.bad_ms + self.calm_ms);
             self.bad(now_ms, word.unwrap_or(Trouble::Slow));
@@ -148,6 +151,15 @@ mod tests {
         }
         assert!(!health.look(10_003 + 2 * DRIVE_CALM_MS), "the third never ends");
         assert_eq!(health.trouble(), Some(Trouble::Slow));
+        health.waited(80_000, DRIVE_HUNG_MS - 1);
+        assert_eq!(health.trouble(), Some(Trouble::Slow));
+        health.waited(80_001, DRIVE_HUNG_MS);
+        assert_eq!(health.trouble(), Some(Trouble::Failing), "it counts as one that fails");
+        // It ends after all.
+        health.ended(90_000, 80_000, None, true);
+        health.probed(90_000, true);
+        assert_eq!(health.trouble(), Some(Trouble::Failing));
+        assert!(calm_at(&mut health, 90_000) <= DRIVE_CALM_MS + 1_000);
     }
 
     #[test]

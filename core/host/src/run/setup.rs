@@ -19,15 +19,15 @@ use braid_client::wire::Wire;
 use braid_cluster::coordinator::{Coordinator, Revision};
 use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
 use braid_cluster::snapshot::Snapshot;
-use braid_drive::{Drive, DriveActor, Running};
 use braid_io::clock;
-use braid_io::reactor::{self, Backend, Ending, Place};
+use braid_io::reactor::{self, Backend, Ending};
 use braid_meta::{Config, TierPolicy};
 use braid_replica::{Kv, RocksKv, RocksOptions};
 use braid_tier::Links;
 use tokio::task::JoinSet;
 
 use super::clients::{Clients, Gate};
+use super::drives::{self, DriveSpec};
 use super::events::Events;
 use super::housekeeping::{Housekeeper, Limits};
 use super::objects::HostObjects;
@@ -37,17 +37,6 @@ use super::shared_seat::SeatDoor;
 use super::watch::Watch;
 use super::wire::{Company, HostWire, Mark, Runtime, Switch};
 use crate::seat::{SeatConfig, StageMemory};
-
-/// A drive that this host runs.
-#[derive(Clone, Debug)]
-pub struct DriveSpec {
-    /// Its number.
-    pub id: DriveId,
-    /// Where it is.
-    pub path: PathBuf,
-    /// Which drive must be found there.
-    pub uuid: Guid,
-}
 
 /// What a host is made of.
 #[derive(Clone, Debug)]
@@ -120,12 +109,12 @@ impl Host {
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
         let mut endings = Vec::new();
-        let drives = start_drives(&config, &runtime, &mut endings);
+        let events = Events::start(config.dir.join("events"))?;
+        let drives = drives::start_all((config.cluster, &config.drives), &runtime, &events, &mut endings);
         let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
         let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let links = Arc::new(Links::new(config.cluster, config.host));
-        let events = Events::start(config.dir.join("events"))?;
         let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
         let switch = Arc::new(Switch {
             host: config.host,
@@ -380,7 +369,7 @@ impl Host {
 
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
-        let running = start_drive(&self.config, &self.switch.runtime, spec)?;
+        let running = drives::start(self.config.cluster, &self.switch.runtime, spec)?;
         let mark = Mark::of(&spec.path)?;
         self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.id, mark);
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
@@ -509,34 +498,6 @@ impl Host {
         }
         self.switch.objects.events().stop();
     }
-}
-
-fn start_drives(
-    config: &HostConfig,
-    runtime: &tokio::runtime::Handle,
-    endings: &mut Vec<Ending>,
-) -> BTreeMap<DriveId, Drive> {
-    let mut drives = BTreeMap::new();
-    for spec in &config.drives {
-        match start_drive(config, runtime, spec) {
-            Ok(running) => {
-                drives.insert(spec.id, running.drive);
-                endings.push(running.ending);
-            }
-            Err(error) => tracing::warn!("drive {} is left out: {error}", spec.id),
-        }
-    }
-    drives
-}
-
-fn start_drive(config: &HostConfig, runtime: &tokio::runtime::Handle, spec: &DriveSpec) -> Result<Running> {
-    let running = DriveActor::open(&spec.path, Some(config.cluster), &Place::beside(runtime), Backend::Auto)?;
-    if running.superblock.drive != spec.uuid {
-        let found = running.superblock.drive;
-        let words = format!("{}: expected drive {}, found drive {found}", spec.path.display(), spec.uuid);
-        return Err(Error::new(ErrorKind::Refused, words));
-    }
-    Ok(running)
 }
 
 type SeatThread = (SeatDoor, JoinHandle<()>);

@@ -1,10 +1,11 @@
 //! Watches the drives of a host: once a second each is asked how it is, and partitions hear which to use.
 
-use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, mpsc};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
 use braid_base::ids::DriveId;
+use braid_base::limits::DRIVE_HUNG_MS;
 use braid_base::msg::drive::{DriveOp, DriveReply, Trouble};
 use braid_cluster::health::{self, Watched};
 use braid_io::clock;
@@ -20,11 +21,44 @@ pub(super) struct Watch {
     /// Shards of a pack that may be missing.
     parity: u8,
     seen: Vec<Watched>,
+    heard: Heard,
+}
+
+/// When drives last said how they are, also after the time they have for it, milliseconds; or when they were first asked.
+/// One that has said nothing for long fails, whatever holds it up: what is on it is out of reach.
+#[derive(Clone, Default)]
+struct Heard(Arc<Mutex<BTreeMap<DriveId, u64>>>);
+
+impl Heard {
+    fn times(&self) -> MutexGuard<'_, BTreeMap<DriveId, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of `drives` are asked, and no others.
+    fn ask(&self, drives: &[DriveId], now_ms: u64) {
+        let mut times = self.times();
+        times.retain(|drive, _| drives.contains(drive));
+        drives.iter().for_each(|drive| _ = times.entry(*drive).or_insert(now_ms));
+    }
+
+    fn say(&self, drive: DriveId, now_ms: u64) {
+        if let Some(time) = self.times().get_mut(&drive) {
+            *time = now_ms;
+        }
+    }
+
+    /// What is wrong with a drive that does not answer in time.
+    fn trouble(&self, drive: DriveId, now_ms: u64) -> Trouble {
+        match self.times().get(&drive) {
+            Some(time) if now_ms >= *time + DRIVE_HUNG_MS => Trouble::Failing,
+            _ => Trouble::Slow,
+        }
+    }
 }
 
 impl Watch {
     pub(super) fn new(switch: Arc<Switch>, parity: u8) -> Self {
-        Self { switch, parity, seen: Vec::new() }
+        Self { switch, parity, seen: Vec::new(), heard: Heard::default() }
     }
 
     /// Looks once; partitions hear of it if other drives are to be used from now on.
@@ -76,16 +110,23 @@ impl Watch {
 
     fn look(&self) -> Vec<Watched> {
         let (to, answers) = mpsc::channel();
+        let (all, now_ms) = (self.switch.all_drive_ids(), clock::mono_ms());
+        self.heard.ask(&all, now_ms);
         let mut found: Vec<Watched> = Vec::new();
-        for id in self.switch.all_drive_ids() {
-            let to = to.clone();
-            self.switch.ask_drive(id, DriveOp::Stat, move |answer| drop(to.send((id, answer))));
+        for id in all {
+            let (to, heard) = (to.clone(), self.heard.clone());
+            self.switch.ask_drive(id, DriveOp::Stat, move |answer| {
+                if answer.is_ok() {
+                    heard.say(id, clock::mono_ms());
+                }
+                let _ = to.send((id, answer));
+            });
             // One that does not even answer is slow, to say the least.
-            found.push(Watched { drive: id, trouble: Some(Trouble::Slow) });
+            found.push(Watched { drive: id, trouble: Some(self.heard.trouble(id, now_ms)) });
         }
         drop(to);
         let own = self.switch.drive_ids();
-        let end_ms = clock::mono_ms() + ANSWER_MS;
+        let end_ms = now_ms + ANSWER_MS;
         let left = || Duration::from_millis(end_ms.saturating_sub(clock::mono_ms()));
         while let Ok((id, answer)) = answers.recv_timeout(left()) {
             match answer {
@@ -98,5 +139,26 @@ impl Watch {
             }
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_that_says_nothing_for_long_fails() {
+        let (a, b, heard) = (DriveId(1), DriveId(2), Heard::default());
+        let troubles = |now_ms| [a, b].map(|drive| heard.trouble(drive, now_ms));
+        heard.ask(&[a, b], 5);
+        assert_eq!(troubles(4 + DRIVE_HUNG_MS), [Trouble::Slow; 2]);
+        // Late, and so what it says is not waited for.
+        heard.say(b, 1_500);
+        heard.ask(&[a, b], 5 + DRIVE_HUNG_MS);
+        assert_eq!(troubles(5 + DRIVE_HUNG_MS), [Trouble::Failing, Trouble::Slow]);
+        heard.ask(&[b], 6 + DRIVE_HUNG_MS);
+        heard.say(a, 6 + DRIVE_HUNG_MS);
+        heard.ask(&[a, b], 7 + DRIVE_HUNG_MS);
+        assert_eq!(troubles(8 + DRIVE_HUNG_MS), [Trouble::Slow; 2], "a is asked anew");
     }
 }
