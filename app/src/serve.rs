@@ -1,7 +1,7 @@
 //! A whole cluster in this process, from start to stop. The order is the point:
 //!
 //! 1. Refuse what can be refused by looking: running already, foreign directory, mount point, FUSE, port.
-//! 2. Start the host ([`node::start`]).
+//! 2. Start the host ([`node::start`]); one among others listens before its replicas start.
 //! 3. Serve REST, write `DIR/admin.json`, enter the registry.
 //! 4. Make the first file system if there is none, mount.
 //! 5. Say that all is ready; wait for a signal or for `POST /shutdown`.
@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::detach::{Ready, WAITING};
 use crate::mountpoint;
-use crate::node::backend::{self, Enlisted};
+use crate::node::backend::{self, Enlisted, Follow};
 use crate::node::control::{Node, socket};
 use crate::node::{self, Options, Say};
 use crate::systemd;
@@ -159,28 +159,31 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     }
     let server = Server::bind(order.port)?;
     let mut ready = Some(ready);
-    let (control, listener): (Arc<Node>, Listener) = match &order.what {
+    let (control, listener, follow): (Arc<Node>, Listener, Option<Follow>) = match &order.what {
         What::Up(options) => {
             let (options, report) = (options.clone(), say.clone());
             let control = blocking(&mut signals, move || node::start(options, report)).await?;
-            (control, Listener::unix(&socket(&dir))?)
+            (control, Listener::unix(&socket(&dir))?, None)
         }
         What::Backend(options) => {
             let listener = listen(options).await?;
             let (enlisted, listener) = enlist(options, listener, &mut signals, &say, &mut ready).await?;
             let report = say.clone();
-            let control = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;
+            let (control, follow) = blocking(&mut signals, move || backend::start(enlisted, &report)).await?;
             let listener = match control.tls() {
                 Some(tls) => Listener::Tls(listener, tls.clone()),
                 None => Listener::Tcp(listener),
             };
-            (control, listener)
+            (control, listener, Some(follow))
         }
     };
     let stop_asked = server.stop_asked();
     let access = Access::new(server.port())?;
     let clients: Arc<dyn Handler> = control.clients(access.token.clone())?;
     let doors = tokio::spawn(braid_wire::serve(listener, clients));
+    if let Some(follow) = follow {
+        blocking(&mut signals, follow).await?;
+    }
     let control: Arc<dyn Control> = control;
     let (hush, hushed) = oneshot::channel::<()>();
     let until = async {

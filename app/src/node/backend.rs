@@ -3,7 +3,8 @@
 //! 1. [`Enlisted::begin`] looks at the drives and finds the cluster in etcd. A host that is in none yet is a candidate,
 //!    as long as its process runs.
 //! 2. [`Enlisted::look`] tells when it was taken: its record is there.
-//! 3. [`start`] formats its drives if they are new, and starts its parts; the steward starts the replicas.
+//! 3. [`start`] formats its drives if they are new, and starts its parts. Then it listens, and [`Follow`] has the steward
+//!    start the replicas: each that chooses a primary asks the others first (R8), who must be there to answer.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -214,9 +215,12 @@ fn offer(options: &Options, found: Found) -> Result<Offer> {
     }
 }
 
-/// Starts the parts of a host that is in the cluster. Blocks until they run; partitions follow as they find their
-/// members. Must be called on a blocking thread of the runtime.
-pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
+/// Brings the replicas of a host to life, once others can reach it. Blocks until they run, or for some time.
+pub type Follow = Box<dyn FnOnce() -> Result<()> + Send>;
+
+/// Starts the parts of a host that is in the cluster, but its replicas. Blocks until they run. Must be called on a
+/// blocking thread of the runtime.
+pub fn start(enlisted: Enlisted, say: &Say) -> Result<(Arc<Node>, Follow)> {
     let Enlisted { options, etcd, coordinator, now, .. } = enlisted;
     let in_none = || Error::new(ErrorKind::Stopped, "this host is in no cluster yet");
     let now = now.ok_or_else(in_none)?;
@@ -278,9 +282,9 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<Arc<Node>> {
     let tls = identity.as_ref().map(tls::server_config).transpose()?;
     let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
     let way = Way::Network(Network { host: record.id, name, etcd, guard, reach: as_client, addresses, tls });
-    let node = Node::new(options.dir, coordinator, (host, record.id), cluster, plan.lost, way);
-    node.follow(now, hears)?;
-    Ok(Arc::new(node))
+    let node = Arc::new(Node::new(options.dir, coordinator, (host, record.id), cluster, plan.lost, way));
+    let starts = Arc::clone(&node);
+    Ok((node, Box::new(move || starts.follow(now, hears))))
 }
 
 /// A host that was away for long may have seen nothing of what an etcd that has gone back lacks: it asks the others.

@@ -5,6 +5,10 @@
 //! A store is made in this order, so that none is ever taken for one that it is not (R9): its directory, durable; its
 //! record in the coordinator; the configuration that names it. A directory that is gone while the record is there was
 //! lost, and gets a new identity.
+//!
+//! Replicas are started, stopped and wiped beside the rounds, which go on with all else meanwhile ([`chores`]).
+
+mod chores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -22,6 +26,8 @@ use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen;
 use braid_cluster::{controller, health, placement, setup};
 use braid_io::clock;
+
+use chores::Chores;
 
 use super::events::Events;
 use super::outside::{Store, store};
@@ -44,6 +50,8 @@ const FAILED_MS: u64 = 60_000;
 const JUDGE_MS: u64 = 2_000;
 /// How long its end is waited for, milliseconds.
 const STOP_MS: u64 = 500;
+/// How long whoever starts a host waits for its replicas. Those that take longer come while it serves.
+const FIRST: Duration = Duration::from_secs(20);
 /// A replica that could not be started is tried again after this, milliseconds.
 const AGAIN_MS: u64 = 5_000;
 
@@ -78,7 +86,8 @@ pub struct Duties {
 }
 
 impl Steward {
-    /// Starts the replicas of the host, and the threads.
+    /// Starts the threads, and the replicas of the host: in company it must be heard by others by then, who ask them for
+    /// the end of their logs before they choose a primary (R8).
     pub fn start(duties: Duties, coordinator: Arc<dyn Coordinator>) -> Result<Self> {
         let (stop, stopped) = mpsc::channel();
         let me = duties.host.config().host;
@@ -86,11 +95,14 @@ impl Steward {
             Some(_) => Some(Alive::start(me, Arc::clone(&coordinator))?),
             None => None,
         };
+        let (first, ready) = mpsc::channel();
         let mut work = Work {
             me,
             coordinator,
             told: BTreeMap::new(),
             again_ms: BTreeMap::new(),
+            chores: Chores::default(),
+            first: Some(first),
             session: alive.as_ref().map(|alive| Arc::clone(&alive.session)),
             looked_ms: 0,
             watch: None,
@@ -102,8 +114,8 @@ impl Steward {
             is_out: false,
             duties,
         };
-        work.look();
         let thread = vital::spawn("steward", move || work.run(&stopped))?;
+        let _ = ready.recv_timeout(FIRST); // it is dropped, and nothing said
         Ok(Self { stop, thread, alive })
     }
 
@@ -204,6 +216,10 @@ struct Work {
     told: BTreeMap<PartitionId, (u64, Revision)>,
     /// When to try again what could not be started.
     again_ms: BTreeMap<PartitionId, u64>,
+    /// What is under way on the stores here.
+    chores: Chores,
+    /// Dropped when the replicas that were to be started at first run.
+    first: Option<Sender<()>>,
     /// Among others, what says that this one lives.
     session: Option<Arc<Mutex<Option<SessionId>>>>,
     looked_ms: u64,
@@ -224,6 +240,7 @@ struct Work {
 
 impl Work {
     fn run(&mut self, stopped: &Receiver<()>) {
+        self.look();
         while let Err(mpsc::TryRecvError::Empty) = stopped.try_recv() {
             match self.round() {
                 Ok(()) if std::mem::take(&mut self.silent) => {
@@ -257,21 +274,38 @@ impl Work {
 
     fn round(&mut self) -> Result<()> {
         let now_ms = clock::mono_ms();
+        // Where something is under way it may have been said before that began. Replicas repeat it.
+        let said = self.duties.forsaken.try_iter().filter(|p| !self.chores.is_busy(*p));
+        let forsaken: BTreeSet<PartitionId> = said.collect();
+        self.hear_of_chores(now_ms);
         let news = self.news()?;
-        let forsaken: BTreeSet<PartitionId> = self.duties.forsaken.try_iter().collect();
         if news || !forsaken.is_empty() || now_ms >= self.looked_ms + LOOK_MS {
             self.duties.now = Snapshot::read(self.coordinator.as_ref())?;
             if self.watch.is_none() {
                 // From what is there now: what was seen before may be of an etcd that was recovered since, and counts otherwise.
                 self.watch = Some(self.coordinator.watch("", self.duties.now.revision.next())?);
             }
-            for p in forsaken {
-                self.begin_anew(p)?;
-            }
+            forsaken.into_iter().for_each(|p| self.begin_anew(p));
             self.look();
             self.looked_ms = now_ms;
         }
         self.govern()
+    }
+
+    /// What has ended on the stores here; then it is looked what is to be done next.
+    fn hear_of_chores(&mut self, now_ms: u64) {
+        for (p, result) in self.chores.ended() {
+            if let Err(error) = result {
+                tracing::error!("{error}");
+                self.again_ms.insert(p, now_ms + AGAIN_MS);
+            }
+            // What a replica should have heard while it started it was not there to hear.
+            self.told.remove(&p);
+            self.looked_ms = 0;
+        }
+        if self.chores.is_done() {
+            self.first = None;
+        }
     }
 
     /// Waits a little for news.
@@ -328,7 +362,7 @@ impl Work {
         mine.extend(now.stores.iter().filter(|s| s.host == self.me && now.is_member(s)).map(|s| s.partition));
         let now_ms = clock::mono_ms();
         for (p, runs) in host.replicas() {
-            if !runs {
+            if !runs && !self.chores.is_busy(p) {
                 tracing::error!("the replica of {p} has died; it is started again");
                 host.stop_replica(p);
                 self.again_ms.insert(p, now_ms + AGAIN_MS);
@@ -336,7 +370,9 @@ impl Work {
         }
         let running = host.replicas();
         let due = |p: &&PartitionId| {
-            !running.contains_key(p) && self.again_ms.get(p).is_none_or(|again_ms| now_ms >= *again_ms)
+            !running.contains_key(p)
+                && !self.chores.is_busy(**p)
+                && self.again_ms.get(p).is_none_or(|again_ms| now_ms >= *again_ms)
         };
         let idle: Vec<PartitionId> = mine.iter().filter(due).copied().collect();
         let mut start = Vec::new();
@@ -361,7 +397,10 @@ impl Work {
             return;
         }
         let goes = |store: &&StoreRecord| {
-            store.host == self.me && !mine.contains(&store.partition) && now.is_staffed(store.partition)
+            store.host == self.me
+                && !mine.contains(&store.partition)
+                && now.is_staffed(store.partition)
+                && !self.chores.is_busy(store.partition)
         };
         let leaving: Vec<StoreRecord> = now.stores.iter().filter(goes).cloned().collect();
         for store in leaving {
@@ -373,7 +412,7 @@ impl Work {
 
     /// Its record goes first, unless a configuration names it by now.
     fn give_up(&mut self, store: &StoreRecord) -> Result<()> {
-        let (p, host) = (store.partition, &self.duties.host);
+        let (p, host) = (store.partition, Arc::clone(&self.duties.host));
         let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?;
         // A learner may become a member at any time.
         if record.value.members.iter().chain(&record.value.learners).any(|member| member.store == store.store) {
@@ -385,8 +424,11 @@ impl Work {
         }
         self.duties.now.stores.retain(|known| known != store);
         tracing::info!("{p} has its replicas elsewhere now; the one here goes");
-        host.stop_replica(p);
-        host.forget_store(p)
+        self.chores.begin(p, move || {
+            host.stop_replica(p);
+            host.forget_store(p).map_err(|error| error.within(format_args!("{p}: its store here does not go")))
+        });
+        Ok(())
     }
 
     /// The store of `p` is here and known.
@@ -414,37 +456,33 @@ impl Work {
         Ok(())
     }
 
-    /// Replicas that have a store and a configuration run.
+    /// Replicas that have a store and a configuration start, all at the same time: each reads a log of its own.
     fn start_replicas(&mut self, idle: &[PartitionId]) {
-        let (host, now_ms) = (&self.duties.host, clock::mono_ms());
         let records = &self.duties.now.partitions;
         let begun = |p: &&PartitionId| records.iter().any(|r| r.value.id == **p && !r.value.members.is_empty());
-        let start: Vec<PartitionId> = idle.iter().filter(begun).copied().collect();
-        let failed: Vec<(PartitionId, Error)> = std::thread::scope(|scope| {
-            let starting: Vec<_> = start
-                .iter()
-                .map(|p| scope.spawn(move || host.start_replica(*p).err().map(|error| (*p, error))))
-                .collect();
-            starting.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
-        });
-        for (p, error) in failed {
-            tracing::error!("the replica of {p} does not start: {error}");
-            self.again_ms.insert(p, now_ms + AGAIN_MS);
+        for p in idle.iter().filter(begun).copied() {
+            let host = Arc::clone(&self.duties.host);
+            let named = move |error: Error| error.within(format_args!("the replica of {p} does not start"));
+            self.chores.begin(p, move || host.start_replica(p).map_err(named));
         }
     }
 
     /// The store of `p` is worth nothing, unless a configuration names it.
-    fn begin_anew(&mut self, p: PartitionId) -> Result<()> {
-        let host = &self.duties.host;
-        let Some(known) = self.duties.now.store(p, self.me).map(|known| known.store) else { return Ok(()) };
-        // It says nothing any more, so nobody can make it a member once the record was read.
-        host.stop_replica(p);
-        let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?.value;
-        if record.members.iter().any(|member| member.store == known) {
-            return Ok(()); // it is started as it was
-        }
-        tracing::warn!("{p}: the logs of the others begin after the end of the one here; it begins anew");
-        store(&log_dir(&host.config().dir, p), host.config().cluster, p, Store::Replaced).map(drop)
+    fn begin_anew(&mut self, p: PartitionId) {
+        let Some(known) = self.duties.now.store(p, self.me).map(|known| known.store) else { return };
+        let (host, coordinator) = (Arc::clone(&self.duties.host), Arc::clone(&self.coordinator));
+        let replace = move || {
+            // It says nothing any more, so nobody can make it a member once the record was read.
+            host.stop_replica(p);
+            let record = records::must::<Partition>(coordinator.as_ref(), &Partition::key_of(p))?.value;
+            if record.members.iter().any(|member| member.store == known) {
+                return Ok(()); // it is started as it was
+            }
+            tracing::warn!("{p}: the logs of the others begin after the end of the one here; it begins anew");
+            store(&log_dir(&host.config().dir, p), host.config().cluster, p, Store::Replaced).map(drop)
+        };
+        let named = move |error: Error| error.within(format_args!("{p}: its store here cannot begin anew"));
+        self.chores.begin(p, move || replace().map_err(named));
     }
 
     /// Decides for all, if this host is the one that does.
