@@ -132,6 +132,8 @@ pub enum DriveVerb {
     /// Empty a drive and take it out of the cluster
     #[command(visible_aliases = ["delete", "destroy", "deactivate"])]
     Remove(cmd::cluster_drive_remove::Remove),
+    /// Keep a drive that is being emptied
+    Activate(cmd::cluster_drive_activate::Activate),
 }
 
 #[derive(Subcommand)]
@@ -294,6 +296,7 @@ fn dispatch(cli: Cli) -> Outcome {
             None => cmd::cluster_drive::run(whole),
             Some(DriveVerb::Add(command)) => cmd::cluster_drive_add::run(whole, &command),
             Some(DriveVerb::Remove(command)) => cmd::cluster_drive_remove::run(whole, &command),
+            Some(DriveVerb::Activate(command)) => cmd::cluster_drive_activate::run(whole, &command),
         },
         Command::Cluster { noun: ClusterNoun::HotSpare(command) } => cmd::cluster_hot_spare::run(whole, &command),
         Command::Cluster { noun: ClusterNoun::Update(command) } => cmd::cluster_update::run(whole, &command),

@@ -8,6 +8,7 @@ pub mod bucket_verify;
 pub mod cluster_add;
 pub mod cluster_create;
 pub mod cluster_drive;
+pub mod cluster_drive_activate;
 pub mod cluster_drive_add;
 pub mod cluster_drive_remove;
 pub mod cluster_failure_domain;

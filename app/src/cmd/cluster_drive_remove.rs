@@ -12,14 +12,25 @@ use crate::whole::Whole;
 pub struct Remove {
     /// Its number, such as d3
     drive: String,
+    /// Also if the other drives have too little room for what is stored, or too few failure domains are left
+    #[arg(long)]
+    force: bool,
 }
 
 pub fn run(whole: &Whole, remove: &Remove) -> Outcome {
-    let digits = remove.drive.strip_prefix('d').unwrap_or(&remove.drive);
-    let id: u32 = digits.parse().map_err(|_| Failure::usage(format!("drive {}: d1, d2 ... expected", remove.drive)))?;
-    Client::find(whole.dir.as_deref())?.call("DELETE", &format!("/drives/{id}"))?;
+    let id = number(&remove.drive)?;
+    Client::find(whole.dir.as_deref())?.call("DELETE", &format!("/drives/{id}?force={}", remove.force))?;
     if whole.json {
         return out::json(&json!({ "draining": id }));
     }
-    out::lines(&[format!("drive d{id} is being emptied: `braid status rebuild` shows how far that is")])
+    out::lines(&[format!(
+        "drive d{id} is being emptied: `braid status rebuild` shows how far that is, `braid cluster drive activate d{id}` \
+         takes it back"
+    )])
+}
+
+/// The number of a drive that a person named.
+pub fn number(drive: &str) -> Result<u32, Failure> {
+    let digits = drive.strip_prefix('d').unwrap_or(drive);
+    digits.parse().map_err(|_| Failure::usage(format!("drive {drive}: d1, d2 ... expected")))
 }

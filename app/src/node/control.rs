@@ -233,21 +233,6 @@ impl Node {
         }
     }
 
-    async fn drive_views(&self, reports: &[SeatReport]) -> Result<Vec<DriveView>> {
-        let leaving = |id: u32| Host::shards_left(reports, self.cluster.partitions, DriveId(id));
-        let stats = self.host()?.drives().await;
-        let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
-        let view = |drive: &Drive| views::drive(drive, &stats, why(drive.id));
-        let views = self.recorded()?.0.drives.iter().map(view).collect::<Vec<_>>().into_iter();
-        Ok(views.map(|view| DriveView { leaving_shards: leaving(view.id), ..view }).collect())
-    }
-
-    fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
-        let report = |id| reports.iter().find(|report| report.partition == id);
-        let recorded = self.recorded()?.0;
-        Ok(recorded.partitions.iter().map(|record| views::partition(&record.value, report(record.value.id))).collect())
-    }
-
     async fn remove(&self, name: &str) -> Result<()> {
         let record = self.asked(|c| records_of::find(c, name))?.value;
         if self.filesystems.is_mounted(record.id)
@@ -355,11 +340,20 @@ impl Control for Node {
         })
     }
 
-    fn drive_remove(&self, id: u32) -> Answer<'_, ()> {
+    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()> {
         Box::pin(async move {
+            let (id, host) = (DriveId(id), self.host()?);
+            let (reports, stats) = tokio::join!(host.partitions(), host.drives());
+            let used = reports.iter().map(|report| report.data.used_bytes).sum();
+            let on = |stat: &DriveStat| u64::from(stat.slots - stat.free) * stat.shard_bytes;
+            let on = stats.iter().find(|(drive, _)| *drive == id).and_then(|(_, stat)| stat.as_ref().ok().map(on));
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
-            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, DriveId(id))).await
+            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, (id, force), (used, on))).await
         })
+    }
+
+    fn drive_activate(&self, id: u32) -> Answer<'_, ()> {
+        Box::pin(async move { self.asked(|c| braid_cluster::drives::keep(c, DriveId(id))) })
     }
 
     fn settings(&self) -> Answer<'_, SettingsView> {

@@ -1,11 +1,11 @@
 //! Drives that are added to a host, or leave it.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::{Coordinator, Txn};
+use braid_cluster::drives as records_of;
 use braid_cluster::facts::{Cluster, Drive, DriveState};
 use braid_cluster::records::{self, Record};
 use braid_cluster::setup::{self, Label, bounds};
@@ -58,26 +58,24 @@ pub fn add(
     Ok(Drive { state: DriveState::Active, ..drive })
 }
 
-/// Begins to empty drive `id`. Blocks. `Refused` if what lies on it would have no other place.
-pub fn remove(coordinator: &dyn Coordinator, cluster: &Cluster, id: DriveId) -> Result<()> {
+/// Begins to empty drive `id`; `bytes`: of users in all, and on it. Blocks. `Refused` if what lies on it would have no
+/// other place, or be less protected, and nobody forces it.
+pub fn remove(
+    coordinator: &dyn Coordinator,
+    cluster: &Cluster,
+    (id, force): (DriveId, bool),
+    bytes: (u64, Option<u64>),
+) -> Result<()> {
     let now = Snapshot::read(coordinator)?;
-    let missing = || Error::new(ErrorKind::NotFound, format!("no drive {id}: `braid cluster drive` lists them"));
-    let drive = now.drives.iter().find(|drive| drive.id == id).ok_or_else(missing)?;
-    let stays = |other: &&Drive| other.id != id && other.state == DriveState::Active;
-    let domains: BTreeSet<u16> = now.drives.iter().filter(stays).map(|drive| drive.domain.0).collect();
-    let (width, left) = (cluster.protection.width(), domains.len());
-    let all: BTreeSet<u16> = now.drives.iter().map(|drive| drive.domain.0).collect();
-    if left < width.min(all.len()) {
+    let drive = records_of::find(&now, id)?;
+    if drive.state == DriveState::Draining {
+        return Ok(());
+    }
+    let against = records_of::objections(&now, drive, bytes, drives::raw_of(cluster.shard_bytes));
+    if !against.is_empty() && !force {
         let place = if cluster.copies > 1 { " to the same host" } else { "" };
-        let words = format!(
-            "without drive {id} there are {left} failure domains, {} wants {width}: add a drive{place} first",
-            cluster.protection
-        );
+        let words = format!("without drive {id}: {}; add a drive{place} first, or say --force", against.join("; "));
         return Err(Error::new(ErrorKind::Refused, words));
     }
-    match drive.state {
-        DriveState::Draining => Ok(()),
-        DriveState::Failed => setup::set_drive_state(coordinator, id, DriveState::Failed, DriveState::Draining),
-        from => setup::set_drive_state(coordinator, id, from, DriveState::Draining),
-    }
+    setup::set_drive_state(coordinator, id, drive.state, DriveState::Draining)
 }

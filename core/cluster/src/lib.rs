@@ -25,6 +25,7 @@ pub mod create;
 #[cfg(test)]
 #[path = "../../base/tests/layout/mod.rs"]
 mod drawn;
+pub mod drives;
 pub mod embedded;
 pub mod etcd;
 pub mod events;

@@ -42,8 +42,12 @@ pub trait Control: Send + Sync {
     /// Adds a drive to the host that is asked; it takes data when this returns.
     fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView>;
 
-    /// Begins to empty drive `id`; it is removed when nothing lies on it any more. `Refused` where that cannot be.
-    fn drive_remove(&self, id: u32) -> Answer<'_, ()>;
+    /// Begins to empty drive `id`; it is removed when nothing lies on it any more. `Refused` where what is stored would
+    /// have no room, or be less protected, unless it is forced.
+    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()>;
+
+    /// Keeps drive `id`, which is being emptied. `Refused` if it is not.
+    fn drive_activate(&self, id: u32) -> Answer<'_, ()>;
 
     /// What was set for the whole cluster.
     fn settings(&self) -> Answer<'_, SettingsView>;

@@ -56,6 +56,7 @@ pub(crate) fn all() -> Router<Arc<Desk>> {
         .routes(routes!(cluster::remove_host))
         .routes(routes!(cluster::drives, cluster::add_drive))
         .routes(routes!(cluster::remove_drive))
+        .routes(routes!(cluster::activate_drive))
         .routes(routes!(cluster::settings, cluster::update_settings))
         .routes(routes!(cluster::partitions))
         .routes(routes!(filesystems::list, filesystems::add))

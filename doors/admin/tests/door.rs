@@ -123,7 +123,9 @@ fn hosts_and_drives_come_and_go() {
     let spec = json!({"path": "/srv/drive-7", "size_bytes": 4_u64 << 30});
     let (status, drive) = running.json("POST", "/api/v1/drives", Some(spec));
     assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
-    assert_eq!(running.ask("DELETE", "/api/v1/drives/6", None).0, 204);
+    assert_eq!(running.ask("DELETE", "/api/v1/drives/6", None).0, 409);
+    assert_eq!(running.ask("DELETE", "/api/v1/drives/6?force=true", None).0, 204);
+    assert_eq!(running.ask("POST", "/api/v1/drives/6/activate", None).0, 204);
     let (status, body) = running.json("DELETE", "/api/v1/drives/9", None);
     assert_eq!((status, &body["kind"]), (404, &json!("not_found")), "{body}");
 }
@@ -280,6 +282,7 @@ fn the_document_describes_every_route() {
         "/api/v1/clients",
         "/api/v1/drives",
         "/api/v1/drives/{id}",
+        "/api/v1/drives/{id}/activate",
         "/api/v1/events",
         "/api/v1/events/types",
         "/api/v1/filesystems",

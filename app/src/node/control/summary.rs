@@ -1,8 +1,11 @@
 //! The cluster at a glance.
 
+use braid_base::ids::DriveId;
+use braid_base::msg::host::SeatReport;
 use braid_base::{ErrorKind, Result};
+use braid_cluster::facts::Drive;
 use braid_cluster::health;
-use braid_cluster::view::{Capacity, State, Status};
+use braid_cluster::view::{Capacity, DriveView, PartitionView, State, Status};
 use braid_host::run::Host;
 
 use super::super::{problems, views};
@@ -99,5 +102,22 @@ impl Node {
             filesystems: recorded.filesystems.len() as u64,
             mounts: self.all_mounts(),
         })
+    }
+
+    /// The drives, ordered by number.
+    pub(super) async fn drive_views(&self, reports: &[SeatReport]) -> Result<Vec<DriveView>> {
+        let leaving = |id: u32| Host::shards_left(reports, self.cluster.partitions, DriveId(id));
+        let stats = self.host()?.drives().await;
+        let why = |id| self.lost.iter().find(|(drive, _)| drive.id == id).map(|(_, why)| why.as_str());
+        let view = |drive: &Drive| views::drive(drive, &stats, why(drive.id));
+        let views = self.recorded()?.0.drives.iter().map(view).collect::<Vec<_>>().into_iter();
+        Ok(views.map(|view| DriveView { leaving_shards: leaving(view.id), ..view }).collect())
+    }
+
+    /// The partitions, in order.
+    pub(super) fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
+        let report = |id| reports.iter().find(|report| report.partition == id);
+        let recorded = self.recorded()?.0;
+        Ok(recorded.partitions.iter().map(|record| views::partition(&record.value, report(record.value.id))).collect())
     }
 }

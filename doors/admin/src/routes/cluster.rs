@@ -46,10 +46,10 @@ pub(super) async fn add_hosts(
     Ok((StatusCode::CREATED, Json(desk.control.host_add(spec).await?)))
 }
 
-/// How to remove a host.
+/// How to remove a host or a drive.
 #[derive(Deserialize, IntoParams)]
 pub(super) struct Removal {
-    /// Also if the data is less protected then.
+    /// Also if the data is less protected then, or has too little room.
     #[serde(default)]
     force: bool,
 }
@@ -86,13 +86,26 @@ pub(super) async fn add_drive(
 
 /// Begins to empty a drive; it is removed when nothing lies on it any more.
 #[utoipa::path(delete, operation_id = "removeDrive", path = "/drives/{id}", tag = "cluster",
-    params(("id" = u32, Path, description = "Its number")),
+    params(("id" = u32, Path, description = "Its number"), Removal),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove_drive(
     State(desk): State<Arc<Desk>>,
     Segment(id): Segment<u32>,
+    Asked(removal): Asked<Removal>,
 ) -> Result<StatusCode, Failure> {
-    desk.control.drive_remove(id).await?;
+    desk.control.drive_remove(id, removal.force).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Keeps a drive that is being emptied: what still lies on it stays there, and it gets new data.
+#[utoipa::path(post, operation_id = "activateDrive", path = "/drives/{id}/activate", tag = "cluster",
+    params(("id" = u32, Path, description = "Its number")),
+    responses((status = 204), (status = "default", body = ErrorBody)))]
+pub(super) async fn activate_drive(
+    State(desk): State<Arc<Desk>>,
+    Segment(id): Segment<u32>,
+) -> Result<StatusCode, Failure> {
+    desk.control.drive_activate(id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

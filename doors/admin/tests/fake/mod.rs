@@ -278,9 +278,17 @@ impl Control for Fake {
         now(Ok(DriveView { id: 7, path: spec.path, ..self.drive_views().swap_remove(0) }))
     }
 
-    fn drive_remove(&self, id: u32) -> Answer<'_, ()> {
-        let missing = Error::new(ErrorKind::NotFound, format!("no drive d{id}"));
-        now(if (1..=6).contains(&id) { Ok(()) } else { Err(missing) })
+    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()> {
+        let error = |kind| Err(Error::new(kind, format!("drive d{id}")));
+        now(match id {
+            6 if !force => error(ErrorKind::Refused),
+            1..=6 => Ok(()),
+            _ => error(ErrorKind::NotFound),
+        })
+    }
+
+    fn drive_activate(&self, id: u32) -> Answer<'_, ()> {
+        self.drive_remove(id, true)
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {
