@@ -94,7 +94,7 @@ impl Fs {
             return self.ask_done("close", Op::Close { inos: vec![ino] }).await;
         }
         if self.0.background.is_none() {
-            return match self.ask_under(session, Op::Close { inos: vec![ino] }).await {
+            return match self.ask_under(Some(session), Op::Close { inos: vec![ino] }).await {
                 // It went with its session.
                 Err(error) if error.kind() == ErrorKind::SessionLost => Ok(()),
                 closed => closed.map(drop),
