@@ -44,7 +44,9 @@ impl Owners {
     pub(crate) fn leaves(&self, ino: Ino, owner: u64) -> bool {
         let mut asked = self.asked();
         let Some(files) = asked.get_mut(&ino) else { return false };
-        files.values_mut().fold(false, |held, owners| owners.remove(&owner) || held)
+        let mut held = false;
+        files.values_mut().for_each(|owners| held |= owners.remove(&owner));
+        held
     }
 
     /// The last descriptor of this open file is closed: the owners whose locks on `ino` go with it.
