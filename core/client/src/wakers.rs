@@ -81,7 +81,8 @@ mod tests {
             }
             assert_eq!(waiting(), 2);
             held.lock().expect("one thread").0 = 2;
-            assert_eq!((held.lock().expect("one thread").1.take().len(), waiting()), (2, 0));
+            let woken = held.lock().expect("one thread").1.take().len();
+            assert_eq!((woken, waiting()), (2, 0));
             assert!(two.as_mut().poll(&mut cx).is_ready() && three.as_mut().poll(&mut cx).is_pending());
             assert_eq!(waiting(), 1);
         }

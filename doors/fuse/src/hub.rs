@@ -395,7 +395,8 @@ mod tests {
         }
         let mut heard = pending.list().given(dir).expect("it is due");
         let (mut pages, mut names) = (0, 0);
-        while let Some(notice) = pending.list().take() {
+        let take = || pending.list().take();
+        while let Some(notice) = take() {
             if let Notice::Name { .. } = notice {
                 assert_eq!(notice, name(names), "in order, and each once");
                 names += 1;

@@ -88,7 +88,11 @@ impl Holder for Writer {
     fn flush(&self, _: FsId, _: Ino, _: Option<LeaseKind>) -> BoxFuture<()> {
         if let Some(ms) = self.takes_ms {
             let now = Arc::clone(&self.wire.0);
-            return Box::pin(async move { drop(now.fetch_add(ms, Ordering::SeqCst)) });
+            return Box::pin(async move {
+                {
+                    now.fetch_add(ms, Ordering::SeqCst);
+                }
+            });
         }
         let (waiting, polls) = (Arc::clone(&self.waiting), Arc::clone(&self.polls));
         let mut was_polled = false;
