@@ -89,9 +89,7 @@ impl Holder for Writer {
         if let Some(ms) = self.takes_ms {
             let now = Arc::clone(&self.wire.0);
             return Box::pin(async move {
-                {
-                    now.fetch_add(ms, Ordering::SeqCst);
-                }
+                now.fetch_add(ms, Ordering::SeqCst);
             });
         }
         let (waiting, polls) = (Arc::clone(&self.waiting), Arc::clone(&self.polls));
