@@ -122,8 +122,7 @@ impl Server {
         {
             let op = req.op;
             if !state.answers.contains_key(&op) {
-                state.waits.push((op, ino, lock));
-                state.wake_lock_waiters();
+                state.lock_or_wait((op, ino, lock));
             }
             let primary = state.primaries;
             drop(state);
@@ -168,13 +167,16 @@ impl State {
         self.nodes.get_mut(&ino).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
-    pub fn wake_lock_waiters(&mut self) {
-        for (op, ino, lock) in std::mem::take(&mut self.waits) {
-            match self.try_lock(op.client, ino, lock) {
-                Ok(()) => _ = self.answers.insert(op, Ok(Reply::Done)),
-                Err(_) => self.waits.push((op, ino, lock)),
-            }
+    fn lock_or_wait(&mut self, wait: (OpId, Ino, LockSpec)) {
+        let (op, ino, lock) = wait;
+        match self.try_lock(op.client, ino, lock) {
+            Ok(()) => _ = self.answers.insert(op, Ok(Reply::Done)),
+            Err(_) => self.waits.push(wait),
         }
+    }
+
+    pub fn wake_lock_waiters(&mut self) {
+        std::mem::take(&mut self.waits).into_iter().for_each(|wait| self.lock_or_wait(wait));
         self.lock_wakers.drain(..).for_each(Waker::wake);
     }
 
