@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 
 use braid_base::ids::{DriveId, PartitionId, Term};
-use braid_base::limits::{BLOCK, DRIVE_OPS_MAX, DRIVE_TABLE_CACHE_BYTES};
+use braid_base::limits::{BLOCK, DRIVE_OPS_MAX, DRIVE_SLOW_MS, DRIVE_TABLE_CACHE_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult, DriveStat, ShardId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::clock::Now;
@@ -216,6 +216,12 @@ impl Target {
 
     /// Takes one event; what is to be done is appended to `out`, in order.
     pub fn step(&mut self, now: Now, event: Event, out: &mut Vec<Effect>) {
+        // Somebody looks each second, so this one stood still itself (the process was stopped, or the machine asleep), and
+        // what ended meanwhile was not seen to: that is not the drive's fault.
+        let still_ms = now.mono_ms.saturating_sub(self.now.mono_ms);
+        if still_ms >= DRIVE_SLOW_MS {
+            self.flights.values_mut().for_each(|(began_ms, _)| *began_ms += still_ms);
+        }
         self.now = now;
         match event {
             Event::Op { token, op } => self.admit(token, op, out),

@@ -132,8 +132,7 @@ fn a_page_that_cannot_be_read_costs_its_own_blocks() {
     scene.put(968, 1).expect("the other page is sound");
     scene.bad.clear();
     assert_eq!(scene.get(0), Err(ErrorKind::Io), "not at once");
-    scene.now.mono_ms += 10_000;
-    assert_eq!(scene.get(0), Err(ErrorKind::Io), "from now on it is looked at again");
+    scene.now.mono_ms += 1_000;
     assert_eq!((scene.get(0), scene.get(8), scene.get(968)), (Ok(()), Err(ErrorKind::Invalid), Ok(())));
     scene.put(8, 1).expect("all is known");
 }

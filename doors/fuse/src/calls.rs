@@ -542,6 +542,16 @@ impl Calls {
         self.fs.unlock_owner(ino, owner, flock).await.map_err(|e| of_inode(&e))
     }
 
+    /// A descriptor is closed: its process gives up its `fcntl` locks on the inode. What cannot be given up now goes with the
+    /// last close of the open file.
+    pub(crate) async fn leave_locks(&self, ino: Ino, fh: Fh, owner: u64) -> Answer<()> {
+        let left = self.unlock_all(ino, owner, false).await;
+        if left.is_err() {
+            self.owners.holds(ino, fh, owner);
+        }
+        left
+    }
+
     fn now_ms(&self) -> u64 {
         self.fs.session().wire().now_ms()
     }

@@ -77,8 +77,10 @@ impl Handles {
 
     /// It was told of all up to this one.
     pub(crate) fn told(&self, fh: Fh, since: u64) {
-        if since != self.since(fh) {
-            self.descriptions().insert(fh, since);
+        let mut told = self.descriptions();
+        // Who began to wait earlier may end later, and know less.
+        if told.get(&fh).map_or(since != fh.0, |known| since > *known) {
+            told.insert(fh, since);
         }
     }
 
@@ -136,6 +138,8 @@ mod tests {
         assert_eq!(handles.since(fh), 0, "something was lost before it was opened, and nobody was told");
         handles.told(fh, 9);
         assert_eq!((handles.since(fh), handles.since(Fh(8))), (9, 8));
+        handles.told(fh, 0);
+        assert_eq!(handles.since(fh), 9, "an fsync that began earlier ended later");
         handles.undescribe(fh);
         assert!(handles.descriptions().is_empty());
     }

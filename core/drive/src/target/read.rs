@@ -16,7 +16,7 @@ use crate::layout::SlotNo;
 use crate::table::{Known, Table};
 
 /// A table that could not be read whole is read anew after this, if it matters, milliseconds.
-const AGAIN_MS: u64 = 10_000;
+const AGAIN_MS: u64 = 1_000;
 
 /// A read asked for.
 #[derive(Clone, Copy)]
@@ -95,8 +95,15 @@ impl Target {
         self.reply(token, Ok(DriveReply::Written(runs)), out);
     }
 
-    /// True if the slot's checksums are in memory; else their reading has begun.
+    /// True if the slot's checksums are in memory; else their reading has begun. What could not be read a while ago is read
+    /// anew before anybody is told so once more: who hears that blocks are lost may act on it.
     pub(super) fn table_ready(&mut self, slot: SlotNo, out: &mut Vec<Effect>) -> bool {
+        let (now_ms, is_pinned) = (self.now.mono_ms, self.slot(slot).pins > 0);
+        let is_old =
+            |table: &mut Table| table.unread.as_ref().is_some_and(|(since_ms, _)| now_ms >= since_ms + AGAIN_MS);
+        if !is_pinned && self.tables.get(slot).is_some_and(is_old) {
+            self.tables.remove(slot);
+        }
         if self.tables.has(slot) {
             return true;
         }
@@ -158,10 +165,7 @@ impl Target {
     pub(super) fn unread(&mut self, slot: SlotNo, id: ShardId, block: u16) -> Error {
         let name = self.name();
         let table = self.tables.get(slot).expect("the caller saw that the table is here");
-        let (since_ms, why) = table.unread.clone().unwrap_or((0, ErrorKind::Io.into()));
-        if self.now.mono_ms >= since_ms + AGAIN_MS && self.slot(slot).pins == 0 {
-            self.tables.remove(slot);
-        }
+        let (_, why) = table.unread.clone().unwrap_or((0, ErrorKind::Io.into()));
         let words = format!(
             "{name}: block {block} of {}.{}: a checksum page cannot be read: {}",
             id.pack,

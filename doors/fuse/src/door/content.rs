@@ -59,7 +59,7 @@ impl Door {
             return self.start_empty(reply, move |calls| async move {
                 let written = calls.fsync(ino, fh).await;
                 if calls.owners.leaves(ino, owner) {
-                    calls.unlock_all(ino, owner, false).await?;
+                    calls.leave_locks(ino, fh, owner).await?;
                 }
                 written
             });
@@ -72,7 +72,7 @@ impl Door {
             };
         }
         self.start_empty(reply, |calls| async move {
-            calls.unlock_all(ino, owner, false).await?;
+            calls.leave_locks(ino, fh, owner).await?;
             written
         });
     }
