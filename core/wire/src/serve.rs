@@ -133,6 +133,7 @@ const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Serves connections until the future is dropped; then they are closed.
 pub async fn serve(listener: Listener, handler: Arc<dyn Handler>) {
+    listener.unpaced();
     let (mut connections, lines, tls) = (JoinSet::new(), Lines::default(), listener.tls());
     let (strangers, mut number) = (Strangers::default(), 0);
     loop {

@@ -1,11 +1,13 @@
 //! What carries bytes below TLS: a socket of this machine, or TCP.
 
 use std::io::{self, IoSlice};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use braid_io::socket;
+use rustix::net::sockopt;
 use tokio::io::Interest;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpSocket, TcpStream, UnixStream};
 
 /// A connected socket.
 pub enum Socket {
@@ -13,6 +15,31 @@ pub enum Socket {
     Unix(UnixStream),
     /// Over a network.
     Tcp(TcpStream),
+}
+
+/// Ways of the kernel to say how fast a connection may send which set a timer for what they send, and what is taken in
+/// place of them.
+const PACED: [&str; 2] = ["bbr", "bbr1"];
+const UNPACED: &str = "cubic";
+
+/// A connection to `at`.
+pub(crate) async fn connect(at: SocketAddr) -> io::Result<TcpStream> {
+    let socket = if at.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    unpaced(&socket);
+    let stream = socket.connect(at).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// What `socket` connects to or accepts from now on sends as fast as its window lets it (decision 56). To be said
+/// before there is a connection: one that began with timers keeps them.
+pub(crate) fn unpaced(socket: impl AsFd) {
+    let Ok(way) = sockopt::tcp_congestion(&socket) else { return };
+    if PACED.contains(&way.as_str())
+        && let Err(error) = sockopt::set_tcp_congestion(&socket, UNPACED)
+    {
+        tracing::debug!("connections send by {way}, with a timer each: {UNPACED} is not to be had: {error}");
+    }
 }
 
 impl Socket {

@@ -12,10 +12,10 @@ use std::time::Duration;
 use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_io::buf::AlignedBuf;
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use crate::limits::HELLO_MS;
-use crate::socket::Socket;
+use crate::socket::{self, Socket};
 use crate::tls::{Channel, Client, Peer, Server};
 
 /// Longest path of a socket, bytes: `sun_path` less the NUL.
@@ -98,6 +98,13 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok(Stream::Plain { socket: Socket::Tcp(stream), proves: false })
             }
+        }
+    }
+
+    /// Its connections send without timers, where it is one of a network.
+    pub(crate) fn unpaced(&self) {
+        if let Self::Tcp(listener) | Self::Tls(listener, _) = self {
+            socket::unpaced(listener);
         }
     }
 
@@ -226,11 +233,7 @@ pub(crate) async fn dial(address: &Address) -> Result<Socket> {
                 let (_dir, short) = shortened(path)?;
                 Socket::Unix(UnixStream::connect(&short).await?)
             }
-            Address::Tcp(at) => {
-                let socket = TcpStream::connect(at).await?;
-                socket.set_nodelay(true)?;
-                Socket::Tcp(socket)
-            }
+            Address::Tcp(at) => Socket::Tcp(socket::connect(*at).await?),
         })
     };
     connected.await.map_err(|error: io::Error| Error::os(format_args!("connecting to {address}"), &error))
