@@ -52,6 +52,8 @@ deeds! {
     HeldBackLost,
     /// A file was made or removed before the cluster heard of it.
     NamePromised,
+    /// A directory was removed before the cluster heard of it.
+    DirPromised,
     /// A program was told by its kernel of a file that the cluster had not heard of.
     PromiseBelieved,
     /// Such a file, or such a removal, was lost with its client.

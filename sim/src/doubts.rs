@@ -1,5 +1,5 @@
-//! Names of files that were made or removed without a word to the cluster: what they may stand for when their client
-//! dies or is given up.
+//! Names of files that were made or removed, and of directories that were removed, without a word to the cluster: what
+//! they may stand for when their client dies or is given up.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,9 @@ pub struct Doubts(BTreeMap<(Ino, Vec<u8>), Vec<Seen>>);
 /// The name that `action` makes or removes, if that may be done without a word.
 fn named(action: &Action) -> Option<(Ino, &Vec<u8>)> {
     match action {
-        Action::Create { dir, name, kind: FileType::File, .. } | Action::Unlink { dir, name } => Some((*dir, name)),
+        Action::Create { dir, name, kind: FileType::File, .. }
+        | Action::Unlink { dir, name }
+        | Action::Rmdir { dir, name } => Some((*dir, name)),
         _ => None,
     }
 }
@@ -62,7 +64,12 @@ impl Doubts {
     /// if something was lost. A file that none of them knows was made by the call in flight.
     pub async fn adopt(&mut self, fs: &Fs, model: &mut Model) -> Result<bool, String> {
         let mut lost = false;
-        for ((dir, name), states) in std::mem::take(&mut self.0) {
+        let mut left = std::mem::take(&mut self.0);
+        loop {
+            // A directory that is there again comes before what is in it.
+            let Some(next) = left.keys().find(|(dir, _)| model.node(*dir).is_some()).or(left.keys().next()) else { break };
+            let next = next.clone();
+            let ((dir, name), states) = left.remove_entry(&next).expect("it was found a moment ago");
             let found = match again(fs, dir, async || fs.lookup(dir, &name).await).await {
                 Ok(entry) => Some(entry.ino),
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Stale) => None,

@@ -163,6 +163,11 @@ impl Hand {
                 if !self.doubts.is_empty() {
                     board.did(Deed::NamePromised);
                 }
+                if let Action::Rmdir { dir, name } = action
+                    && fs.is_promised(*dir, name)
+                {
+                    board.did(Deed::DirPromised);
+                }
                 self.unsynced.answered(action, answer, before, &self.model);
             }
             (_, Err(error)) if matches!(action, Action::Fsync { .. }) => return Err(format!("fsync: {error}")),

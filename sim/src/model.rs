@@ -135,13 +135,13 @@ impl Model {
         if now == was || self.node(dir).is_none() {
             return;
         }
-        if let Some(ino) = now {
-            self.nodes.remove(&ino);
-            self.change(dir).entries.remove(name);
+        if now.is_some() {
+            let ino = self.take(dir, name);
+            ino.map(|ino| self.nodes.remove(&ino));
         }
         if let Some((ino, node)) = state {
-            self.change(dir).entries.insert(name.to_vec(), ino);
             self.nodes.insert(ino, Node { opens: 0, ..node });
+            self.put(dir, name, ino);
         }
     }
 

@@ -302,8 +302,10 @@ impl Fs {
     /// The entry of a reply; attributes that live in another partition are asked for there.
     async fn entry(&self, what: &str, reply: Reply) -> Result<Entry> {
         match reply {
-            Reply::Entry { ino, attr: Some(attr), .. } => Ok(Entry { ino, attr: self.amended(attr) }),
-            Reply::Entry { ino, attr: None, .. } => Ok(Entry { ino, attr: self.getattr(ino).await? }),
+            Reply::Entry { ino, attr: Some(attr), .. } if self.0.promises.losing_dirs(ino).is_none() => {
+                Ok(Entry { ino, attr: self.amended(attr) })
+            }
+            Reply::Entry { ino, .. } => Ok(Entry { ino, attr: self.getattr(ino).await? }),
             other => Err(unexpected(what, &other)),
         }
     }

@@ -172,6 +172,17 @@ impl Leases {
         self.core().may_remove(fs, dir, name, self.wire.now_ms())
     }
 
+    /// As [`Core::may_remove_dir`].
+    pub(crate) fn may_remove_dir(
+        &self,
+        fs: FsId,
+        dir: Ino,
+        name: &[u8],
+        is_gone: impl Fn(Ino, &[u8]) -> bool,
+    ) -> Option<(Attr, u64)> {
+        self.core().may_remove_dir(fs, (dir, name), self.wire.now_ms(), is_gone)
+    }
+
     /// The session in `p`; 0: none.
     pub(crate) fn session(&self, p: PartitionId) -> u64 {
         self.core().session(p)

@@ -9,10 +9,14 @@
 //! | waiting | it departs: with others after a while, or because somebody waits |
 //! | under way | it has landed: kept, or lost, which the next `fsync` says |
 //!
+//! A directory that is removed this way was emptied before, as far as programs were told: its removal goes to the
+//! partition of its name when those from it have landed, wherever they went.
+//!
 //! Operations of other kinds wait for the promises that they might meet, and keep others from being made meanwhile
 //! ([`Promises::beside`]).
 
 mod coming;
+mod dirs;
 mod meets;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -27,6 +31,8 @@ use braid_base::msg::fs::{Cred, Op};
 use braid_base::{Error, Result};
 use bytes::Bytes;
 use coming::Coming;
+pub(crate) use dirs::Told;
+use dirs::OfDir;
 use meets::{Meets, of_op};
 
 use crate::leases::Removing;
@@ -72,6 +78,8 @@ pub(crate) struct Promise {
     pub(crate) what: What,
     /// There is room for what small files hold.
     pub(crate) is_roomy: bool,
+    /// Of a directory that is removed: what it was in, as its partition has it, if that is known.
+    pub(crate) parent: Option<Attr>,
     /// A file that is removed is not opened without a word any more.
     pub(crate) _removing: Option<Arc<Removing>>,
 }
@@ -81,7 +89,7 @@ pub(crate) struct Promise {
 pub(crate) enum What {
     /// The file was made. `mode` and `umask` as the program gave them; `open`: with an open reference.
     Made { cred: Cred, mode: u16, umask: u16, open: bool },
-    /// Its only name was removed.
+    /// Its only name was removed: of a file, or of an empty directory.
     Gone,
 }
 
@@ -116,8 +124,7 @@ struct Held {
     waiting: usize,
     names: HashMap<(Ino, Vec<u8>), Vec<u64>>,
     files: HashMap<Ino, Vec<u64>>,
-    /// How many, and when the last one was made.
-    dirs: HashMap<Ino, (u32, Time)>,
+    dirs: HashMap<Ino, OfDir>,
     /// Operations under way that may change names or attributes of these directories in another way.
     changing: HashMap<Ino, u32>,
     /// Those under way that may meet any promise.
@@ -156,23 +163,20 @@ impl Promises {
 
     /// Makes a promise, if `may` finds that it may be made: what it returns is looked at in one step with that. `may`
     /// hears how the name looks: `Some(None)` if it is certainly free, `Some(Some(file))` if it is one that was promised,
-    /// `None` if nothing was promised about it. `None` if the partition must be asked.
+    /// `None` if nothing was promised about it; and what was promised about other names. `None` if the partition must be
+    /// asked.
     pub(crate) fn make(
         &self,
         (dir, name): (Ino, &[u8]),
-        may: impl FnOnce(Option<Option<&Attr>>) -> Option<Result<Promise>>,
+        may: impl FnOnce(Option<Option<&Attr>>, &Told<'_>) -> Option<Result<Promise>>,
     ) -> Option<Result<Attr>> {
         let mut held = self.held();
-        if held.changing_all > 0 || held.changing.contains_key(&dir) || held.open.len() >= OPEN_MAX {
+        let is_changing = held.changing_all > 0 || held.changing.contains_key(&dir);
+        // A directory that was removed itself takes no names any more, as its partition will say.
+        if is_changing || held.open.len() >= OPEN_MAX || held.files.contains_key(&dir) {
             return None;
         }
-        let key = (dir, name.to_vec());
-        let before = held.names.get(&key).and_then(|ids| ids.last()).map(|id| &held.open[id].promise);
-        let seen = before.map(|before| match before.what {
-            What::Made { .. } => Some(&before.file),
-            What::Gone => None,
-        });
-        let mut promise = match may(seen)? {
+        let mut promise = match may(held.told(dir, name), &Told(&held))? {
             Ok(promise) => promise,
             Err(error) => return Some(Err(error)),
         };
@@ -180,10 +184,11 @@ impl Promises {
         promise.id = held.last;
         held.coming.used(dir);
         let (id, file) = (promise.id, promise.file.clone());
-        held.names.entry(key).or_default().push(id);
+        held.names.entry((dir, name.to_vec())).or_default().push(id);
         held.files.entry(file.ino).or_default().push(id);
-        let of_dir = held.dirs.entry(dir).or_insert((0, file.ctime));
-        *of_dir = (of_dir.0 + 1, file.ctime);
+        let of_dir = held.dirs.entry(dir).or_default();
+        of_dir.count(&promise, 1);
+        of_dir.at = file.ctime;
         held.waiting += 1;
         held.open.insert(
             id,
@@ -202,13 +207,7 @@ impl Promises {
 
     /// What `name` stands for as far as was promised: `Some(None)` if it was removed.
     pub(crate) fn name(&self, dir: Ino, name: &[u8]) -> Option<Option<Ino>> {
-        let held = self.held();
-        if held.open.is_empty() {
-            return None;
-        }
-        let last = held.names.get(&(dir, name.to_vec()))?.last()?;
-        let promise = &held.open[last].promise;
-        Some(matches!(promise.what, What::Made { .. }).then_some(promise.file.ino))
+        self.held().told(dir, name).map(|file| file.map(|file| file.ino))
     }
 
     /// A file about which something was promised: how it looks, if it was made, with what was written into it, and
@@ -270,9 +269,16 @@ impl Promises {
 
     /// A directory in which something was promised looks as if that was done; as the partition reckons, too.
     pub(crate) fn amend(&self, attr: &mut Attr) {
-        if let Some((_, at)) = self.held().dirs.get(&attr.ino) {
-            stamp(attr, *at);
+        if let Some(of_dir) = self.held().dirs.get(&attr.ino) {
+            stamp(attr, of_dir.at);
         }
+    }
+
+    /// If directories in `dir` were removed and its partition has not heard of all of them: how it looks but for its times;
+    /// `Some(None)`: the partition has to be asked when it has heard of them. It has fewer links than was said of it last.
+    pub(crate) fn losing_dirs(&self, dir: Ino) -> Option<Option<Attr>> {
+        let held = self.held();
+        held.dirs.get(&dir).filter(|of_dir| of_dir.dirs > 0).map(|of_dir| of_dir.looks.clone())
     }
 
     /// A program gives back the open reference that it had with the file: true if that is done here.
@@ -310,6 +316,7 @@ impl Promises {
         let mut held = self.held();
         let Some(entry) = held.forget(id) else { return false };
         if let Some(error) = error {
+            held.unsettle(&entry.promise);
             self.spoil(&entry.promise, error);
         }
         wake(held);
@@ -322,7 +329,10 @@ impl Promises {
         let lost = |entry: &&Entry| entry.promise.partition == p && !entry.is_under_way;
         let ids: Vec<u64> = held.open.values().filter(lost).map(|entry| entry.promise.id).collect();
         let gone: Vec<Promise> = ids.into_iter().filter_map(|id| Some(held.forget(id)?.promise)).collect();
-        gone.iter().for_each(|promise| self.spoil(promise, why));
+        for promise in &gone {
+            held.unsettle(promise);
+            self.spoil(promise, why);
+        }
         wake(held);
         gone
     }
@@ -461,6 +471,16 @@ impl Promises {
 }
 
 impl Held {
+    /// How `name` looks by what was promised about it last: `Some(None)` if it is gone, `None` if nothing was.
+    fn told(&self, dir: Ino, name: &[u8]) -> Option<Option<&Attr>> {
+        if self.open.is_empty() {
+            return None;
+        }
+        let last = self.names.get(&(dir, name.to_vec()))?.last()?;
+        let promise = &self.open.get(last)?.promise;
+        Some(matches!(promise.what, What::Made { .. }).then_some(&promise.file))
+    }
+
     /// The file that was made and that nothing else has happened to.
     fn made(&mut self, ino: Ino) -> Option<&mut Entry> {
         let [id] = self.files.get(&ino)?[..] else { return None };
@@ -477,6 +497,14 @@ impl Held {
             // What is no directory is asked for a name like one.
             Meets::Name(dir, _) if self.files.contains_key(dir) => self.met(&Meets::Inode(*dir)),
             Meets::Name(dir, name) => self.names.get(&(*dir, name.to_vec())).into_iter().flatten().copied().collect(),
+            Meets::Change(dir, name) => {
+                let mut met = self.met(&Meets::Name(*dir, name));
+                if self.dirs.get(dir).is_some_and(|of_dir| of_dir.dirs > 0) {
+                    let of_dir = self.open.values().map(|entry| &entry.promise).filter(|promise| promise.dir == *dir);
+                    met.extend(of_dir.filter(|promise| promise.is_dir()).map(|promise| promise.id));
+                }
+                met
+            }
             Meets::Inode(ino) => self.met(&Meets::Inodes(&[*ino])),
             Meets::Inodes(inos) => {
                 if !inos.iter().any(|ino| self.files.contains_key(ino) || self.dirs.contains_key(ino)) {
@@ -496,13 +524,20 @@ impl Held {
         take_out(&mut self.names, &(*dir, name.clone()), id);
         take_out(&mut self.files, &file.ino, id);
         self.bytes -= entry.departed + entry.content.iter().map(Bytes::len).sum::<usize>();
-        if let Some((count, _)) = self.dirs.get_mut(dir) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(of_dir) = self.dirs.get_mut(dir) {
+            of_dir.count(&entry.promise, -1);
+            if of_dir.count == 0 {
                 self.dirs.remove(dir);
             }
         }
         Some(entry)
+    }
+
+    /// A directory was to be removed, and may still be there: how many links its parent has is for the partition to say.
+    fn unsettle(&mut self, promise: &Promise) {
+        if let Some(of_dir) = self.dirs.get_mut(&promise.dir).filter(|_| promise.is_dir()) {
+            of_dir.looks = None;
+        }
     }
 
     /// How `dir` is used, if it should be for this client alone.

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use braid_base::ErrorKind;
 use braid_base::attr::SetAttr;
 use braid_base::ids::Ino;
-use braid_base::msg::fs::Cred;
+use braid_base::msg::fs::{Cred, RenameMode};
 use braid_client::Fs;
 use braid_client::fs::Create;
 use bytes::Bytes;
@@ -122,6 +122,60 @@ fn files_that_were_promised_outlive_the_deadlines_of_those_who_wait_for_them() {
     silence(&world, None);
     world.run(fs.fsync(root())).expect("it is there now");
     assert_eq!((size(&world, ino), world.server.state().nodes[&ino].attr.nlink), (100, 1));
+}
+
+/// A directory with two files in it that are there.
+fn directory(world: &World, fs: &Fs) -> Ino {
+    let dir = world.run(fs.mkdir(Cred::default(), root(), b"dir", 0o755, 0)).expect("mkdir").ino;
+    for name in [&b"a"[..], b"b"] {
+        world.run(fs.create(Cred::default(), dir, name, Create::default())).expect("create");
+    }
+    world.run(fs.fsync(dir)).expect("they are there");
+    dir
+}
+
+fn kind<T: std::fmt::Debug>(result: Result<T, braid_base::Error>) -> ErrorKind {
+    result.expect_err("it is refused").kind()
+}
+
+#[test]
+fn a_directory_that_was_emptied_goes_without_a_word_and_after_what_was_in_it() {
+    let world = World::new(1);
+    let (_, fs) = Leased::fs(&world, 6 * MIB);
+    let dir = directory(&world, &fs);
+    world.run(fs.unlink(dir, b"a")).expect("it is there");
+    assert_eq!(kind(world.run(fs.rmdir(root(), b"dir"))), ErrorKind::NotEmpty);
+    world.run(fs.names_settled()).expect("all is asked for");
+    silence(&world, Some("Unlink"));
+    world.run(fs.unlink(dir, b"b")).expect("it is there");
+    assert_eq!(world.run(fs.rmdir(root(), b"dir")).expect("nothing is in it"), dir);
+    assert_eq!(kind(world.run(fs.lookup(root(), b"dir"))), ErrorKind::NotFound);
+    assert_eq!(kind(world.run(fs.rmdir(root(), b"dir"))), ErrorKind::NotFound);
+    ends_in_time(&world, fs.create(Cred::default(), dir, b"c", Create::default()));
+    assert_eq!(world.run(fs.getattr(root())).expect("it is known").nlink, 2, "it has a link less at once");
+    assert_eq!(world.server.state().nodes[&root()].attr.nlink, 3);
+    assert!(numbers(&world, "Rmdir").0 == 0 && world.server.state().nodes.contains_key(&dir), "it waits");
+    silence(&world, None);
+    world.run(fs.fsync(root())).expect("it waits until that is done");
+    assert_eq!(world.run(fs.getattr(root())).expect("it is there").nlink, 2);
+    assert!(!world.server.state().nodes.contains_key(&dir));
+    assert!(fs.written_well(root(), 0).1.is_ok(), "nothing is lost");
+}
+
+#[test]
+fn a_directory_of_which_not_all_is_known_is_asked_for() {
+    let world = World::new(1);
+    let (_, fs) = Leased::fs(&world, 6 * MIB);
+    let dir = directory(&world, &fs);
+    world.run(fs.rename(dir, b"a", dir, b"c", RenameMode::Replace)).expect("it is there");
+    for name in [&b"b"[..], b"c"] {
+        world.run(fs.unlink(dir, name)).expect("it is there");
+    }
+    world.run(fs.create(Cred::default(), dir, b"d", Create::default())).expect("it is free");
+    assert_eq!(kind(world.run(fs.rmdir(root(), b"dir"))), ErrorKind::NotEmpty);
+    world.run(fs.unlink(dir, b"d")).expect("it is there");
+    world.run(fs.rmdir(root(), b"dir")).expect("nothing is in it");
+    assert!(!world.server.state().nodes.contains_key(&dir), "it was asked for");
 }
 
 #[test]

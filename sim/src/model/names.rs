@@ -184,7 +184,7 @@ impl Model {
         }
     }
 
-    fn put(&mut self, dir: Ino, name: &[u8], ino: Ino) {
+    pub(super) fn put(&mut self, dir: Ino, name: &[u8], ino: Ino) {
         self.change(dir).entries.insert(name.to_vec(), ino);
         if self.change(ino).kind == FileType::Directory {
             self.change(ino).parent = dir;
@@ -192,7 +192,7 @@ impl Model {
         }
     }
 
-    fn take(&mut self, dir: Ino, name: &[u8]) -> Option<Ino> {
+    pub(super) fn take(&mut self, dir: Ino, name: &[u8]) -> Option<Ino> {
         let ino = self.change(dir).entries.remove(name)?;
         if self.change(ino).kind == FileType::Directory {
             self.change(dir).nlink -= 1;

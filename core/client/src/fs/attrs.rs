@@ -27,6 +27,9 @@ impl Fs {
         if let Some(promised) = self.0.promises.file(ino) {
             return promised;
         }
+        if let Some(looks) = self.0.promises.losing_dirs(ino) {
+            return looks;
+        }
         self.0.session.leases().and_then(|leases| leases.attr(self.0.fs, ino))
     }
 

@@ -30,7 +30,8 @@ impl Fs {
         self.note_listed(dir, &entries);
         self.0.ahead.came(entries.len());
         for entry in &mut entries {
-            entry.attr = entry.attr.take().map(|attr| self.amended(attr));
+            let said = entry.attr.take().filter(|attr| self.0.promises.losing_dirs(attr.ino).is_none());
+            entry.attr = said.map(|attr| self.amended(attr));
         }
         if plus {
             let missing: Vec<usize> = (0..entries.len()).filter(|at| entries[*at].attr.is_none()).collect();

@@ -167,6 +167,9 @@ impl Fs {
     /// Removes an empty directory. Errors: `NotFound`, `NotDirectory`, `NotEmpty`.
     pub async fn rmdir(&self, dir: Ino, name: &[u8]) -> Result<Ino> {
         check_name(name)?;
+        if let Some(promised) = self.promise_dir_gone(dir, name).await {
+            return promised.inspect(|gone| self.0.siblings.removed(dir, *gone));
+        }
         let waits = !self.0.promises.all().is_empty();
         let body = Op::Rmdir { dir, name: name.to_vec() };
         let gone = match self.unlinked("rmdir", (dir, name), body.clone()).await {
@@ -177,6 +180,9 @@ impl Fs {
             }
             gone => gone,
         }?;
+        if self.0.siblings.goes(gone) {
+            self.take_to_empty(dir);
+        }
         self.0.siblings.removed(dir, gone);
         Ok(gone)
     }

@@ -1,4 +1,5 @@
-//! Files made and removed without a word, in a directory that this client has for itself (decision 31).
+//! Files made and removed without a word, in a directory that this client has for itself (decision 31), and directories
+//! removed (decision 60).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +14,7 @@ use bytes::Bytes;
 use super::{Asking, Background, Create, Fs};
 use crate::join::{both, join_in_bursts, step_back, within};
 use crate::leases::Leases;
-use crate::promised::{Beside, Promise, What};
+use crate::promised::{Beside, Promise, Told as Promised, What};
 
 /// How long promises gather in a product before they go to their partition, milliseconds: nobody waits for them.
 pub const GATHER_MS: u64 = 50;
@@ -47,7 +48,7 @@ impl Fs {
             return None;
         }
         let at = background.wall();
-        let made = self.0.promises.make((dir, name), |seen| {
+        let made = self.0.promises.make((dir, name), |seen, _| {
             if let Some(Some(_)) = seen {
                 return Some(Err(ErrorKind::Exists.into()));
             }
@@ -63,24 +64,76 @@ impl Fs {
 
     /// Removes a file without a word, if that can be promised; which one it was.
     pub(super) async fn promise_gone(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
+        let gone = self.promise_gone_as(dir, name, |leases, seen, _| match seen {
+            Some(Some(file)) => Some(Ok((file.clone(), self.holds_back(dir)?))),
+            Some(None) => Some(Err(ErrorKind::NotFound.into())),
+            None => leases.may_remove(self.0.fs, dir, name).map(Ok),
+        });
+        let gone = gone.await;
+        let waits = || self.0.siblings.goes(dir) && !self.parent_is_alone(dir);
+        let crowd = if gone.is_some() && waits() { CROWD_OF_A_WALK } else { CROWD };
+        self.tend_promises(gone.is_some(), crowd);
+        gone
+    }
+
+    /// Removes a directory without a word: one that this client has for itself, too, and of which it knows that nothing is
+    /// in it, or that what was is gone as far as programs were told.
+    pub(super) async fn promise_dir_gone(&self, dir: Ino, name: &[u8]) -> Option<Result<Ino>> {
+        let gone = self.promise_gone_as(dir, name, |leases, seen, told| match seen {
+            Some(Some(_)) => Some(Err(ErrorKind::NotDirectory.into())),
+            Some(None) => Some(Err(ErrorKind::NotFound.into())),
+            None => {
+                let is_gone = |ino: Ino, name: &[u8]| told.is_gone(ino, name);
+                let (attr, session) = leases.may_remove_dir(self.0.fs, dir, name, is_gone)?;
+                (!told.may_fill(attr.ino)).then_some(Ok((attr, session)))
+            }
+        });
+        let gone = gone.await;
+        self.tend_promises(gone.is_some(), CROWD);
+        gone
+    }
+
+    /// Removes what `may` finds: how it looks, and the session under whose lease that is certain.
+    async fn promise_gone_as(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        may: impl FnOnce(&Leases, Option<Option<&Attr>>, &Promised<'_>) -> Option<Result<(Attr, u64)>>,
+    ) -> Option<Result<Ino>> {
         let (background, leases) = self.promising()?;
         if !self.make_way(None).await {
             return None;
         }
         let at = background.wall();
-        let gone = self.0.promises.make((dir, name), |seen| {
-            let (file, session) = match seen {
-                Some(Some(file)) => (file.clone(), self.holds_back(dir)?),
-                Some(None) => return Some(Err(ErrorKind::NotFound.into())),
-                None => leases.may_remove(self.0.fs, dir, name)?,
+        let gone = self.0.promises.make((dir, name), |seen, told| {
+            let (file, session) = match may(leases, seen, told)? {
+                Ok(found) => found,
+                Err(error) => return Some(Err(error)),
             };
             let file = Attr { nlink: 0, ctime: at, ..file };
             let _removing = Some(Arc::new(leases.removing(self.0.fs, Some(file.ino))));
-            Some(Ok(Promise { _removing, ..self.promise((dir, name), session, file, What::Gone) }))
+            let parent = (file.kind == FileType::Directory).then(|| leases.attr(self.0.fs, dir)).flatten();
+            Some(Ok(Promise { parent, _removing, ..self.promise((dir, name), session, file, What::Gone) }))
         });
-        let crowd = if gone.is_some() && self.0.siblings.goes(dir) { CROWD_OF_A_WALK } else { CROWD };
-        self.tend_promises(gone.is_some(), crowd);
         gone.map(|gone| gone.map(|file| file.ino))
+    }
+
+    /// True if the names beside that of `dir` are for this client alone, so that `dir` can go without a word.
+    fn parent_is_alone(&self, dir: Ino) -> bool {
+        self.known_parent(dir).is_some_and(|parent| self.holds_back(parent).is_some())
+    }
+
+    /// A directory was removed from `dir`, as was the one before: `dir` is asked for, for this client alone, so that those
+    /// which follow go without a word.
+    pub(super) fn take_to_empty(&self, dir: Ino) {
+        let Some((background, _)) = self.promising() else { return };
+        if self.holds_back(dir).is_none() && self.alone_wanted(dir) {
+            let this = self.clone();
+            background.spawn(Box::pin(async move {
+                // Without it each is asked for.
+                let _ = this.ask(Op::AskLease { ino: dir, kind: LeaseKind::Exclusive }).await;
+            }));
+        }
     }
 
     /// Takes a write into a file that was made a moment ago, if it may ride with it: where it went.
@@ -189,7 +242,7 @@ impl Fs {
 
     fn promise(&self, (dir, name): (Ino, &[u8]), session: u64, file: Attr, what: What) -> Promise {
         let (partition, name) = (self.0.session.home(dir), name.to_vec());
-        Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, _removing: None }
+        Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, parent: None, _removing: None }
     }
 
     /// Waits until one more promise may be open; `made`: that a file is made under this name. False if none may for long:
@@ -277,8 +330,13 @@ impl Fs {
                 }
             }
             What::Gone => {
+                let body = if promise.is_dir() {
+                    self.emptied(promise).await;
+                    Op::Rmdir { dir, name }
+                } else {
+                    Op::Unlink { dir, name, told: Some(file.ctime), alone: false }
+                };
                 let was_said = self.say_opens(Some(file.ino), true).await;
-                let body = Op::Unlink { dir, name, told: Some(file.ctime), alone: false };
                 let unlinked = self.ask_promised(promise.session, Cred::default(), body);
                 let of_session = |(ino, session)| (session == promise.session).then_some(ino);
                 let given: Vec<Ino> = self.0.idle.of(file.ino).into_iter().filter_map(of_session).collect();
@@ -311,6 +369,13 @@ impl Fs {
         if was_closed {
             drop(self.close(file.ino).await);
         }
+    }
+
+    /// Ready when what was promised about names in a directory that is removed has landed.
+    async fn emptied(&self, promise: &Promise) {
+        let mut before = self.0.promises.about(promise.file.ino);
+        before.retain(|id| *id < promise.id);
+        self.all_land(&before).await;
     }
 
     /// A file was promised and is there now. Kernels may believe what they were shown of it as long as there are leases:

@@ -234,6 +234,9 @@ impl Cache {
         self.entries -= before.as_ref().map_or(0, Listing::cost);
         node.listing = Listing::with(before, version, cookie, page, end);
         self.entries += node.listing.as_ref().map_or(0, Listing::cost);
+        if node.listing.as_ref().is_some_and(Listing::is_whole) {
+            self.entries -= node.all_from(version);
+        }
     }
 
     /// As [`Listing::after`], if the directory is as it was listed.
@@ -359,6 +362,16 @@ impl Node {
     /// True if it has one name at most.
     pub(super) fn is_last_name(&self) -> bool {
         self.attr.nlink <= 1
+    }
+
+    /// True if no name is in it but such as `is_gone` says are not there any more.
+    pub(super) fn is_emptied(&self, is_gone: impl Fn(&[u8]) -> bool) -> bool {
+        let is_free = |(name, known): (&Vec<u8>, &Name)| match known.seen {
+            Seen::Nothing => true,
+            Seen::Ino(_) => is_gone(name),
+            Seen::Unknown => false,
+        };
+        self.complete && self.names.iter().filter(|(name, _)| name.as_slice() != b"..").all(is_free)
     }
 
     /// From `version` on all names are known; how many older ones went.

@@ -54,6 +54,11 @@ impl Listing {
         self.version == version
     }
 
+    /// True if it has all names.
+    pub(super) fn is_whole(&self) -> bool {
+        self.end
+    }
+
     /// Up to `limit` names behind `cookie`, without attributes, and whether the end was reached; `None` if the next one is
     /// not known.
     pub(super) fn after(&self, cookie: u64, limit: usize) -> Option<(Vec<DirEntry>, bool)> {

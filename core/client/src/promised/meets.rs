@@ -8,6 +8,8 @@ pub(super) enum Meets<'a> {
     None,
     All,
     Name(Ino, &'a [u8]),
+    /// This name, and what directories were removed beside it: how many links their parent has is counted in turn.
+    Change(Ino, &'a [u8]),
     Inode(Ino),
     Inodes(&'a [Ino]),
 }
@@ -16,7 +18,7 @@ pub(super) enum Meets<'a> {
 /// whether it may meet any.
 pub(super) fn of_op(body: &Op) -> (Meets<'_>, Vec<Ino>, bool) {
     match body {
-        Op::Create { dir, name, .. } | Op::Unlink { dir, name, .. } => (Meets::Name(*dir, name), vec![*dir], false),
+        Op::Create { dir, name, .. } | Op::Unlink { dir, name, .. } => (Meets::Change(*dir, name), vec![*dir], false),
         Op::Lookup { dir, name } => (Meets::Name(*dir, name), Vec::new(), false),
         // A directory is emptied or replaced, a file gets another name: which one is for the partition to say.
         Op::Rmdir { .. } | Op::Rename { .. } | Op::Link { .. } => (Meets::All, Vec::new(), true),

@@ -3,6 +3,7 @@ use std::pin::pin;
 use std::task::Context;
 
 use braid_base::ErrorKind;
+use braid_base::attr::FileType;
 use braid_base::msg::fs::RenameMode;
 
 use super::*;
@@ -25,6 +26,7 @@ fn promise(name: &[u8], ino: u64, sec: i64, what: What) -> Promise {
         file,
         what,
         is_roomy: true,
+        parent: None,
         _removing: None,
     }
 }
@@ -34,7 +36,7 @@ fn made(open: bool) -> What {
 }
 
 fn make(promises: &Promises, name: &[u8], ino: u64, sec: i64, what: What) -> Option<Result<Attr>> {
-    promises.make((DIR, name), |_| Some(Ok(promise(name, ino, sec, what))))
+    promises.make((DIR, name), |_, _| Some(Ok(promise(name, ino, sec, what))))
 }
 
 fn ids(gone: &[Promise]) -> Vec<u64> {
@@ -49,7 +51,7 @@ fn lookup(name: &[u8]) -> Op {
 fn what_was_promised_of_one_name_happens_in_that_order() {
     let promises = Promises::default();
     assert!(make(&promises, b"a", 10, 1, made(false)).is_some() && make(&promises, b"b", 11, 2, made(false)).is_some());
-    let seen = promises.make((DIR, b"a"), |seen| {
+    let seen = promises.make((DIR, b"a"), |seen, _| {
         assert_eq!(seen.flatten().map(|file| file.ino), Some(Ino(10)));
         Some(Ok(promise(b"a", 10, 3, What::Gone)))
     });
@@ -130,6 +132,66 @@ fn others_wait_for_what_they_may_meet_and_keep_more_away() {
         assert!(make(&promises, b"b", 11, 2, made(false)).is_some());
         promises.lose(PartitionId(0), &ErrorKind::Io.into());
     }
+}
+
+#[test]
+fn a_directory_that_goes_takes_no_names_and_has_lost_a_link_of_its_parent() {
+    let promises = Promises::default();
+    let dir = Ino(10);
+    let of_dir = |name: &[u8], ino, what| Promise { dir, ..promise(name, ino, 1, what) };
+    let may_fill = |asked: Option<&Op>| {
+        let _beside = asked.map(|op| promises.beside(op));
+        let mut seen = None;
+        promises.make((DIR, b"dir"), |_, told| {
+            seen = Some((told.is_gone(dir, b"a"), told.may_fill(dir)));
+            None
+        });
+        seen
+    };
+    assert_eq!(may_fill(None), Some((false, false)));
+    promises.make((dir, b"a"), |_, _| Some(Ok(of_dir(b"a", 20, made(false)))));
+    promises.make((dir, b"a"), |_, _| Some(Ok(of_dir(b"a", 20, What::Gone))));
+    assert_eq!(may_fill(None), Some((true, true)), "it was made, and that has not landed");
+    promises.landed(1, None);
+    assert_eq!(may_fill(None), Some((true, false)));
+    let create = Op::Unlink { dir, name: b"b".to_vec(), told: None, alone: false };
+    assert_eq!(may_fill(Some(&create)), Some((true, true)), "its partition is asked to change it");
+    let goes = |name: &[u8], ino, links| {
+        let mut gone = promise(name, ino, 1, What::Gone);
+        gone.file.kind = FileType::Directory;
+        gone.parent = Some(Attr { ino: DIR, nlink: links, ..Attr::default() });
+        promises.make((DIR, name), |_, _| Some(Ok(gone)))
+    };
+    let links = || promises.losing_dirs(DIR).map(|looks| looks.map(|looks| looks.nlink));
+    assert_eq!(links(), None);
+    assert!(goes(b"dir", 10, 5).is_some() && promises.losing_dirs(dir).is_none());
+    assert_eq!(links(), Some(Some(4)));
+    assert_eq!(promises.about(dir), [2, 3], "it goes after what was in it");
+    assert!(promises.make((dir, b"c"), |_, _| Some(Ok(of_dir(b"c", 21, made(false))))).is_none());
+    assert_eq!(promises.beside(&create).1, [2, 3], "who asks for names in it hears that it is gone");
+    promises.landed(2, None);
+    // What the partition says meanwhile does not count.
+    assert!(goes(b"next", 11, 9).is_some() && links() == Some(Some(3)));
+    let beside = Op::Create {
+        dir: DIR,
+        name: b"new".to_vec(),
+        kind: FileType::Directory,
+        mode: 0o755,
+        umask: 0,
+        rdev: 0,
+        target: Vec::new(),
+        open: false,
+        told: None,
+        want: 0,
+    };
+    assert_eq!((promises.beside(&beside).1, promises.beside(&lookup(b"new")).1), (vec![3, 4], vec![]));
+    promises.landed(3, None);
+    assert_eq!(links(), Some(Some(3)));
+    assert!(goes(b"last", 12, 9).is_some());
+    promises.landed(4, Some(&ErrorKind::NotEmpty.into()));
+    assert_eq!(links(), Some(None), "it may be there");
+    promises.landed(5, None);
+    assert_eq!(links(), None);
 }
 
 #[test]

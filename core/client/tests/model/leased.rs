@@ -63,14 +63,23 @@ impl Wire for Leased {
         if let Some(result) = session {
             return Box::pin(async move { Answer::plain(Term(1), result) });
         }
-        let asked = self.world.server.clone().ask(p, req);
+        let dir = match req.body {
+            Op::Create { dir, .. } | Op::Unlink { dir, .. } | Op::Rmdir { dir, .. } => Some(dir),
+            _ => None,
+        };
+        let (asked, server) = (self.world.server.clone().ask(p, req), self.world.server.clone());
         Box::pin(async move {
             let result = asked.await;
             let shown = match &result {
                 Ok(Reply::Attr(attr) | Reply::Wrote { attr, .. } | Reply::Entry { attr: Some(attr), .. }) => Some(attr),
                 _ => None,
             };
-            let grants = shown.filter(|_| !lost).map(grant).into_iter().collect();
+            let mut grants: Vec<Grant> = shown.map(grant).into_iter().collect();
+            if let Some(node) = dir.and_then(|dir| server.state().nodes.get(&dir).map(|node| node.attr.clone())) {
+                // What is in it is known as far as it was said.
+                grants.push(Grant { empty: false, numbers: Numbers::default(), ..grant(&node) });
+            }
+            grants.retain(|_| !lost);
             Answer { term: Term(1), grants, result }
         })
     }

@@ -68,7 +68,7 @@ impl State {
                 };
                 self.entry(p, ino)?
             }
-            Op::GetAttr { ino } => Reply::Attr(self.node(ino)?.attr.clone()),
+            Op::GetAttr { ino } | Op::AskLease { ino, .. } => Reply::Attr(self.node(ino)?.attr.clone()),
             Op::Readlink { ino } => Reply::Value(self.node(ino)?.target.clone()),
             Op::Create { dir, name, kind, mode, umask, rdev, target, open, told, .. } => {
                 let ino = told.map_or_else(|| self.fresh_ino(dir, kind == FileType::Directory), |told| told.ino);

@@ -31,6 +31,23 @@ impl Core {
         (is_simple && ino.partition(partitions) == dir.partition(partitions)).then(|| (attr.clone(), session))
     }
 
+    /// The same of an empty directory, in whichever partition: one that this client has for itself, too, of which all names
+    /// are known, and `is_gone` says of each that it is not there any more.
+    pub fn may_remove_dir(
+        &self,
+        fs: FsId,
+        (dir, name): (Ino, &[u8]),
+        now: u64,
+        is_gone: impl Fn(Ino, &[u8]) -> bool,
+    ) -> Option<(Attr, u64)> {
+        let session = self.alone(fs, dir, now)?;
+        let ino = self.cache.find(fs, dir, name)??;
+        self.alone(fs, ino, now)?;
+        let attr = self.cache.attr((fs, ino)).filter(|attr| attr.kind == FileType::Directory)?;
+        let is_empty = self.cache.node((fs, ino))?.is_emptied(|name| is_gone(ino, name));
+        is_empty.then(|| (attr.clone(), session))
+    }
+
     /// A number for a file in `dir`, which nobody else gets.
     pub fn take_number(&mut self, fs: FsId, dir: Ino) -> Option<Ino> {
         self.cache.take_number((fs, dir))
