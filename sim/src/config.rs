@@ -123,6 +123,9 @@ pub struct FaultPlan {
     pub wall_jump_every_us: u64,
     /// Mean time between moments at which a host does not reach another one for a while; 0 = none.
     pub cut_every_us: u64,
+    /// Mean time between moments at which a metadata disk begins to hang, one at a time: for a while, or until its host
+    /// loses power; 0 = none.
+    pub hang_every_us: u64,
     /// Mean time between moments at which a host loses its metadata disk; 0 = none.
     pub wipe_every_us: u64,
     /// Mean time between moments at which a host stops in order, or a replica should be elsewhere; 0 = none.
@@ -149,6 +152,7 @@ impl FaultPlan {
             view_full_every_us: 0,
             wall_jump_every_us: 0,
             cut_every_us: 0,
+            hang_every_us: 0,
             wipe_every_us: 0,
             leave_every_us: 0,
             drift_ppm: 0,
@@ -301,6 +305,18 @@ impl SimConfig {
         Self { clients: 4, hands: 1, leases: false, behind_bytes: 0, net, faults, ..config }
     }
 
+    /// Nothing goes wrong but that the metadata disk of a host hangs, and then perhaps that of another one: nobody is held up
+    /// for as long as it does.
+    pub fn hanging(seed: u64) -> Self {
+        let rng = &mut Rng::new(seed ^ 0x4A46);
+        let calm = Self { hosts: *pick(rng, &[3, 6]), members: 3, desk: true, ..Self::calm(seed) };
+        let hang_every_us = *pick(rng, &[1_000_000, 5_000_000]);
+        let faults = FaultPlan { hang_every_us, drift_ppm: 50_000, ..calm.faults.clone() };
+        let (leases, behind_bytes) = (seed.is_multiple_of(2), if seed % 4 == 2 { 2 << 20 } else { 0 });
+        let net = Net { max_us: *pick(rng, &[200, 2_000]), ..Net::CALM };
+        Self { leases, behind_bytes, net, faults, ..calm }
+    }
+
     /// The same as [`Self::replicated`]; hosts often lose their metadata disks, and are back at once.
     pub fn wiped(seed: u64) -> Self {
         let config = Self::replicated(seed);
@@ -396,6 +412,7 @@ fn faults(seed: u64, rng: &mut Rng) -> FaultPlan {
         log_full_every_us: *pick(rng, &[0, 0, 20_000_000]),
         wall_jump_every_us: *pick(rng, &[0, 5_000_000]),
         cut_every_us: 0,
+        hang_every_us: 0,
         wipe_every_us: 0,
         leave_every_us: 0,
         drift_ppm: 50_000,

@@ -74,6 +74,8 @@ deeds! {
     BeganAnew,
     /// A host lost its metadata disk.
     Wiped,
+    /// A metadata disk ended nothing for a while.
+    LogHung,
     /// A replica took the view from the primary.
     TookView,
     /// A host stopped in order.
@@ -141,6 +143,9 @@ impl Deed {
 
     /// Those of members that leave in order.
     pub const OF_LEAVING: &'static [Deed] = &[Deed::Left, Deed::HandedOver];
+
+    /// Those of members whose disks hang.
+    pub const OF_HANGING: &'static [Deed] = &[Deed::LogHung, Deed::TookOver, Deed::Admitted];
 
     /// Those of file systems with an object store.
     pub const OF_TIER: &'static [Deed] = &[

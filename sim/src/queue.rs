@@ -7,6 +7,7 @@ use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
+use braid_io::reactor::Token as IoToken;
 
 use braid_replica::config::Config as Members;
 use braid_replica::replica::event::Msg;
@@ -75,6 +76,10 @@ pub enum Event {
     StoreUp { store: StoreId },
     /// Hosts reach each other again.
     Mended { cut: Vec<(u32, u32)> },
+    /// A metadata disk that hangs is looked at: these writes were under way before.
+    Hangs { host: u32, life: u64, before: Vec<(At, IoToken)> },
+    /// A host whose metadata disk hangs is switched off and on.
+    Unhang { host: u32 },
 }
 
 /// What the coordinator is asked for.
@@ -105,6 +110,8 @@ pub enum Trouble {
     WallJump,
     /// A host does not reach another one for a while.
     Cut,
+    /// A metadata disk hangs.
+    Hang,
     /// A host loses its metadata disk.
     Wipe,
     /// A host stops in order, or a replica should be elsewhere.

@@ -7,6 +7,7 @@
 mod damage;
 mod drive;
 mod faults;
+mod hang;
 mod host;
 mod leaving;
 mod log;
@@ -251,6 +252,8 @@ impl World {
             Event::Registered { at, life, cas, found } => self.registered(at, life, cas, found),
             Event::Control => self.control(),
             Event::Mended { cut } => self.mended(&cut),
+            Event::Hangs { host, life, before } => self.hangs(host, life, &before),
+            Event::Unhang { host } => self.unhang(host),
             Event::Plans { at, life } => self.hear_plans(at, life),
             Event::StoreUp { store } => self.bucket.calm(store),
         }

@@ -20,12 +20,13 @@ fn number(name: &str) -> Option<u64> {
 type World = fn(u64) -> SimConfig;
 
 /// The worlds to run in, by the name that BRAID_WORLD gives them.
-const WORLDS: [(&str, World); 6] = [
+const WORLDS: [(&str, World); 7] = [
     ("plain", SimConfig::from_seed),
     ("replicated", SimConfig::replicated),
     ("isolated", SimConfig::isolated),
     ("wiped", SimConfig::wiped),
     ("leaving", SimConfig::leaving),
+    ("hanging", SimConfig::hanging),
     ("tiered", SimConfig::tiered),
 ];
 
@@ -191,6 +192,13 @@ fn many_seeds_with_members_that_lose_their_disks() {
 #[test]
 fn many_seeds_with_members_that_leave() {
     let undone = many(SimConfig::leaving, SEEDS / 2).missing(Deed::OF_LEAVING);
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
+}
+
+#[test]
+fn many_seeds_with_disks_that_hang() {
+    let undone = many(SimConfig::hanging, SEEDS / 2).missing(Deed::OF_HANGING);
     let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
     assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }

@@ -51,6 +51,9 @@ pub struct Timing {
     pub grace_ms: u64,
     /// A peer that did not answer for so long is dropped.
     pub drop_ms: u64,
+    /// A log in which no write ends for so long hangs: a peer that answers and does not advance is dropped like a silent
+    /// one, and a primary gives up the lead.
+    pub stall_ms: u64,
     /// How long a campaigner waits for answers of the other members.
     pub probe_ms: u64,
     /// How long a configuration has to last before the lead goes to where it should be: what has just begun is not
@@ -61,8 +64,15 @@ pub struct Timing {
 impl Timing {
     /// What the design says; but a silent peer is dropped when a silent primary is replaced, and not half a second
     /// later: who waits for a write does not care which of them was lost.
-    pub const DESIGN: Timing =
-        Timing { heartbeat_ms: 250, lease_ms: 2000, grace_ms: 2500, drop_ms: 2500, probe_ms: 300, settled_ms: 20_000 };
+    pub const DESIGN: Timing = Timing {
+        heartbeat_ms: 250,
+        lease_ms: 2000,
+        grace_ms: 2500,
+        drop_ms: 2500,
+        stall_ms: 10_000,
+        probe_ms: 300,
+        settled_ms: 20_000,
+    };
 
     /// A register that has not answered for so long is asked again.
     fn register_ms(&self) -> u64 {
@@ -119,6 +129,8 @@ pub struct Replica {
     /// Appends under way: ticket and last index.
     tickets: VecDeque<(u64, Index)>,
     next_ticket: u64,
+    /// When one of them ended last, or when there was none.
+    log_moved_ms: u64,
     /// Until then this replica keeps its word not to campaign (R5, R6).
     promise_until: u64,
     /// Not a matter of safety: gives a new primary time to make itself known.
@@ -170,6 +182,7 @@ impl Replica {
             cut: start.cut,
             tickets: VecDeque::new(),
             next_ticket: 1,
+            log_moved_ms: now_ms,
             promise_until: now_ms + wait,
             campaign_after: now_ms,
             cas: None,
@@ -185,6 +198,9 @@ impl Replica {
 
     /// Takes `event` at `now_ms` (monotonic, any origin, at most 5 % drift) and says what to do, in order.
     pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
+        if self.tickets.is_empty() {
+            self.log_moved_ms = now_ms;
+        }
         if !self.quarantined {
             self.take(now_ms, event);
         } else if let Event::Propose(entry) = event {
@@ -307,6 +323,10 @@ impl Replica {
     }
 
     fn take(&mut self, now: u64, event: Event) {
+        if matches!(event, Event::Tick | Event::Msg(_)) {
+            // Also with what others say: the thread that ticks may be the one that waits for the log.
+            self.give_up_lead(now);
+        }
         match event {
             Event::Propose(entry) => self.propose(entry),
             Event::Group => self.replicate(now),
@@ -377,6 +397,7 @@ impl Replica {
         {
             self.durable = self.durable.max(upto);
             self.tickets.pop_front();
+            self.log_moved_ms = now;
         }
         // What lies behind the cut came after it, and the segment it is in voids what was cut. It may be of an old term: the
         // note, if it stayed, would take it away again at the next start, when others count on it.
@@ -409,6 +430,11 @@ impl Replica {
         self.next_ticket += 1;
         self.tickets.push_back((ticket, last.index));
         self.effects.push(Effect::AppendLog { ticket, records });
+    }
+
+    /// No write of the own log has ended for long, and one is under way.
+    fn log_hangs(&self, now: u64) -> bool {
+        !self.tickets.is_empty() && now >= self.log_moved_ms + self.timing.stall_ms
     }
 
     /// Drops everything after `index`, which must not reach into what is committed.

@@ -25,6 +25,7 @@ impl World {
             (Trouble::ViewFull, f.view_full_every_us),
             (Trouble::WallJump, f.wall_jump_every_us),
             (Trouble::Cut, f.cut_every_us),
+            (Trouble::Hang, f.hang_every_us),
             (Trouble::Wipe, f.wipe_every_us),
             (Trouble::Leave, f.leave_every_us),
             (Trouble::StoreDown, self.config.store.down_every_us),
@@ -48,6 +49,7 @@ impl World {
         for host in 0..self.config.hosts {
             self.hosts[host as usize].disk.set_capacity(None);
             self.hosts[host as usize].kv.set_full(false);
+            self.disk_goes_on(host);
             if self.hosts[host as usize].leaves {
                 self.crash(host);
             }
@@ -131,6 +133,10 @@ impl World {
                 self.cut();
                 f.cut_every_us
             }
+            Trouble::Hang => {
+                self.hang();
+                f.hang_every_us
+            }
             Trouble::Wipe => {
                 self.wipe_some_host();
                 f.wipe_every_us
@@ -186,6 +192,7 @@ impl World {
         h.life = self.life;
         h.set_up(false);
         h.leaves = false;
+        h.hung_until_us = 0;
         h.findings = Findings::default();
         if power {
             h.disk.crash(&mut self.rng);

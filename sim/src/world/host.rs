@@ -58,6 +58,8 @@ pub struct Host {
     pub wall_us: i64,
     pub(super) files: BTreeMap<(PartitionId, Segment), FileId>,
     pub(super) disk_busy: bool,
+    /// Until then the metadata disk ends nothing.
+    pub(super) hung_until_us: u64,
     /// What a removed segment of a partition held: its file may become the next one.
     pub(super) stale: BTreeMap<PartitionId, Bytes>,
     up: bool,
@@ -107,6 +109,7 @@ impl Host {
             wall_us: 0,
             files: BTreeMap::new(),
             disk_busy: false,
+            hung_until_us: 0,
             stale: BTreeMap::new(),
             up: false,
             leaves: false,

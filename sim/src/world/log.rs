@@ -99,7 +99,7 @@ impl World {
         token
     }
 
-    fn wake_host_disk(&mut self, host: u32) {
+    pub(super) fn wake_host_disk(&mut self, host: u32) {
         let h = &mut self.hosts[host as usize];
         if !h.disk_busy {
             h.disk_busy = true;
@@ -112,6 +112,10 @@ impl World {
     pub(super) fn host_disk(&mut self, host: u32, life: u64) {
         if self.hosts[host as usize].life != life {
             return;
+        }
+        let hung_until_us = self.hosts[host as usize].hung_until_us;
+        if self.now_us() < hung_until_us {
+            return self.queue.put(hung_until_us, Event::HostDisk { host, life });
         }
         let errors = if self.calm { 0 } else { self.config.faults.log_errors };
         let h = &mut self.hosts[host as usize];

@@ -27,6 +27,9 @@ use super::seat_actor::SeatMsg;
 use super::wire::Switch;
 use crate::seat::{Seat, SeatEffect, SeatEvent};
 
+/// Messages of other replicas that wait for a seat; more are lost, as on their way: whoever has it is held up by its disk.
+const UNHEARD_MAX: usize = 1_000;
+
 /// Who waits for the answer to a request.
 pub type Waits = Box<dyn FnOnce(Answer) + Send>;
 
@@ -109,7 +112,12 @@ impl SeatDoor {
                 held.step(SeatEvent::Replica(message), &mut NoLog);
             }),
             None => {
-                seat.unheard().push(message);
+                let mut unheard = seat.unheard();
+                if unheard.len() == UNHEARD_MAX {
+                    return Ok(());
+                }
+                unheard.push(message);
+                drop(unheard);
                 self.send(SeatMsg::Look)
             }
         }
@@ -365,7 +373,9 @@ impl<'a> Held<'a> {
                     self.core.left.extend(log.begin(effect, more));
                 }
                 SeatEffect::WriteMeta { off, block } => {
-                    if let Err(error) = outside::write_meta(&self.shared.dir, off, &block) {
+                    // The disk may hang: then another thread takes the place of this one at its runtime.
+                    let note = || outside::write_meta(&self.shared.dir, off, &block);
+                    if let Err(error) = tokio::task::block_in_place(note) {
                         // What depends on it must not be said.
                         let mut failed = Vec::new();
                         self.core.seat.fail(error.within("keep the term"), &mut failed);

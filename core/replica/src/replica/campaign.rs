@@ -39,6 +39,10 @@ impl Replica {
         if !free || now < self.campaign_after || self.cas.is_some() {
             return;
         }
+        // It could commit nothing, and who can may be among the others.
+        if self.log_hangs(now) && !self.others().is_empty() {
+            return;
+        }
         // A new store knows no configuration; one older than the own term is surely not the present one.
         if self.known.term < self.term || !self.is_member() {
             self.campaign_after = now + self.timing.heartbeat_ms;

@@ -6,7 +6,7 @@ use braid_base::ids::{Guid, Index, Term};
 
 use super::event::{Body, Effect};
 use super::variant::Variant;
-use super::{Replica, Role};
+use super::{Replica, Role, Timing};
 use crate::config::{Config, Member};
 use crate::entry::{Entry, Record};
 
@@ -55,6 +55,12 @@ pub(super) struct Peer {
     /// Own clock when the newest answered message of this term was sent: the lease counts from there.
     leased_from: Option<u64>,
     heard_ms: u64,
+    /// The most that it ever held durably under this primary, and when it came to that, or all that was sent was answered:
+    /// a peer whose log hangs goes on to answer heartbeats.
+    moved: Index,
+    moved_ms: u64,
+    /// It was seen to write its log.
+    writes: bool,
     sent_ms: Option<u64>,
     rewound_ms: u64,
     fetched_ms: Option<u64>,
@@ -112,6 +118,11 @@ impl Lead {
         now.saturating_sub(self.since_ms)
     }
 
+    /// True if another member answers and advances.
+    pub(super) fn has_sound_voter(&self, now: u64, timing: &Timing) -> bool {
+        self.peers.iter().any(|p| p.stand == Stand::Voter && !p.is_lost(now, timing))
+    }
+
     pub(super) fn has_peers(&self) -> bool {
         self.must_ack().next().is_some()
     }
@@ -162,7 +173,7 @@ impl Replica {
             // What was acked in the old term does not count in the new one (R2), but tells where to go on.
             for peer in &mut lead.peers {
                 if let Some(old) = before.peers.iter().find(|p| p.member == peer.member) {
-                    peer.next = old.next;
+                    (peer.next, peer.moved, peer.moved_ms) = (old.next, old.moved, old.moved_ms);
                 }
             }
         }
@@ -175,6 +186,9 @@ impl Replica {
     }
 
     pub(super) fn tick_lead(&mut self, now: u64) {
+        if let Role::Lead(lead) = &mut self.role {
+            lead.peers.iter_mut().filter(|p| p.answered().next() >= p.next).for_each(|p| p.moved_ms = now);
+        }
         self.drop_silent(now);
         self.make_way(now);
         self.welcome_learners(now);
@@ -187,6 +201,11 @@ impl Replica {
         let Some(peer) = self.peer_heard(now, from, term, echo_ms) else { return };
         if held > last {
             return; // nobody can hold more than this primary sent in this term
+        }
+        let before = peer.answered();
+        peer.writes |= before > Index(0) && held > before;
+        if held > peer.moved {
+            (peer.moved, peer.moved_ms) = (held, now);
         }
         peer.acked = peer.acked.max(held);
         peer.next = peer.next.max(held.next());
@@ -277,7 +296,7 @@ impl Replica {
         let peer = &lead.peers[at];
         let (to, next) = (peer.member, peer.next);
         let due = peer.sent_ms.is_none_or(|sent| now >= sent + heartbeat_ms);
-        let answered = peer.acked.max(peer.floor);
+        let answered = peer.answered();
         let ahead = next.0 - answered.0 <= WINDOW && self.record_bytes(answered.next(), next) < WINDOW_BYTES;
         let more = next <= last && ahead;
         let before = Index(next.0 - 1);
@@ -327,20 +346,20 @@ impl Replica {
         Some(peer)
     }
 
-    /// R3: a silent member, and one that leaves, is dropped by the register first; until then everything still waits
-    /// for it.
+    /// R3: a silent member, one that does not advance, and one that leaves, is dropped by the register first; until then
+    /// everything still waits for it.
     fn drop_silent(&mut self, now: u64) {
-        let (drop_ms, drop_early) = (self.timing.drop_ms, self.is_broken(Variant::DropEarly));
+        let (timing, drop_early) = (self.timing, self.is_broken(Variant::DropEarly));
         let Role::Lead(lead) = &mut self.role else { return };
-        let silent = |p: &Peer| p.leaves || now >= p.heard_ms + drop_ms;
-        lead.peers.retain(|p| p.stand != Stand::Catching || !silent(p));
-        let gone: Vec<Member> = lead.must_ack().filter(|p| silent(p)).map(|p| p.member).collect();
+        let goes = |p: &Peer| p.leaves || p.is_lost(now, &timing);
+        lead.peers.retain(|p| p.stand != Stand::Catching || !goes(p));
+        let gone: Vec<Member> = lead.must_ack().filter(|p| goes(p)).map(|p| p.member).collect();
         if drop_early {
-            lead.peers.retain(|p| !silent(p));
+            lead.peers.retain(|p| !goes(p));
         }
         // Whoever hears nobody is most likely cut off itself: the others, who look for a primary by then, go first.
-        let alone_ms = drop_ms + 2 * self.timing.heartbeat_ms;
-        let is_alone = lead.must_ack().all(|p| !p.leaves && silent(p));
+        let alone_ms = timing.drop_ms + 2 * timing.heartbeat_ms;
+        let is_alone = lead.must_ack().all(|p| !p.leaves && p.is_silent(now, &timing));
         let waits = is_alone && !lead.must_ack().all(|p| now >= p.heard_ms + alone_ms);
         if gone.is_empty() || waits || self.cas.is_some() {
             return;
@@ -365,7 +384,9 @@ impl Replica {
         for peer in &mut lead.peers {
             // What it lacks must be at hand, and stay: the log may not reach back to it any more.
             let at_hand = peer.acked == last || self.tail.record(peer.acked.next()).is_some();
-            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0 && at_hand;
+            // One whose log hangs would be waited for until it is dropped, again and again.
+            let writes = peer.writes || peer.acked == last;
+            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0 && at_hand && writes;
             if peer.stand == Stand::Catching && near && !late {
                 peer.stand = Stand::Joining(last);
             }
@@ -404,9 +425,26 @@ impl Peer {
             floor: Index(0),
             leased_from: None,
             heard_ms: now,
+            moved: Index(0),
+            moved_ms: now,
+            writes: false,
             sent_ms: None,
             rewound_ms: 0,
             fetched_ms: None,
         }
+    }
+
+    /// Up to here it has answered: it holds that, or does not have it and said so.
+    fn answered(&self) -> Index {
+        self.acked.max(self.floor)
+    }
+
+    fn is_silent(&self, now: u64, timing: &Timing) -> bool {
+        now >= self.heard_ms + timing.drop_ms
+    }
+
+    /// Silent, or without a step forward for long.
+    fn is_lost(&self, now: u64, timing: &Timing) -> bool {
+        self.is_silent(now, timing) || now >= self.moved_ms + timing.stall_ms
     }
 }

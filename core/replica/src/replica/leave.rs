@@ -1,5 +1,6 @@
-//! Members that leave in order: because their host stops, or because the replica should be elsewhere. Nobody waits for a
-//! promise to run out then. Each is a change of the configuration like any other (R3, R6): the register decides.
+//! Members that leave in order: because their host stops, or because the replica should be elsewhere; and a primary whose
+//! log hangs. Nobody waits for a promise to run out then. Each is a change of the configuration like any other (R3, R6): the
+//! register decides.
 
 use braid_base::ids::{HostId, Term};
 
@@ -55,6 +56,19 @@ impl Replica {
         let members = self.peers();
         self.follow_nobody(now);
         // Only now: it has stopped to serve, for good in this term.
+        self.release_promises(&members);
+    }
+
+    /// A primary whose log hangs commits nothing: it serves no more, and gives the promises back, so that another one takes
+    /// its place. If nobody can, it goes on: what is committed can be read there.
+    pub(super) fn give_up_lead(&mut self, now: u64) {
+        let Role::Lead(lead) = &self.role else { return };
+        if !self.log_hangs(now) || !lead.has_sound_voter(now, &self.timing) {
+            return;
+        }
+        let members = self.peers();
+        self.follow_nobody(now);
+        self.campaign_after = now + self.timing.grace_ms;
         self.release_promises(&members);
     }
 

@@ -2,6 +2,7 @@
 
 mod disk;
 mod faults;
+mod hangs;
 mod schedules;
 mod sim;
 
@@ -42,6 +43,18 @@ fn invariants_hold_on_many_more_seeds_and_members() {
             panic!("seed {seed}: {broken}");
         }
     }
+}
+
+#[test]
+fn invariants_hold_where_logs_hang() {
+    let mut sum = Tally::default();
+    for seed in 1..=100 {
+        match run(seed, 3, Faults::hanging(), None) {
+            Ok(tally) => sum.add(&tally),
+            Err(broken) => panic!("seed {seed}: {broken}"),
+        }
+    }
+    assert!(sum.hangs > 200 && sum.primaries > 300 && sum.commits > 20_000, "{sum:?}");
 }
 
 #[test]

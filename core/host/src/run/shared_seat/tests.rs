@@ -13,7 +13,7 @@ use braid_cluster::records;
 use braid_replica::Member;
 use braid_replica::replica::event::{Body, Msg};
 
-use super::{SeatDoor, burst};
+use super::{SeatDoor, UNHEARD_MAX, burst};
 use crate::run::seat_actor::SeatMsg;
 use crate::run::{Host, HostConfig};
 
@@ -210,6 +210,9 @@ fn what_another_replica_says_is_heard_by_who_has_the_seat_next() {
     assert_eq!(seat.unheard().len(), 0, "its thread is away, and who came next took both");
     let held = seat.hold();
     thread::scope(|scope| scope.spawn(says).join().expect("no panic")).expect("it runs");
+    let many = || (0..2 * UNHEARD_MAX).try_for_each(|_| says());
+    thread::scope(|scope| scope.spawn(many).join().expect("no panic")).expect("it runs");
+    assert_eq!(seat.unheard().len(), UNHEARD_MAX, "one that is held for long does not gather for ever");
     drop((held, back));
     // A request that is sent stands behind the word that there is something to hear; one that steps here need not.
     let (tx, rx) = mpsc::channel();

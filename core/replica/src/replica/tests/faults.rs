@@ -33,6 +33,8 @@ pub struct Faults {
     pub wiped: u64,
     pub cut_ms: u64,
     pub disk_ms: u64,
+    /// Longest time for which a log hangs; 0: none does.
+    pub hang_ms: u64,
 }
 
 impl Faults {
@@ -47,7 +49,12 @@ impl Faults {
             wiped: 10,
             cut_ms: 6000,
             disk_ms: 5,
+            hang_ms: 0,
         }
+    }
+
+    pub fn hanging() -> Self {
+        Self { fault_every_ms: 6000, down_ms: 1000, hang_ms: 40_000, ..Self::usual() }
     }
 
     pub fn nasty() -> Self {
@@ -61,6 +68,7 @@ impl Faults {
             wiped: 20,
             cut_ms: 8000,
             disk_ms: 60,
+            hang_ms: 0,
         }
     }
 
@@ -81,6 +89,7 @@ pub struct Tally {
     pub fetches: u64,
     pub left: u64,
     pub handovers: u64,
+    pub hangs: u64,
 }
 
 impl Tally {
@@ -94,5 +103,6 @@ impl Tally {
         self.fetches += other.fetches;
         self.left += other.left;
         self.handovers += other.handovers;
+        self.hangs += other.hangs;
     }
 }

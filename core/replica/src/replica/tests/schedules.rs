@@ -19,15 +19,17 @@ use crate::replica::{Replica, Start, Timing};
 const G: u64 = Timing::DESIGN.grace_ms;
 
 /// Hosts whose messages wait until they are delivered. The disk is instant unless `slow_disk`.
-struct Lab {
-    now: u64,
-    members: Vec<Member>,
-    replicas: Vec<Replica>,
-    register: Config,
-    wires: Vec<(usize, usize, Msg)>,
+pub(super) struct Lab {
+    pub(super) now: u64,
+    pub(super) members: Vec<Member>,
+    pub(super) replicas: Vec<Replica>,
+    pub(super) register: Config,
+    pub(super) wires: Vec<(usize, usize, Msg)>,
     /// Everything else that was asked for, per host.
-    seen: Vec<Vec<Effect>>,
+    pub(super) seen: Vec<Vec<Effect>>,
     slow_disk: bool,
+    /// The host whose disk ends nothing.
+    pub(super) hung: Option<usize>,
     /// No group ends by itself.
     gathers: bool,
     slow_register: bool,
@@ -35,7 +37,7 @@ struct Lab {
     no_register: bool,
 }
 
-fn member(host: u32, store: u8) -> Member {
+pub(super) fn member(host: u32, store: u8) -> Member {
     Member { host: HostId(host), store: Guid([store; 16]) }
 }
 
@@ -45,7 +47,7 @@ fn start(me: Member, term: u64, config: &Config) -> Start {
     Start { me, partition: PARTITION, term, config, tail, cut, timing: Timing::DESIGN }
 }
 
-fn entry(op: u64) -> Entry {
+pub(super) fn entry(op: u64) -> Entry {
     let mut batch = Batch::new();
     batch.put(vec![op as u8], op.to_le_bytes());
     Entry::new(vec![OpId { client: ClientId(1), seq: op }], batch, Bytes::new())
@@ -64,6 +66,7 @@ impl Lab {
             register,
             wires: Vec::new(),
             slow_disk: false,
+            hung: None,
             gathers: false,
             slow_register: false,
             no_register: false,
@@ -71,19 +74,21 @@ impl Lab {
     }
 
     /// Host 0 leads, the others hold their promises.
-    fn started(count: u32, variant: Option<Variant>) -> Self {
+    pub(super) fn started(count: u32, variant: Option<Variant>) -> Self {
         let mut lab = Self::new(count, variant);
         lab.step(0, Event::Tick);
         lab.tick_until(|lab| lab.replicas[0].is_active());
         lab
     }
 
-    fn step(&mut self, host: usize, event: Event) {
+    pub(super) fn step(&mut self, host: usize, event: Event) {
         let begins_group = matches!(event, Event::Propose(_));
         for effect in self.replicas[host].step(self.now, event) {
             match effect {
                 Effect::Send { to, msg } => self.wires.push((host, to.host.0 as usize, msg)),
-                Effect::AppendLog { ticket, .. } if !self.slow_disk => self.step(host, Event::LogDurable { ticket }),
+                Effect::AppendLog { ticket, .. } if !self.slow_disk && self.hung != Some(host) => {
+                    self.step(host, Event::LogDurable { ticket });
+                }
                 Effect::Cas { expect, new } if !self.slow_register && !self.no_register => {
                     if self.register == expect {
                         self.register = new;
@@ -108,7 +113,7 @@ impl Lab {
         ready.into_iter().for_each(|(_, to, msg)| self.step(to, Event::Msg(msg)));
     }
 
-    fn lose(&mut self, host: usize) {
+    pub(super) fn lose(&mut self, host: usize) {
         self.wires.retain(|(from, to, _)| *from != host && *to != host);
     }
 
@@ -120,7 +125,7 @@ impl Lab {
     }
 
     /// All wires work and time passes in small steps.
-    fn tick_until(&mut self, done: impl Fn(&Lab) -> bool) {
+    pub(super) fn tick_until(&mut self, done: impl Fn(&Lab) -> bool) {
         for _ in 0..400 {
             if done(self) {
                 return;
@@ -135,14 +140,14 @@ impl Lab {
     }
 
     /// Only `host` sees time pass, and only the register answers it.
-    fn tick_alone(&mut self, host: usize, ms: u64) {
+    pub(super) fn tick_alone(&mut self, host: usize, ms: u64) {
         for _ in 0..ms / 50 {
             self.now += 50;
             self.step(host, Event::Tick);
         }
     }
 
-    fn committed(&self, host: usize) -> u64 {
+    pub(super) fn committed(&self, host: usize) -> u64 {
         self.replicas[host].committed().0
     }
 

@@ -26,6 +26,8 @@ struct Node {
     shadow: Vec<Mark>,
     /// +1 with each start: what was under way for an earlier life is dropped.
     life: u64,
+    /// Until then its disk ends nothing.
+    hung_until: u64,
     run: Option<Running>,
 }
 
@@ -120,7 +122,7 @@ impl World {
             let mut meta = ReplicaMeta::new(disk.ident);
             (meta.term, meta.config, meta.seq) = (Term(1), world.register.clone(), 2);
             disk.write_meta(&mut meta);
-            world.nodes.push(Node { member, disk, shadow: Vec::new(), life: 0, run: None });
+            world.nodes.push(Node { member, disk, shadow: Vec::new(), life: 0, hung_until: 0, run: None });
             world.after(0, Happening::Boot { host: member.host.0 as usize });
         }
         for first in [Happening::Client, Happening::Fault, Happening::Controller] {
@@ -149,6 +151,7 @@ impl World {
     pub fn heal(&mut self, ms: u64) -> Check {
         self.faults = Faults::none();
         self.cut.clear();
+        self.nodes.iter_mut().for_each(|node| node.hung_until = 0);
         let before = self.ghost.len();
         self.run(ms)?;
         if self.ghost.len() < before + 20 {
@@ -303,6 +306,11 @@ impl World {
     }
 
     fn disk_done(&mut self, host: usize) -> Check {
+        if self.now < self.nodes[host].hung_until {
+            let life = self.nodes[host].life;
+            self.after(50, Happening::DiskDone { host, life });
+            return Ok(());
+        }
         let Some(ticket) = self.nodes[host].disk.complete() else { return Ok(()) };
         self.step(host, Event::LogDurable { ticket })?;
         let node = &mut self.nodes[host];
@@ -422,6 +430,11 @@ impl World {
         self.after(pause, Happening::Fault);
         let host = self.chance.below(self.nodes.len() as u64) as usize;
         let other = self.chance.below(self.nodes.len() as u64) as usize;
+        if self.faults.hang_ms > 0 && self.chance.percent(40) {
+            self.nodes[host].hung_until = self.now + self.chance.below(self.faults.hang_ms);
+            self.tally.hangs += 1;
+            return Ok(());
+        }
         if self.chance.percent(40) {
             self.cut.push((host, other));
             let ms = self.chance.below(self.faults.cut_ms);
@@ -446,6 +459,7 @@ impl World {
         if self.nodes[host].run.take().is_some() {
             self.tally.crashes += 1;
             self.nodes[host].life += 1;
+            self.nodes[host].hung_until = 0;
             self.nodes[host].disk.crash(&mut self.chance);
             // The store may also be lost, as long as another member of the configuration still has its own.
             if self.chance.percent(self.faults.wiped) && self.others_intact(host) {
