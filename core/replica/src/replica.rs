@@ -74,6 +74,11 @@ impl Timing {
         settled_ms: 20_000,
     };
 
+    /// Without a step for longer than this a replica stood still.
+    fn still_ms(&self) -> u64 {
+        2 * self.heartbeat_ms
+    }
+
     /// A register that has not answered for so long is asked again.
     fn register_ms(&self) -> u64 {
         4 * self.heartbeat_ms
@@ -131,6 +136,8 @@ pub struct Replica {
     next_ticket: u64,
     /// When one of them ended last, or when there was none.
     log_moved_ms: u64,
+    /// When something happened last, if only a tick.
+    stepped_ms: u64,
     /// Until then this replica keeps its word not to campaign (R5, R6).
     promise_until: u64,
     /// Not a matter of safety: gives a new primary time to make itself known.
@@ -183,6 +190,7 @@ impl Replica {
             tickets: VecDeque::new(),
             next_ticket: 1,
             log_moved_ms: now_ms,
+            stepped_ms: now_ms,
             promise_until: now_ms + wait,
             campaign_after: now_ms,
             cas: None,
@@ -198,6 +206,7 @@ impl Replica {
 
     /// Takes `event` at `now_ms` (monotonic, any origin, at most 5 % drift) and says what to do, in order.
     pub fn step(&mut self, now_ms: u64, event: Event) -> Vec<Effect> {
+        self.stood_still(now_ms);
         if self.tickets.is_empty() {
             self.log_moved_ms = now_ms;
         }
@@ -320,6 +329,24 @@ impl Replica {
     /// A record that is still in memory; the shell reads others from the log.
     pub fn record(&self, index: Index) -> Option<&Arc<Record>> {
         self.tail.record(index)
+    }
+
+    /// Time for which this replica itself stood still (its host was paused, or its process) is held against nobody: all
+    /// of them may have, and nobody was heard meanwhile. Ticks that come late are not that: the silence of others counts on.
+    fn stood_still(&mut self, now: u64) {
+        let still_ms = now.saturating_sub(self.stepped_ms).saturating_sub(self.timing.still_ms());
+        self.stepped_ms = self.stepped_ms.max(now);
+        if still_ms == 0 {
+            return;
+        }
+        let later = |ms: &mut u64| *ms = (*ms + still_ms).min(now);
+        later(&mut self.log_moved_ms);
+        // The primary gets as much time as it had left. The promise itself is as long as it was.
+        let waits_ms = self.promise_until.max(self.campaign_after) + still_ms;
+        self.campaign_after = self.campaign_after.max(waits_ms.min(now + self.timing.grace_ms));
+        if let Role::Lead(lead) = &mut self.role {
+            lead.peers.iter_mut().for_each(|peer| peer.times().into_iter().for_each(later));
+        }
     }
 
     fn take(&mut self, now: u64, event: Event) {

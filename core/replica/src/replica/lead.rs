@@ -439,6 +439,11 @@ impl Peer {
         self.acked.max(self.floor)
     }
 
+    /// From when on its silence counts, and that of its log.
+    pub(super) fn times(&mut self) -> [&mut u64; 2] {
+        [&mut self.heard_ms, &mut self.moved_ms]
+    }
+
     fn is_silent(&self, now: u64, timing: &Timing) -> bool {
         now >= self.heard_ms + timing.drop_ms
     }

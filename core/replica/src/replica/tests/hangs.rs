@@ -1,4 +1,4 @@
-//! Directed schedules: a log that hangs, on a member and on the primary.
+//! Directed schedules: a log that hangs, on a member and on the primary; hosts that stand still.
 
 use braid_base::ids::Index;
 
@@ -126,4 +126,39 @@ fn who_cannot_write_does_not_stand() {
     written(&mut lab, 1);
     lab.tick_alone(1, STALL);
     assert_eq!(lab.register.primary, lab.members[1]);
+}
+
+#[test]
+fn nobody_is_dropped_for_a_pause_of_all() {
+    for first in 0..3 {
+        let mut lab = Lab::started(3, None);
+        lab.step(0, Event::Propose(entry(1)));
+        lab.tick_until(|lab| lab.committed(2) == 1);
+        let before = lab.register.clone();
+        lab.now += 60_000;
+        (0..3).for_each(|_| lab.step(first, Event::Tick));
+        pass(&mut lab, 5_000);
+        assert_eq!(lab.register, before, "host {first} was the first to go on");
+        lab.step(0, Event::Propose(entry(2)));
+        lab.tick_until(|lab| lab.committed(2) == 2 && lab.replicas[0].may_read(lab.now));
+    }
+}
+
+#[test]
+fn who_is_silent_is_missed_on_a_machine_that_is_late() {
+    let mut lab = Lab::started(3, None);
+    lab.lose(2);
+    let began = lab.now;
+    for lost in [2, 0] {
+        while lab.register.has(lab.members[lost].store) {
+            lab.now += 700;
+            (0..3).filter(|host| lost == 2 || *host != 0).for_each(|host| lab.step(host, Event::Tick));
+            for (from, to, msg) in std::mem::take(&mut lab.wires) {
+                if from != lost && to != lost && from != 2 && to != 2 {
+                    lab.step(to, Event::Msg(msg));
+                }
+            }
+            assert!(lab.now < began + 20_000, "{:?}", lab.register);
+        }
+    }
 }
