@@ -60,6 +60,8 @@ pub struct Counts {
     pub moves: u64,
     /// Messages between replicas of a partition.
     pub replica: u64,
+    /// Replicas that began to serve.
+    pub serves: u64,
 }
 
 /// Everything there is.

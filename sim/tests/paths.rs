@@ -73,6 +73,7 @@ fn difference(after: Counts, before: Counts) -> Counts {
         moves: after.moves - before.moves,
         replica: after.replica - before.replica,
         objects: after.objects - before.objects,
+        serves: after.serves - before.serves,
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Door: [`Coordinator`] with its forms [`Embedded`] (one machine) and [`Etcd`] (many); [`facts`], and [`records`] for
 //! reading and swapping them; [`guard`] and [`recover`] for an etcd that went back; [`setup`], [`partitions`],
-//! [`filesystems`], [`groups`], [`stores`], [`attachments`], [`health`], [`capacity`] for the decisions; [`events`] of all hosts as one list; [`view`] for what an administrator sees.
+//! [`filesystems`], [`groups`], [`stores`], [`attachments`], [`health`], [`fitness`], [`capacity`] for the decisions; [`events`] of all hosts as one list; [`view`] for what an administrator sees.
 //!
 //! Never: touches names or data of files, formats a drive, reads a clock (it comes in), talks to clients.
 //!
@@ -31,6 +31,7 @@ pub mod etcd;
 pub mod events;
 pub mod facts;
 pub mod filesystems;
+pub mod fitness;
 pub mod groups;
 pub mod guard;
 pub mod health;

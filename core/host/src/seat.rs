@@ -143,6 +143,10 @@ pub struct Seat {
     failed: Option<Error>,
     /// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
     full: Option<Error>,
+    /// Since when it has none, as of the last tick, milliseconds.
+    full_ms: Option<u64>,
+    /// That is long enough for a primary to fall mute.
+    full_long: bool,
     /// The log has no room for what is to be appended.
     log_full: bool,
 }
@@ -235,6 +239,8 @@ impl Seat {
             import: None,
             failed: None,
             full: None,
+            full_ms: None,
+            full_long: false,
             log_full: false,
         };
         if alone {
@@ -284,9 +290,11 @@ impl Seat {
             SeatEvent::CasResult(found) => self.replicate(now, ReplicaEvent::CasResult { now: found }, out),
             SeatEvent::ConfigSeen(found) => self.replicate(now, ReplicaEvent::ConfigSeen(found), out),
             SeatEvent::Seats(hosts) => self.replicate(now, ReplicaEvent::Seats(hosts), out),
+            SeatEvent::Unfit(hosts) => self.replicate(now, ReplicaEvent::Unfit(hosts), out),
             SeatEvent::Leave => self.replicate(now, ReplicaEvent::Leave, out),
             SeatEvent::Tick => {
                 self.settle_all(now, out);
+                self.replica.set_fit(self.unfit().is_none());
                 if !self.is_mute() {
                     self.replicate(now, ReplicaEvent::Tick, out);
                 }
@@ -382,6 +390,11 @@ impl Seat {
     /// Why what is committed is not answered, if so: the view has no room.
     pub fn waits(&self) -> Option<&Error> {
         self.full.as_ref()
+    }
+
+    /// Why this replica should not lead, if so: its view has no room, or is damaged.
+    pub fn unfit(&self) -> Option<Error> {
+        self.full.clone().or_else(|| self.kv.damage())
     }
 
     /// The last entry in the view.

@@ -147,6 +147,9 @@ pub struct Replica {
     role: Role,
     /// Where replicas should be, the one that should lead first; empty: nobody said.
     seats: Vec<HostId>,
+    /// Hosts on which a replica should not lead, and whether this one may.
+    unfit: Vec<HostId>,
+    is_fit: bool,
     /// It is about to stop.
     leaves: bool,
     quarantined: bool,
@@ -196,6 +199,8 @@ impl Replica {
             cas: None,
             role: Role::Follower(Follow::default()),
             seats: Vec::new(),
+            unfit: Vec::new(),
+            is_fit: true,
             leaves: false,
             quarantined: false,
             effects: Vec::new(),
@@ -314,6 +319,11 @@ impl Replica {
         Msg { partition: self.partition, term: self.term, from: self.me, to_store: to.store, body }
     }
 
+    /// The shell says whether this replica could serve if it led.
+    pub fn set_fit(&mut self, is_fit: bool) {
+        self.is_fit = is_fit;
+    }
+
     /// True if the message is for this very store (R9).
     pub fn is_for_me(&self, msg: &Msg) -> bool {
         let mine =
@@ -368,6 +378,7 @@ impl Replica {
                 self.confirmed(now, &config);
             }
             Event::Seats(seats) => self.seats = seats,
+            Event::Unfit(hosts) => self.unfit = hosts,
             Event::Leave => {
                 self.leaves = true;
                 self.campaign_after = now;

@@ -65,6 +65,11 @@ impl World {
         self.drives_change((0..self.config.drives).map(DriveId).collect());
     }
 
+    /// The view of a host has no room, or has it again.
+    pub fn set_view_full(&mut self, host: u32, is_full: bool) {
+        self.hosts[host as usize].kv.set_full(is_full);
+    }
+
     fn schedule_trouble(&mut self, trouble: Trouble, mean_us: u64) {
         if mean_us > 0 {
             let at = self.soon(2 * mean_us);

@@ -89,6 +89,8 @@ pub struct SeatNode {
     pub(super) told: (Term, u64),
     /// The life of its host.
     pub(super) life: u64,
+    /// The hosts that should not lead, as it heard last.
+    pub(super) unfit: Vec<HostId>,
     reader: Reader,
     session: Arc<Session>,
 }
@@ -187,6 +189,7 @@ impl World {
             steps: TierSteps::default(),
             told: (Term(0), 0),
             life: self.hosts[host as usize].life,
+            unfit: Vec::new(),
             reader: Reader::new(wire),
             session,
         };

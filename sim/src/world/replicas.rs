@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_base::ids::{PartitionId, Term};
+use braid_base::ids::{HostId, PartitionId, Term};
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind};
 use braid_host::seat::{SeatEffect, SeatEvent};
@@ -46,6 +46,7 @@ impl World {
             SeatEffect::ReadConfig => self.ask_register(at, Register::Read),
             SeatEffect::Serves => {
                 let term = self.seat(at).map_or(Term(0), |node| node.seat.term());
+                self.counts.serves += 1;
                 self.note(|| format!("{at} serves in term {term}"));
                 if self.homes.insert(at.p, at.host) != Some(at.host) {
                     self.coverage.did(Deed::TookOver);
@@ -252,6 +253,7 @@ impl World {
                 self.note(|| text);
             }
             let found = self.registers[&p].clone();
+            self.tell_unfit(p);
             for at in self.replicas(p).collect::<Vec<_>>() {
                 if self.config.faults.leave_every_us > 0 && self.is_up(at.host) {
                     self.step(at, SeatEvent::Seats(seats.clone()));
@@ -263,6 +265,26 @@ impl World {
             }
         }
         self.schedule_control();
+    }
+
+    /// Each replica of `p` hears which others should not lead, if that is news.
+    fn tell_unfit(&mut self, p: PartitionId) {
+        let places: Vec<At> = self.replicas(p).collect();
+        let unfit = |world: &mut Self, at: &At| world.seat(*at).is_some_and(|node| node.seat.unfit().is_some());
+        let all: Vec<At> = places.iter().filter(|at| unfit(self, at)).copied().collect();
+        for at in places {
+            let others: Vec<HostId> = all.iter().filter(|other| **other != at).map(|at| HostId(at.host)).collect();
+            let Some(node) = self.seat(at).filter(|node| node.unfit != others) else { continue };
+            node.unfit.clone_from(&others);
+            self.step(at, SeatEvent::Unfit(others));
+        }
+    }
+
+    /// The host on which `p` is served.
+    pub fn server(&mut self, p: PartitionId) -> Option<u32> {
+        let places: Vec<At> = self.replicas(p).collect();
+        let serves = |at: &&At| self.seat(**at).is_some_and(|node| node.seat.term() > Term(0));
+        places.iter().find(serves).map(|at| at.host)
     }
 
     /// All places of `p`.

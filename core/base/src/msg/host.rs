@@ -187,7 +187,8 @@ pub struct SeatReport {
     pub data: SeatData,
     /// Why it is out of service, if so.
     pub failed: Option<Error>,
-    /// Why changes of file data wait, if they do (what needs no log entry goes on).
+    /// Why changes of file data wait, if they do (what needs no log entry goes on); of one that follows, why it should not
+    /// lead.
     pub waits: Option<Error>,
 }
 

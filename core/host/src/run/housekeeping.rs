@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::Result;
-use braid_base::ids::{FsId, Index, PartitionId, Term};
+use braid_base::ids::{FsId, HostId, Index, PartitionId, Term};
 use braid_base::limits::SEGMENT_BYTES;
 use braid_base::msg::host::SeatReport;
+use braid_cluster::fitness;
 use braid_replica::Kv;
 
 use super::seat_actor::{self, SeatMsg};
@@ -87,7 +88,12 @@ impl Rounds {
         // One that does not answer is left out: it has no part in the flush, and holds what it said last.
         let seats: Vec<SeatDoor> =
             seats.into_iter().filter(|seat| reports.iter().any(|report| report.partition == seat.id())).collect();
-        self.share_capacity(&seats, &reports);
+        let elsewhere = self.switch.runtime.block_on(self.switch.reports_of_others());
+        // Before anything that takes its time: a seat may be about to give up its lead.
+        for (seat, hosts) in seats.iter().zip(fitness::unfit(&elsewhere, seats.iter().map(SeatDoor::id))) {
+            let _ = seat.send(SeatMsg::Unfit(hosts));
+        }
+        self.share_capacity(&seats, &reports, &elsewhere);
         self.switch.look_at_stores(&reports);
         let applied: BTreeMap<PartitionId, Index> =
             reports.iter().map(|report| (report.partition, Index(report.applied))).collect();
@@ -141,8 +147,7 @@ impl Rounds {
 
     /// Each partition may hold what the others leave: all share one pool of drives, and the capacity of each file
     /// system. Those of other hosts say what they hold; one that is silent holds what it held.
-    fn share_capacity(&mut self, seats: &[SeatDoor], reports: &[SeatReport]) {
-        let elsewhere = self.switch.runtime.block_on(self.switch.reports_of_others());
+    fn share_capacity(&mut self, seats: &[SeatDoor], reports: &[SeatReport], elsewhere: &[(HostId, SeatReport)]) {
         let serving = |report: &&SeatReport| report.term != Term(0);
         for report in elsewhere.iter().map(|(_, report)| report).chain(reports).filter(serving) {
             let known = self.known.entry(report.partition).or_default();

@@ -57,6 +57,8 @@ pub enum SeatMsg {
     Register(Members, bool),
     /// Where replicas should be.
     Seats(Vec<HostId>),
+    /// The other hosts whose replica should not lead.
+    Unfit(Vec<HostId>),
     /// The host is about to stop.
     Leave,
     /// The view was flushed.
@@ -258,6 +260,7 @@ impl SeatActor {
                 None => (None, DataStatus::default()),
             };
             let full = log.files.parked.as_ref().map(|parked| &parked.error).or(core.seat.waits());
+            let full = full.cloned().or(fault).or_else(|| core.seat.unfit().filter(|_| term == Term(0)));
             SeatReport {
                 partition: log.files.id,
                 term: if core.failed.is_some() { Term(0) } else { term },
@@ -279,7 +282,7 @@ impl SeatActor {
                     tiering: data.tiering,
                 },
                 failed: core.failed.clone(),
-                waits: full.cloned().or(fault),
+                waits: full,
             }
         })
     }
@@ -410,6 +413,7 @@ impl Actor for SeatActor {
             SeatMsg::Register(found, true) => self.step(SeatEvent::CasResult(found), turn),
             SeatMsg::Register(found, false) => self.step(SeatEvent::ConfigSeen(found), turn),
             SeatMsg::Seats(hosts) => self.step(SeatEvent::Seats(hosts), turn),
+            SeatMsg::Unfit(hosts) => self.step(SeatEvent::Unfit(hosts), turn),
             SeatMsg::Leave => self.step(SeatEvent::Leave, turn),
             SeatMsg::Flushed(upto) => self.step(SeatEvent::Flushed(upto), turn),
             SeatMsg::Report(answer) => answer(self.report(turn)),

@@ -41,6 +41,8 @@ pub enum SeatEvent {
     ConfigSeen(Members),
     /// The hosts that should have replicas, the one that should lead first; a hint.
     Seats(Vec<HostId>),
+    /// The other hosts whose replica should not lead; a hint.
+    Unfit(Vec<HostId>),
     /// This host is about to stop: others should not have to wait for this replica.
     Leave,
     /// About every 100 ms.

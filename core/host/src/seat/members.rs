@@ -16,6 +16,8 @@ const BATCH_BYTES: usize = 4 << 20;
 /// for which others wait.
 const LATER_ENTRIES: u64 = 256;
 const LATER_BYTES: usize = 4 << 20;
+/// A primary whose view has no room has this time to name another one to lead, milliseconds; then it falls mute.
+const HAND_OVER_MS: u64 = 1_000;
 
 impl Seat {
     /// Leaves a rule of the replica out, to show that tests notice.
@@ -30,9 +32,11 @@ impl Seat {
     }
 
     /// A member without room holds all others up: it says and hears nothing until it has some, like one that is paused,
-    /// so that they go on without it. One that only follows needs room in its log alone.
+    /// so that they go on without it. One that only follows needs room in its log alone; one that leads has a moment to
+    /// name another one.
     pub(super) fn is_mute(&self) -> bool {
-        !self.is_alone() && (self.log_full || (self.full.is_some() && self.replica.leads()))
+        let view_full = self.full.is_some() && self.full_long && self.replica.leads();
+        !self.is_alone() && (self.log_full || view_full)
     }
 
     pub(super) fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
@@ -127,6 +131,8 @@ impl Seat {
         if was_full {
             self.tell_committed(now, upto, out);
         }
+        self.full_ms = self.full.is_some().then(|| self.full_ms.unwrap_or(now.mono_ms));
+        self.full_long = self.full_ms.is_some_and(|since_ms| now.mono_ms >= since_ms + HAND_OVER_MS);
     }
 
     /// The batches of committed records go to the view.

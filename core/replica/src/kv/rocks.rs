@@ -88,10 +88,11 @@ impl RocksKv {
 
     fn error(&self, doing: &str, error: &rocksdb::Error) -> Error {
         let what = format!("metadata store {}: {doing}: {error}", self.path.display());
-        if kind(error) != ErrorKind::Corrupt {
+        // A sector that cannot be read is as bad as one that reads wrong.
+        if !matches!(kind(error), ErrorKind::Corrupt | ErrorKind::Io) {
             return Error::new(kind(error), what);
         }
-        let damage = Error::new(ErrorKind::Corrupt, format!("{what}; {}", way_out(&self.path)));
+        let damage = Error::new(kind(error), format!("{what}; {}", way_out(&self.path)));
         self.damage.get_or_init(|| damage.clone());
         damage
     }

@@ -35,7 +35,9 @@ enum Stage {
 impl Replica {
     /// R6, R7: starts a campaign if this replica may.
     pub(super) fn consider_campaign(&mut self, now: u64) {
-        let free = now >= self.promise_until || self.is_broken(Variant::NoWait);
+        // One that could not serve lets the others go first.
+        let patience_ms = if self.is_fit || self.others().is_empty() { 0 } else { self.timing.grace_ms };
+        let free = now >= self.promise_until + patience_ms || self.is_broken(Variant::NoWait);
         if !free || now < self.campaign_after || self.cas.is_some() {
             return;
         }

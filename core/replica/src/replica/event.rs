@@ -47,6 +47,8 @@ pub enum Event {
     ConfigSeen(Config),
     /// The hosts that should have replicas, the one that should lead first; a hint.
     Seats(Vec<HostId>),
+    /// The other hosts on which a replica could not serve if it led; a hint.
+    Unfit(Vec<HostId>),
     /// This store is about to stop, or is not wanted any more: others should not wait for it.
     Leave,
     /// The log or the view failed, or contradicts itself (R9).

@@ -6,7 +6,7 @@ use braid_base::ids::{HostId, Term};
 
 use super::event::{Body, Effect};
 use super::follow::Follow;
-use super::lead::JOIN_LAG;
+use super::lead::{JOIN_LAG, Peer};
 use super::variant::Variant;
 use super::{Replica, Role};
 use crate::config::Member;
@@ -17,6 +17,7 @@ impl Replica {
         let resigns = self.leaves && self.at_full_strength();
         let (me, settled_ms) = (self.me, self.timing.settled_ms);
         let near = self.tail.last().1.0.saturating_sub(JOIN_LAG);
+        let (is_fit, unfit) = (self.is_fit, &self.unfit);
         let Role::Lead(lead) = &mut self.role else { return };
         if !lead.active || self.cas.is_some() {
             return;
@@ -29,14 +30,17 @@ impl Replica {
             (!filled || self.seats.is_empty() || self.seats.contains(&member.host)) && !(resigns && *member == me)
         };
         let members: Vec<Member> = expect.members.iter().filter(|member| stays(member)).copied().collect();
+        let may = |peer: &Peer| members.contains(&peer.member) && !unfit.contains(&peer.member.host);
+        // Who holds nearly all fetches the rest (R8).
+        let can = |peer: &Peer| may(peer) && peer.acked.0 >= near;
+        let is_settled = lead.age_ms(now) >= settled_ms;
         let heir = if !members.contains(&me) {
-            lead.heir(now, |peer| members.contains(&peer.member))
-        } else if filled && members == expect.members && lead.age_ms(now) >= settled_ms {
-            // The one that should lead, if it holds nearly all; it fetches the rest (R8).
+            lead.heir(now, may).or_else(|| lead.heir(now, |peer| members.contains(&peer.member)))
+        } else if !is_fit && is_settled {
+            lead.heir(now, can).or(Some(me))
+        } else if filled && members == expect.members && is_settled {
             let first = self.seats.first().filter(|first| **first != me.host);
-            first
-                .and_then(|first| lead.heir(now, |peer| peer.member.host == *first && peer.acked.0 >= near))
-                .or(Some(me))
+            first.and_then(|first| lead.heir(now, |peer| peer.member.host == *first && can(peer))).or(Some(me))
         } else {
             lead.wish_ms = None;
             Some(me)

@@ -4,6 +4,7 @@ mod disk;
 mod faults;
 mod hangs;
 mod schedules;
+mod seats;
 mod sim;
 
 use super::variant::Variant;

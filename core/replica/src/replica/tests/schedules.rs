@@ -16,7 +16,7 @@ use crate::replica::tail::Tail;
 use crate::replica::variant::Variant;
 use crate::replica::{Replica, Start, Timing};
 
-const G: u64 = Timing::DESIGN.grace_ms;
+pub(super) const G: u64 = Timing::DESIGN.grace_ms;
 
 /// Hosts whose messages wait until they are delivered. The disk is instant unless `slow_disk`.
 pub(super) struct Lab {
@@ -463,60 +463,6 @@ fn a_learner_that_lacks_what_no_log_holds_does_not_count() {
     lab.step(0, Event::Propose(entry(1)));
     lab.tick_until(|lab| lab.committed(0) == 6);
     assert_eq!(lab.register.members, [first], "it waits for an export, and nobody waits for it");
-}
-
-/// All hosts have a seat; `first` should lead.
-fn seated(lab: &mut Lab, first: u32) {
-    let count = lab.replicas.len() as u32;
-    let seats: Vec<HostId> = (0..count).map(|at| HostId((first + at) % count)).collect();
-    (0..lab.replicas.len()).for_each(|host| lab.step(host, Event::Seats(seats.clone())));
-}
-
-#[test]
-fn nobody_waits_for_a_member_that_leaves() {
-    let mut lab = Lab::started(3, None);
-    seated(&mut lab, 0);
-    let began = lab.now;
-    lab.step(2, Event::Leave);
-    lab.tick_until(|lab| lab.register.members.len() == 2 && lab.replicas[0].is_active());
-    lab.step(0, Event::Propose(entry(1)));
-    lab.tick_until(|lab| lab.committed(0) == 1);
-    assert!(lab.now - began <= 200, "{} ms", lab.now - began);
-    // A second one is one too many: it is waited for as for the silent.
-    lab.step(1, Event::Leave);
-    lab.tick_until(|lab| lab.now >= began + 2_000);
-    assert_eq!(lab.register.members.len(), 2);
-}
-
-#[test]
-fn a_primary_that_leaves_names_who_leads_at_once() {
-    let mut lab = Lab::started(3, None);
-    seated(&mut lab, 0);
-    lab.step(0, Event::Propose(entry(1)));
-    let began = lab.now;
-    lab.step(0, Event::Leave);
-    lab.tick_until(|lab| lab.replicas[1].is_active() || lab.replicas[2].is_active());
-    assert!(lab.now - began <= 1_000, "{} ms", lab.now - began);
-    let heir = if lab.replicas[1].is_active() { 1 } else { 2 };
-    assert!(!lab.replicas[0].leads() && !lab.register.has(lab.members[0].store));
-    assert_eq!((lab.register.members.len(), lab.committed(heir)), (2, 1));
-}
-
-#[test]
-fn the_lead_goes_to_where_it_should_be_and_members_to_their_seats() {
-    let mut lab = Lab::started(3, None);
-    seated(&mut lab, 1);
-    let began = lab.now;
-    lab.tick_until(|lab| lab.now >= began + 10_000);
-    assert!(lab.replicas[0].is_active(), "not before it has settled");
-    lab.tick_until(|lab| lab.replicas[1].is_active());
-    assert_eq!(lab.register.members.len(), 3);
-    // A replica should be gone, and then the primary.
-    for (seats, left) in [(vec![HostId(1), HostId(0)], 2), (vec![HostId(0)], 1)] {
-        (0..3).for_each(|host| lab.step(host, Event::Seats(seats.clone())));
-        lab.tick_until(|lab| lab.register.members.len() == left);
-    }
-    lab.tick_until(|lab| lab.replicas[0].is_active());
 }
 
 fn payload(op: u64, bytes: usize) -> Entry {
