@@ -33,7 +33,7 @@ use braid_base::ids::{HostId, Index, PartitionId, Term};
 use self::campaign::Campaign;
 use self::event::{Body, Effect, Event, Msg};
 use self::follow::Follow;
-use self::lead::Lead;
+use self::lead::{KEPT_BYTES, KEPT_MAX, Lead};
 use self::tail::Tail;
 use self::variant::Variant;
 use crate::config::{Config, Member};
@@ -569,11 +569,13 @@ impl Replica {
     }
 
     fn release(&mut self, applied: Index) {
-        let mut upto = applied.min(self.commit);
+        let upto = applied.min(self.commit);
         if let Role::Lead(lead) = &self.role {
-            upto = upto.min(lead.slowest_acked(self.tail.last().1));
+            self.tail.release(upto.min(lead.slowest_acked(self.tail.last().1)));
+            self.tail.release_beyond(upto, KEPT_MAX, KEPT_BYTES);
+        } else {
+            self.tail.release(upto);
         }
-        self.tail.release(upto);
     }
 
     fn send(&mut self, to: Member, body: Body) {

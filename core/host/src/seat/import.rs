@@ -144,6 +144,7 @@ impl Seat {
     /// Sends `to` the rows after `after`; the log that makes them whole is kept for it.
     pub(super) fn show_view(
         &mut self,
+        now: Now,
         to: Member,
         after: &[u8],
         reader: &dyn LogReader,
@@ -161,6 +162,7 @@ impl Seat {
         if after.is_empty() {
             self.replica.keep_for(to, first);
         }
+        self.replica.view_asked(now.mono_ms + self.ahead_ms, to, after);
         let start = (term, before);
         let (rows, last) = self.rows_after(after)?;
         let body = Body::View { after: after.to_vec(), start, applied: self.applied.index, rows, last };

@@ -179,7 +179,7 @@ impl Seat {
             self.apply(now, out);
         }
         for (to, after) in std::mem::take(&mut self.asked) {
-            self.show_view(to, &after, reader, out)?;
+            self.show_view(now, to, &after, reader, out)?;
         }
         for (to, from) in std::mem::take(&mut self.wanted) {
             let before = self.replica.term_at(Index(from.0.saturating_sub(1)));

@@ -22,8 +22,13 @@ const WINDOW: u64 = 512;
 const WINDOW_BYTES: usize = 16 << 20;
 /// A learner this close to the end of the log starts to count, if all that it lacks is in memory.
 pub(super) const JOIN_LAG: u64 = 64;
-/// Applied records kept in memory for slow peers; older ones come from the log.
-const KEPT_MAX: u64 = 4096;
+/// Records kept in memory for slow peers when they are applied, and their bytes; older ones come from the log. More than a
+/// window: who catches up must find what it lacks there before it joins.
+pub(super) const KEPT_MAX: usize = 4096;
+pub(super) const KEPT_BYTES: usize = 64 << 20;
+const _: () = assert!(KEPT_BYTES >= WINDOW_BYTES + 2 * MESSAGE_BYTES);
+/// A learner that comes no step nearer in this time, milliseconds, begins again: the log is kept for it no longer.
+const LEARNER_MS: u64 = 60_000;
 
 /// A replica that won the register.
 pub(super) struct Lead {
@@ -61,6 +66,8 @@ pub(super) struct Peer {
     moved_ms: u64,
     /// It was seen to write its log.
     writes: bool,
+    /// It takes the view, and has come so far.
+    shown: Vec<u8>,
     sent_ms: Option<u64>,
     rewound_ms: u64,
     fetched_ms: Option<u64>,
@@ -83,10 +90,9 @@ impl Lead {
         self.must_ack().all(|p| p.leased_from.is_some_and(|from| now < from + lease_ms))
     }
 
-    /// Last index that every peer holds, or that is too far back to be kept in memory.
+    /// Last index that every peer holds.
     pub(super) fn slowest_acked(&self, last: Index) -> Index {
-        let slowest = self.peers.iter().map(|p| p.acked).min().unwrap_or(last);
-        slowest.max(Index(last.0.saturating_sub(KEPT_MAX)))
+        self.peers.iter().map(|p| p.acked).min().unwrap_or(last)
     }
 
     /// First entry that a learner lacks which answers; `kept`: those who get the view will lack from there on.
@@ -186,8 +192,13 @@ impl Replica {
     }
 
     pub(super) fn tick_lead(&mut self, now: u64) {
+        let last = self.tail.last().1;
         if let Role::Lead(lead) = &mut self.role {
-            lead.peers.iter_mut().filter(|p| p.answered().next() >= p.next).for_each(|p| p.moved_ms = now);
+            let owes = |p: &Peer| match p.stand {
+                Stand::Catching => p.acked < last,
+                _ => p.answered().next() < p.next,
+            };
+            lead.peers.iter_mut().filter(|p| !owes(p)).for_each(|p| p.moved_ms = now);
         }
         self.drop_silent(now);
         self.make_way(now);
@@ -346,13 +357,25 @@ impl Replica {
         Some(peer)
     }
 
+    /// `learner` asks for the rows of the view after `key`.
+    pub fn view_asked(&mut self, now: u64, learner: Member, key: &[u8]) {
+        let Role::Lead(lead) = &mut self.role else { return };
+        let Some(peer) = lead.peers.iter_mut().find(|p| p.member == learner) else { return };
+        if peer.shown.as_slice() < key {
+            peer.moved_ms = now;
+        }
+        peer.shown = key.to_vec(); // empty: it takes the view from the beginning
+    }
+
     /// R3: a silent member, one that does not advance, and one that leaves, is dropped by the register first; until then
     /// everything still waits for it.
     fn drop_silent(&mut self, now: u64) {
         let (timing, drop_early) = (self.timing, self.is_broken(Variant::DropEarly));
         let Role::Lead(lead) = &mut self.role else { return };
         let goes = |p: &Peer| p.leaves || p.is_lost(now, &timing);
-        lead.peers.retain(|p| p.stand != Stand::Catching || !goes(p));
+        let begins_again = |p: &Peer| p.stand == Stand::Catching && goes(p);
+        self.kept.retain(|(member, _)| !lead.peers.iter().any(|p| p.member == *member && begins_again(p)));
+        lead.peers.retain(|p| !begins_again(p));
         let gone: Vec<Member> = lead.must_ack().filter(|p| goes(p)).map(|p| p.member).collect();
         if drop_early {
             lead.peers.retain(|p| !goes(p));
@@ -428,6 +451,7 @@ impl Peer {
             moved: Index(0),
             moved_ms: now,
             writes: false,
+            shown: Vec::new(),
             sent_ms: None,
             rewound_ms: 0,
             fetched_ms: None,
@@ -450,6 +474,8 @@ impl Peer {
 
     /// Silent, or without a step forward for long.
     fn is_lost(&self, now: u64, timing: &Timing) -> bool {
-        self.is_silent(now, timing) || now >= self.moved_ms + timing.stall_ms
+        // Nobody waits for a learner: it may have a whole view to take, and the primary a log to read for it.
+        let stall_ms = if self.stand == Stand::Catching { LEARNER_MS } else { timing.stall_ms };
+        self.is_silent(now, timing) || now >= self.moved_ms + stall_ms
     }
 }

@@ -17,6 +17,8 @@ pub struct Tail {
     /// The state after the last record before it.
     base: Applied,
     slots: VecDeque<Slot>,
+    /// Payload and changes of the records in memory.
+    bytes: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +32,7 @@ struct Slot {
 impl Tail {
     /// Nothing after `applied`.
     pub fn new(applied: Applied) -> Self {
-        Self { base: applied, slots: VecDeque::new() }
+        Self { base: applied, slots: VecDeque::new(), bytes: 0 }
     }
 
     /// Takes a record found by [`crate::log::recover::recover`]; ignores those up to the base. `Corrupt` if the
@@ -83,13 +85,16 @@ impl Tail {
         assert_eq!(record.index, self.last().1.next(), "records follow each other");
         let after = self.state().after(record.term, record.index, record.entry.batch(), record.state_hash);
         check_hash(record.state_hash, after)?;
+        self.bytes += record.entry.bytes();
         self.slots.push_back(Slot { term: after.term, hash: after.hash, record: Some(record) });
         Ok(())
     }
 
     pub(super) fn truncate_after(&mut self, index: Index) {
         assert!(index >= self.base.index, "the base is applied");
-        self.slots.truncate((index.0 - self.base.index.0) as usize);
+        for slot in self.slots.drain((index.0 - self.base.index.0).min(self.slots.len() as u64) as usize..) {
+            self.bytes -= slot.bytes();
+        }
     }
 
     /// Drops what does not count: records of terms before `cut.0` beyond `cut.1`. True if there were any.
@@ -114,9 +119,20 @@ impl Tail {
 
     /// Moves the base up to `upto`.
     pub(super) fn release(&mut self, upto: Index) {
+        self.release_while(upto, |_| true);
+    }
+
+    /// The same, only until no more than `records` and `bytes` of them are left.
+    pub(super) fn release_beyond(&mut self, upto: Index, records: usize, bytes: usize) {
+        self.release_while(upto, |tail| tail.slots.len() > records || tail.bytes > bytes);
+    }
+
+    fn release_while(&mut self, upto: Index, goes: impl Fn(&Self) -> bool) {
         while self.base.index < upto
+            && goes(self)
             && let Some(slot) = self.slots.pop_front()
         {
+            self.bytes -= slot.bytes();
             self.base = Applied { term: slot.term, index: self.base.index.next(), hash: slot.hash };
         }
     }
@@ -130,6 +146,12 @@ impl Tail {
     fn state(&self) -> Applied {
         let (term, index) = self.last();
         Applied { term, index, hash: self.slots.back().map_or(self.base.hash, |slot| slot.hash) }
+    }
+}
+
+impl Slot {
+    fn bytes(&self) -> usize {
+        self.record.as_ref().map_or(0, |record| record.entry.bytes())
     }
 }
 

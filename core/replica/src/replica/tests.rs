@@ -3,6 +3,7 @@
 mod disk;
 mod faults;
 mod hangs;
+mod learners;
 mod schedules;
 mod seats;
 mod sim;

@@ -41,7 +41,7 @@ pub(super) fn member(host: u32, store: u8) -> Member {
     Member { host: HostId(host), store: Guid([store; 16]) }
 }
 
-fn start(me: Member, term: u64, config: &Config) -> Start {
+pub(super) fn start(me: Member, term: u64, config: &Config) -> Start {
     let tail = Tail::new(Applied::default());
     let (term, config, cut) = (Term(term), config.clone(), (Term(0), Index(0)));
     Start { me, partition: PARTITION, term, config, tail, cut, timing: Timing::DESIGN }
@@ -465,7 +465,7 @@ fn a_learner_that_lacks_what_no_log_holds_does_not_count() {
     assert_eq!(lab.register.members, [first], "it waits for an export, and nobody waits for it");
 }
 
-fn payload(op: u64, bytes: usize) -> Entry {
+pub(super) fn payload(op: u64, bytes: usize) -> Entry {
     Entry::new(vec![OpId { client: ClientId(1), seq: op }], Batch::new(), Bytes::from(vec![op as u8; bytes]))
 }
 
