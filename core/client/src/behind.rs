@@ -26,7 +26,7 @@ use bytes::Bytes;
 use file::File;
 use recent::Recent;
 
-use crate::losses::Losses;
+use crate::losses::{Losses, Lost};
 use crate::wakers::{self, Wakers};
 
 /// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
@@ -158,7 +158,7 @@ impl Behind {
             let len: usize = runs.iter().flat_map(|(_, parts)| parts).map(Bytes::len).sum();
             if len > 0 {
                 *bytes -= len;
-                self.losses.add(*ino, why);
+                self.losses.add(*ino, Lost::Bytes, why);
                 lost.push((*ino, len as u64));
             }
         }
@@ -201,7 +201,7 @@ impl Behind {
             match result {
                 Ok(Some(attr)) => recent.committed(attr),
                 Ok(None) => {}
-                Err(error) => self.losses.add(flight.ino, &error),
+                Err(error) => self.losses.add(flight.ino, Lost::Bytes, &error),
             }
             if file.is_clean() {
                 files.remove(&flight.ino);

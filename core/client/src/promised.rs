@@ -36,7 +36,7 @@ use dirs::OfDir;
 use meets::{Meets, of_op};
 
 use crate::leases::Removing;
-use crate::losses::Losses;
+use crate::losses::{Losses, Lost};
 use crate::wakers::{self, Wakers};
 
 /// Promises of one client; who would make more waits.
@@ -337,11 +337,11 @@ impl Promises {
         gone
     }
 
-    /// Who has the file or its directory open is told.
+    /// Who has the file or its directory open is told. Of a file that was made all bytes are lost that ride with it.
     fn spoil(&self, promise: &Promise, error: &Error) {
-        for ino in [promise.dir, promise.file.ino] {
-            self.losses.add(ino, error);
-        }
+        let has_bytes = matches!(promise.what, What::Made { .. }) && promise.file.size > 0;
+        self.losses.add(promise.dir, Lost::Name, error);
+        self.losses.add(promise.file.ino, if has_bytes { Lost::Bytes } else { Lost::Name }, error);
     }
 
     /// Announces an operation that is to be asked of a partition, and says which open promises it may meet: those have to

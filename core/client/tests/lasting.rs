@@ -12,6 +12,7 @@ use braid_client::Fs;
 use braid_client::fs::Create;
 use bytes::Bytes;
 use model::leased::Leased;
+use model::server::Mishap;
 use model::{World, root};
 
 const MIB: usize = 1 << 20;
@@ -193,4 +194,26 @@ fn references_are_given_back_in_the_end() {
     silence(&world, None);
     world.run(world.clock.sleep(20_000));
     assert_eq!(world.server.state().nodes[&ino].opens, 0);
+}
+
+#[test]
+fn bytes_are_appended_behind_a_name_that_is_lost_but_not_behind_lost_bytes() {
+    let world = World::new(1);
+    let (_, fs) = Leased::fs(&world, 6 * MIB);
+    let append = |ino| world.run(fs.write(ino, 0, Bytes::from_static(b"abc"), true, false));
+    let refuse = |then: &[Mishap]| world.server.state().mishaps.extend(then);
+    let ino = make(&world, &fs, "file");
+    world.run(fs.fsync(ino)).expect("it is there");
+    refuse(&[Mishap::Refuse(ErrorKind::NoSpace)]);
+    world.run(fs.unlink(root(), b"file")).expect("it is promised");
+    world.run(world.clock.sleep(1_000));
+    append(ino).expect("all of its bytes are there");
+    assert_eq!(world.run(fs.fsync(ino)).expect_err("it has a name still").kind(), ErrorKind::NoSpace);
+    let ino = make(&world, &fs, "other");
+    write(&world, &fs, ino, 0, 100);
+    refuse(&[Mishap::None, Mishap::Refuse(ErrorKind::NoSpace)]);
+    world.run(world.clock.sleep(1_000));
+    assert_eq!(append(ino).expect_err("what was before it is not there").kind(), ErrorKind::NoSpace);
+    assert_eq!(world.run(fs.fsync(ino)).expect_err("its bytes are lost").kind(), ErrorKind::NoSpace);
+    assert_eq!(append(ino).expect("whoever was told goes on").off, 0);
 }

@@ -321,7 +321,7 @@ impl Fs {
             // Where the end is, is for the partition to say.
             self.settle(ino).await?;
             // Bytes that a program believes to be there are not: behind them this would land where it must not.
-            if let Some(error) = self.0.losses.untold(ino) {
+            if let Some(error) = self.0.losses.untold_bytes(ino) {
                 return Err(error);
             }
         }

@@ -220,7 +220,7 @@ impl Fs {
     /// True if `name` in `dir` may come to look otherwise than programs were told: it was promised and not kept yet, or
     /// something in `dir` was lost and nobody was told.
     pub fn is_promised(&self, dir: Ino, name: &[u8]) -> bool {
-        self.0.promises.name(dir, name).is_some() || self.0.losses.untold(dir).is_some()
+        self.0.promises.name(dir, name).is_some() || self.0.losses.is_untold(dir)
     }
 
     /// True for a file that was promised in a directory which this client still has for itself: until that is given back,

@@ -212,6 +212,21 @@ fn what_is_lost_is_told_once() {
 }
 
 #[test]
+fn bytes_are_lost_that_ride_with_a_file_and_none_with_a_name() {
+    let promises = Promises::default();
+    let mut gone = promise(b"gone", 12, 1, What::Gone);
+    gone.file.size = 100;
+    make(&promises, b"empty", 10, 1, made(false));
+    make(&promises, b"file", 11, 1, made(false));
+    promises.make((DIR, b"gone"), |_| Some(Ok(gone)));
+    assert_eq!(promises.write(Ino(11), Some(0), &Bytes::from_static(b"abc"), at(2)), Some(0));
+    assert_eq!(promises.lose(PartitionId(0), &ErrorKind::Io.into()).len(), 3);
+    let lost = [DIR, Ino(10), Ino(11), Ino(12)].map(|ino| promises.losses.untold_bytes(ino).is_some());
+    assert_eq!(lost, [false, false, true, false]);
+    assert!([DIR, Ino(10), Ino(12)].iter().all(|ino| promises.losses.is_untold(*ino)));
+}
+
+#[test]
 fn a_reference_given_back_early_is_not_taken_or_given_back_later() {
     let promises = Promises::default();
     make(&promises, b"a", 10, 1, made(true));
