@@ -69,7 +69,7 @@ impl Holder for Losses {
         Box::pin(ready(()))
     }
 
-    fn lost(&self, _: PartitionId) {
+    fn lost(&self, _: PartitionId, _: u64) {
         self.0.fetch_add(1, Ordering::Relaxed);
         // As far as open references go.
         self.1.power_lost();

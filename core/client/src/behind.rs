@@ -147,13 +147,13 @@ impl Behind {
         Take::Taken(flights)
     }
 
-    /// What is here of files that are `gone` is lost: no flight may bring it. Bytes that nobody waits for any more, by
-    /// file; the programs that wrote them are to be told.
-    pub(crate) fn lose(&self, gone: impl Fn(Ino) -> bool, why: &Error) -> Vec<(Ino, u64)> {
+    /// What is here of files that are `gone`, taken under the session that is told with each, is lost: no flight may bring
+    /// it. Bytes that nobody waits for any more, by file; the programs that wrote them are to be told.
+    pub(crate) fn lose(&self, gone: impl Fn(Ino, u64) -> bool, why: &Error) -> Vec<(Ino, u64)> {
         let mut held = self.held();
         let Held { files, bytes, wakers, .. } = &mut *held;
         let mut lost = Vec::new();
-        for (ino, file) in files.iter_mut().filter(|(ino, _)| gone(**ino)) {
+        for (ino, file) in files.iter_mut().filter(|(ino, file)| gone(**ino, file.session)) {
             let runs = file.take_all();
             let len: usize = runs.iter().flat_map(|(_, parts)| parts).map(Bytes::len).sum();
             if len > 0 {
@@ -399,6 +399,21 @@ mod tests {
         let told = || behind.losses.tell(INO, ANYBODY).map(|(_, error)| error.kind());
         assert_eq!((told(), told()), (Some(braid_base::ErrorKind::NoSpace), None));
         assert!(behind.files().is_empty());
+    }
+
+    #[test]
+    fn what_was_taken_in_the_next_session_stays() {
+        let behind = behind();
+        let take = |ino: Ino, session: u64| {
+            let taken = behind.take(ino, (0, &bytes(1 << 20)), false, (0, Time::default()), |_| Some(session));
+            assert!(matches!(taken, Take::Taken(_)));
+        };
+        take(INO, 1);
+        take(Ino(8), 2);
+        let lose = |session: u64| behind.lose(|_, under| under == session, &braid_base::ErrorKind::Io.into());
+        assert_eq!(lose(1), [(INO, 1 << 20)]);
+        assert!(behind.losses.is_untold(INO) && !behind.losses.is_untold(Ino(8)) && behind.is_dirty(Ino(8)));
+        assert_eq!((lose(1), lose(2)), (vec![], vec![(Ino(8), 1 << 20)]));
     }
 
     #[test]

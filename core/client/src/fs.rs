@@ -136,17 +136,17 @@ impl Holder for Inner {
         })
     }
 
-    fn lost(&self, p: PartitionId) {
+    fn lost(&self, p: PartitionId, session: u64) {
         let why =
             Error::new(ErrorKind::Io, "written bytes are lost: the cluster heard nothing of this client for too long");
         tracing::warn!(
             "the session in {p} ended, the cluster heard nothing of this client for too long: its locks are gone"
         );
         if let Some(me) = self.me.upgrade() {
-            Fs(me).promises_lost(p);
+            Fs(me).promises_lost(p, session);
         }
-        let home = |ino: Ino| self.session.home(ino);
-        for (ino, bytes) in self.behind.lose(|ino| home(ino) == p, &why) {
+        let gone = |ino: Ino, under: u64| under == session && self.session.home(ino) == p;
+        for (ino, bytes) in self.behind.lose(gone, &why) {
             tracing::error!(%ino, bytes, "the session in {p} ended: written bytes are lost");
             self.lent.redeem(p, bytes);
         }

@@ -52,8 +52,9 @@ pub trait Holder: Send + Sync {
     /// that their leases are not given back.
     fn forgotten(&self, of: &[Release]) -> BoxFuture<()>;
 
-    /// The session in `p` is lost: what is held back of inodes there must not be written any more. Returns at once.
-    fn lost(&self, p: PartitionId);
+    /// This session in `p` is lost: what was held back under it of inodes there must not be written any more. The next one
+    /// may have begun. Returns at once.
+    fn lost(&self, p: PartitionId, session: u64);
 }
 
 /// Who sends what the leases have to say: the client's session.
@@ -352,8 +353,8 @@ impl Leases {
         drop(turn);
         for effect in &out {
             // Whoever waited for what is lost may go on in this very thread, and take a turn.
-            if let Effect::Lost { p } = effect {
-                holders.iter().for_each(|holder| holder.lost(*p));
+            if let Effect::Lost { p, session } = effect {
+                holders.iter().for_each(|holder| holder.lost(*p, *session));
             }
         }
         let mut todo = self.todo();

@@ -323,10 +323,11 @@ impl Promises {
         entry.is_closed
     }
 
-    /// All in `p` are lost; those that had not departed.
-    pub(crate) fn lose(&self, p: PartitionId, why: &Error) -> Vec<Promise> {
+    /// All that were made under a session in a partition are lost; those that had not departed.
+    pub(crate) fn lose(&self, of: (PartitionId, u64), why: &Error) -> Vec<Promise> {
         let mut held = self.held();
-        let lost = |entry: &&Entry| entry.promise.partition == p && !entry.is_under_way;
+        let is_of = |promise: &Promise| (promise.partition, promise.session) == of;
+        let lost = |entry: &&Entry| is_of(&entry.promise) && !entry.is_under_way;
         let ids: Vec<u64> = held.open.values().filter(lost).map(|entry| entry.promise.id).collect();
         let gone: Vec<Promise> = ids.into_iter().filter_map(|id| Some(held.forget(id)?.promise)).collect();
         for promise in &gone {

@@ -229,13 +229,13 @@ impl Fs {
         self.0.promises.maker(ino).is_some_and(|(dir, session)| self.holds_back(dir) == Some(session))
     }
 
-    /// The session in `p` is lost, and with it what was promised under it.
-    pub(super) fn promises_lost(&self, p: PartitionId) {
+    /// This session in `p` is lost, and with it what was promised under it.
+    pub(super) fn promises_lost(&self, p: PartitionId, session: u64) {
         let why = Error::new(
             ErrorKind::Io,
             "files made or removed are lost: the cluster heard nothing of this client for too long",
         );
-        for promise in self.0.promises.lose(p, &why) {
+        for promise in self.0.promises.lose((p, session), &why) {
             self.promise_lost(&promise, &why);
         }
     }

@@ -364,12 +364,13 @@ impl Core {
 
     fn lose(&mut self, p: PartitionId, out: &mut Vec<Effect>) {
         let part = self.part(p);
+        let session = part.session;
         (part.phase, part.asserting) = (Phase::Idle, None);
         part.releases.clear();
         part.leavers.clear();
         part.flushing.clear();
         part.unclaimed.clear();
-        out.push(Effect::Lost { p });
+        out.push(Effect::Lost { p, session });
         for (fs, ino) in self.cache.keys_of(p) {
             let names = self.cache.remove((fs, ino)).map_or(Vec::new(), |gone| gone.names);
             out.push(Effect::Forget { fs, ino, names });

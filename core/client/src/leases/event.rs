@@ -50,8 +50,8 @@ pub enum Effect {
     Flush { fs: FsId, ino: Ino, keep: Option<LeaseKind>, session: u64 },
     /// Forget what was read of this inode, in the kernel too; of a directory, these names.
     Forget { fs: FsId, ino: Ino, names: Vec<Vec<u8>> },
-    /// Everything that was held back of inodes of this partition is lost.
-    Lost { p: PartitionId },
+    /// Everything that was held back of inodes of this partition under this session is lost.
+    Lost { p: PartitionId, session: u64 },
 }
 
 impl Effect {

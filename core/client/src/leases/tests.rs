@@ -110,7 +110,7 @@ impl Holder for Writer {
         Box::pin(ready(()))
     }
 
-    fn lost(&self, _: PartitionId) {
+    fn lost(&self, _: PartitionId, _: u64) {
         panic!("the session was kept alive");
     }
 }

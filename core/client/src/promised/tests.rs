@@ -10,6 +10,8 @@ use super::*;
 use crate::losses::ANYBODY;
 
 const DIR: Ino = Ino(1);
+const SESSION: u64 = 7;
+const HERE: (PartitionId, u64) = (PartitionId(0), SESSION);
 
 fn at(sec: i64) -> Time {
     Time { sec, nsec: 0 }
@@ -20,7 +22,7 @@ fn promise(name: &[u8], ino: u64, sec: i64, what: What) -> Promise {
     Promise {
         id: 0,
         partition: PartitionId(0),
-        session: 7,
+        session: SESSION,
         dir: DIR,
         name: name.to_vec(),
         file,
@@ -130,7 +132,7 @@ fn others_wait_for_what_they_may_meet_and_keep_more_away() {
         assert!(make(&promises, b"b", 11, 2, made(false)).is_none(), "{op:?} is under way");
         drop(beside);
         assert!(make(&promises, b"b", 11, 2, made(false)).is_some());
-        promises.lose(PartitionId(0), &ErrorKind::Io.into());
+        promises.lose(HERE, &ErrorKind::Io.into());
     }
 }
 
@@ -201,8 +203,9 @@ fn what_is_lost_is_told_once() {
     make(&promises, b"b", 11, 1, made(false));
     assert_eq!(ids(&promises.depart()), [1, 2]);
     make(&promises, b"c", 12, 1, made(false));
-    assert_eq!(promises.lose(PartitionId(1), &ErrorKind::Io.into()).len(), 0);
-    assert_eq!(ids(&promises.lose(PartitionId(0), &ErrorKind::Io.into())), [3], "the others are under way");
+    assert_eq!(promises.lose((PartitionId(1), SESSION), &ErrorKind::Io.into()).len(), 0);
+    assert_eq!(promises.lose((PartitionId(0), SESSION - 1), &ErrorKind::Io.into()).len(), 0, "it is late");
+    assert_eq!(ids(&promises.lose(HERE, &ErrorKind::Io.into())), [3], "the others are under way");
     let told = |ino| promises.losses.tell(ino, ANYBODY).map(|(_, error)| error.kind());
     assert_eq!((told(Ino(12)), told(Ino(12)), told(Ino(10))), (Some(ErrorKind::Io), None, None));
     assert_eq!(told(DIR), Some(ErrorKind::Io));
@@ -220,7 +223,7 @@ fn bytes_are_lost_that_ride_with_a_file_and_none_with_a_name() {
     make(&promises, b"file", 11, 1, made(false));
     promises.make((DIR, b"gone"), |_| Some(Ok(gone)));
     assert_eq!(promises.write(Ino(11), Some(0), &Bytes::from_static(b"abc"), at(2)), Some(0));
-    assert_eq!(promises.lose(PartitionId(0), &ErrorKind::Io.into()).len(), 3);
+    assert_eq!(promises.lose(HERE, &ErrorKind::Io.into()).len(), 3);
     let lost = [DIR, Ino(10), Ino(11), Ino(12)].map(|ino| promises.losses.untold_bytes(ino).is_some());
     assert_eq!(lost, [false, false, true, false]);
     assert!([DIR, Ino(10), Ino(12)].iter().all(|ino| promises.losses.is_untold(*ino)));

@@ -215,3 +215,19 @@ fn what_a_session_answered_is_nothing_when_it_is_over() {
     assert_eq!(core.opens(FS, ino), 1, "another reference was closed then");
     assert!(core.give(FS, ino) && !core.give(FS, ino));
 }
+
+#[test]
+fn what_is_lost_is_of_a_session() {
+    let mut core = holder(1);
+    for session in 1..=2 {
+        let push = Push { to: ClientId(1), session, from: P, term: Term(1), body: PushBody::Evicted };
+        let mut out = Vec::new();
+        core.step(1, Event::Pushed(push), &mut out);
+        let lost = out
+            .iter()
+            .find_map(|effect| if let Effect::Lost { p, session } = effect { Some((*p, *session)) } else { None });
+        assert_eq!(lost, Some((P, session)));
+        core.step(1, Event::Tick, &mut Vec::new());
+        live(&mut core, session + 1, 1);
+    }
+}
