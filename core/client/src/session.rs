@@ -298,6 +298,11 @@ impl Session {
         let mut give_up = self.wire.now_ms() + patience_ms;
         let mut pause = BACKOFF_FIRST_MS;
         loop {
+            if self.is_over(call) {
+                // What came of it shows in all that is heard in the next session: nothing is in doubt.
+                doubt.leases = None;
+                return Err(Error::new(ErrorKind::SessionLost, format!("the session in {p} is over")));
+            }
             let alone = Asked { session: fixed.unwrap_or(0), fixed: fixed.is_some(), stamp: 0 };
             let Some(noted) = self.leases().map_or(Some(alone), |leases| leases.asking(p, fixed, fs, &body)) else {
                 let left = give_up.saturating_sub(self.wire.now_ms());
@@ -325,7 +330,7 @@ impl Session {
             };
             tracing::debug!(%p, seq = ticket.seq, %error, "an operation is to be asked again");
             let now = self.wire.now_ms();
-            if now >= give_up && self.goes_on(call) {
+            if now >= give_up && call.lasts {
                 give_up = now + patience_ms;
             }
             if now >= give_up {
@@ -360,10 +365,10 @@ impl Session {
         }
     }
 
-    /// True for what nobody waits for, as long as nobody said that its session is over.
-    fn goes_on(&self, call: Call) -> bool {
-        let lives = |leases: &Arc<Leases>| call.session == Some(leases.session(call.p));
-        call.lasts && self.leases().is_none_or(lives)
+    /// True for what lasts as long as its session, once its partition said that this is over.
+    fn is_over(&self, call: Call) -> bool {
+        let is_other = |leases: &Arc<Leases>| call.session != Some(leases.session(call.p));
+        call.lasts && self.leases().is_some_and(is_other)
     }
 
     /// True if `p` said a short time ago that an operation has its turn, and has to wait.

@@ -3,6 +3,7 @@
 mod model;
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 
 use braid_base::ErrorKind;
 use braid_base::attr::SetAttr;
@@ -101,6 +102,27 @@ fn what_does_not_land_takes_the_room_of_no_other_file() {
         (0..16).for_each(|at| write(world, fs, other, 4 * MIB + at * MIB / 8, MIB / 8));
         assert_eq!(size(world, other), 4 * MIB as u64, "there is room again");
     });
+}
+
+#[test]
+fn a_session_that_is_lost_ends_it_and_leaves_no_doubt() {
+    let world = World::new(1);
+    world.lend();
+    let (leased, fs) = Leased::fs(&world, 6 * MIB);
+    let ino = make(&world, &fs, "file");
+    world.run(fs.fsync(ino)).expect("it is there");
+    silence(&world, Some("CommitWrite"));
+    write(&world, &fs, ino, 0, MIB);
+    ends_in_time(&world, fs.fsync(ino));
+    leased.lost.store(true, Ordering::SeqCst);
+    world.run(world.clock.sleep(20_000));
+    let (told, lost) = fs.written_well(ino, 0);
+    assert_eq!(lost.expect_err("nobody may write it any more").kind(), ErrorKind::SessionLost);
+    assert!(fs.written_well(ino, told).1.is_ok(), "told once");
+    leased.lost.store(false, Ordering::SeqCst);
+    world.run(world.clock.sleep(2_000));
+    assert_eq!(world.run(fs.getattr(ino)).expect("it is there").size, 0);
+    assert!(fs.is_certain(ino), "the next session knows what came of it");
 }
 
 #[test]
