@@ -26,8 +26,10 @@ use bytes::Bytes;
 use file::File;
 use recent::Recent;
 
+use crate::landings::{self, Landings};
 use crate::losses::{Losses, Lost};
-use crate::wakers::{self, Wakers};
+use crate::wakers;
+use crate::wire::Wire;
 
 /// A run of this many bytes takes off by itself: enough for a few stripes, so that one entry names them all.
 pub(crate) const FLIGHT_BYTES: u64 = 4 << 20;
@@ -50,12 +52,9 @@ struct Held {
     recent: Recent,
     bytes: usize,
     next: u64,
-    landings: u64,
-    /// Nothing has landed since then, though somebody waited long for room: others need not.
-    stuck_at: Option<u64>,
+    landings: Landings,
     /// Somebody looks after what grows old.
     tended: bool,
-    wakers: Wakers,
 }
 
 /// What came of a write.
@@ -151,7 +150,7 @@ impl Behind {
     /// it. Bytes that nobody waits for any more, by file; the programs that wrote them are to be told.
     pub(crate) fn lose(&self, gone: impl Fn(Ino, u64) -> bool, why: &Error) -> Vec<(Ino, u64)> {
         let mut held = self.held();
-        let Held { files, bytes, wakers, .. } = &mut *held;
+        let Held { files, bytes, landings, .. } = &mut *held;
         let mut lost = Vec::new();
         for (ino, file) in files.iter_mut().filter(|(ino, file)| gone(**ino, file.session)) {
             let runs = file.take_all();
@@ -163,7 +162,7 @@ impl Behind {
             }
         }
         files.retain(|_, file| !file.is_clean());
-        let wakers = wakers.take();
+        let wakers = landings.wakers.take();
         drop(held);
         wakers.into_iter().for_each(Waker::wake);
         lost
@@ -193,9 +192,8 @@ impl Behind {
     /// A flight ended: the file looks like that now, or why its bytes are lost.
     pub(crate) fn landed(&self, flight: &Flight, result: Result<Option<Attr>>) {
         let mut held = self.held();
-        let Held { files, recent, bytes, wakers, landings, .. } = &mut *held;
+        let Held { files, recent, bytes, landings, .. } = &mut *held;
         *bytes -= flight.len() as usize;
-        *landings += 1;
         if let Some(file) = files.get_mut(&flight.ino) {
             file.land(flight.off);
             match result {
@@ -207,7 +205,7 @@ impl Behind {
                 files.remove(&flight.ino);
             }
         }
-        let wakers = wakers.take();
+        let wakers = landings.add();
         drop(held);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -231,7 +229,8 @@ impl Behind {
 
     /// Ready when all flights of `ino` up to number `last` have landed.
     pub(crate) async fn landing(&self, ino: Ino, last: u64) {
-        self.wait(|held| held.files.get(&ino).is_none_or(|file| !file.is_flying(last))).await;
+        let has_landed = |held: &mut Held| held.files.get(&ino).is_none_or(|file| !file.is_flying(last));
+        wakers::wait(&self.held, |held| &mut held.landings.wakers, has_landed).await;
     }
 
     /// True if more is here than should be.
@@ -239,20 +238,10 @@ impl Behind {
         self.held().bytes > self.bytes_max
     }
 
-    /// How many flights have landed so far, if there is no room for more and waiting for it may be of use.
-    pub(crate) fn no_room(&self) -> Option<u64> {
-        let held = self.held();
-        (held.bytes > self.bytes_max && held.stuck_at != Some(held.landings)).then_some(held.landings)
-    }
-
-    /// Ready when there is room for more, or another flight has landed than `landings`.
-    pub(crate) async fn room(&self, landings: u64) {
-        self.wait(|held| held.bytes <= self.bytes_max || held.landings != landings).await;
-    }
-
-    /// Nobody need wait for room until more than `landings` flights have landed.
-    pub(crate) fn stuck(&self, landings: u64) {
-        self.held().stuck_at = Some(landings);
+    /// Ready when there is room for more, or another flight has landed. False if none does for long.
+    pub(crate) async fn any_lands(&self, wire: &dyn Wire) -> bool {
+        let has_room = |held: &Held| held.bytes <= self.bytes_max;
+        landings::one_more(wire, &self.held, |held| &mut held.landings, has_room).await
     }
 
     /// Another client wants to see `ino`.
@@ -306,10 +295,6 @@ impl Behind {
     /// Files with dirty bytes.
     pub(crate) fn files(&self) -> Vec<Ino> {
         self.held().files.keys().copied().collect()
-    }
-
-    async fn wait(&self, ready: impl Fn(&Held) -> bool) {
-        wakers::wait(&self.held, |held| &mut held.wakers, ready).await;
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {

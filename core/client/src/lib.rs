@@ -31,6 +31,7 @@ mod habit;
 mod health;
 mod idle;
 mod join;
+mod landings;
 mod layouts;
 pub mod leases;
 mod lent;

@@ -35,9 +35,11 @@ pub(crate) use dirs::Told;
 use dirs::OfDir;
 use meets::{Meets, of_op};
 
+use crate::landings::{self, Landings};
 use crate::leases::Removing;
 use crate::losses::{Losses, Lost};
-use crate::wakers::{self, Wakers};
+use crate::wakers;
+use crate::wire::Wire;
 
 /// Promises of one client; who would make more waits.
 const OPEN_MAX: usize = 4_096;
@@ -130,13 +132,10 @@ struct Held {
     /// Those under way that may meet any promise.
     changing_all: u32,
     habits: HashMap<Ino, Habit>,
-    landings: u64,
-    /// None has landed since then, though somebody waited long for that: who would make more need not.
-    stuck_at: Option<u64>,
+    landings: Landings,
     is_tended: bool,
     /// Of all content.
     bytes: usize,
-    wakers: Wakers,
     mutation: Option<PromiseMutation>,
     /// Directories that were made here.
     coming: Coming,
@@ -379,14 +378,14 @@ impl Promises {
 
     /// Ready when one more has landed than `landings`, or none of `ids` is open.
     pub(crate) async fn landing(&self, landings: u64, ids: &[u64]) {
-        let ready = |held: &Held| held.landings != landings || !ids.iter().any(|id| held.open.contains_key(id));
-        wakers::wait(&self.held, |held| &mut held.wakers, ready).await;
+        let ready = |held: &mut Held| held.landings.count != landings || !held.is_any_open(ids);
+        wakers::wait(&self.held, |held| &mut held.landings.wakers, ready).await;
     }
 
     /// How many have landed so far, if any of `ids` has not.
     pub(crate) fn landings(&self, ids: &[u64]) -> Option<u64> {
         let held = self.held();
-        ids.iter().any(|id| held.open.contains_key(id)).then_some(held.landings)
+        held.is_any_open(ids).then_some(held.landings.count)
     }
 
     /// How many of `ids` have not landed, and where they go.
@@ -396,14 +395,10 @@ impl Promises {
         (homes.len() as u64, homes.into_iter().collect::<BTreeSet<_>>().into_iter().collect())
     }
 
-    /// True if none has landed since somebody waited in vain.
-    pub(crate) fn is_stuck(&self, landings: u64) -> bool {
-        self.held().stuck_at == Some(landings)
-    }
-
-    /// Somebody waited in vain for more than `landings` of them.
-    pub(crate) fn stuck(&self, landings: u64) {
-        self.held().stuck_at = Some(landings);
+    /// Ready when any has landed, or none of `ids` is open. False if none does for long.
+    pub(crate) async fn any_lands(&self, wire: &dyn Wire, ids: &[u64]) -> bool {
+        let are_gone = |held: &Held| !held.is_any_open(ids);
+        landings::one_more(wire, &self.held, |held| &mut held.landings, are_gone).await
     }
 
     /// True if `crowd` of them wait, or more.
@@ -518,6 +513,10 @@ impl Held {
         }
     }
 
+    fn is_any_open(&self, ids: &[u64]) -> bool {
+        ids.iter().any(|id| self.open.contains_key(id))
+    }
+
     fn forget(&mut self, id: u64) -> Option<Entry> {
         let entry = self.open.remove(&id)?;
         self.waiting -= usize::from(!entry.is_under_way);
@@ -568,8 +567,7 @@ impl Drop for Beside<'_> {
 
 /// One more has landed: whoever waits looks again, when nothing is held any more.
 fn wake(mut held: MutexGuard<'_, Held>) {
-    held.landings += 1;
-    let wakers = held.wakers.take();
+    let wakers = held.landings.add();
     drop(held);
     wakers.into_iter().for_each(Waker::wake);
 }

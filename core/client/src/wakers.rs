@@ -21,21 +21,21 @@ impl Wakers {
 }
 
 /// Ready when `ready` says so; asked each time after `wakers` of what is under the lock were woken.
-pub(crate) async fn wait<T>(held: &Mutex<T>, wakers: fn(&mut T) -> &mut Wakers, ready: impl Fn(&T) -> bool) {
+pub(crate) async fn wait<T>(held: &Mutex<T>, wakers: impl Fn(&mut T) -> &mut Wakers, ready: impl Fn(&mut T) -> bool) {
     let mut place = Place { held, wakers, number: None };
     poll_fn(|cx| place.look(&ready, cx.waker())).await;
 }
 
-struct Place<'a, T> {
+struct Place<'a, T, W: Fn(&mut T) -> &mut Wakers> {
     held: &'a Mutex<T>,
-    wakers: fn(&mut T) -> &mut Wakers,
+    wakers: W,
     number: Option<u64>,
 }
 
-impl<T> Place<'_, T> {
-    fn look(&mut self, ready: &impl Fn(&T) -> bool, waker: &Waker) -> Poll<()> {
+impl<T, W: Fn(&mut T) -> &mut Wakers> Place<'_, T, W> {
+    fn look(&mut self, ready: &impl Fn(&mut T) -> bool, waker: &Waker) -> Poll<()> {
         let mut held = lock(self.held);
-        if ready(&held) {
+        if ready(&mut held) {
             return Poll::Ready(());
         }
         let wakers = (self.wakers)(&mut held);
@@ -48,7 +48,7 @@ impl<T> Place<'_, T> {
     }
 }
 
-impl<T> Drop for Place<'_, T> {
+impl<T, W: Fn(&mut T) -> &mut Wakers> Drop for Place<'_, T, W> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             (self.wakers)(&mut lock(self.held)).waiting.remove(&number);
@@ -56,7 +56,8 @@ impl<T> Drop for Place<'_, T> {
     }
 }
 
-fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
+/// What others wait for, and who does.
+pub(crate) fn lock<T>(held: &Mutex<T>) -> MutexGuard<'_, T> {
     held.lock().expect("nothing panics while it holds what others wait for")
 }
 

@@ -33,8 +33,6 @@ const TAIL_MIN: usize = 64 << 10;
 const PIECE_BYTES: u64 = 2 * FLIGHT_BYTES;
 /// Files that are flushed at a time when all are.
 const FILES_AT_ONCE: usize = 32;
-/// A writer waits so long for room while nothing lands, milliseconds; then it writes by itself.
-const ROOM_MS: u64 = 5_000;
 
 /// Where work goes on after a call returned, and the clock for the times of files.
 pub trait Background: Send + Sync + 'static {
@@ -185,15 +183,11 @@ impl Fs {
         }
     }
 
-    /// Waits for room for more; false if none comes, because nothing lands.
+    /// Waits for room for more; false if none comes, because nothing lands. Who writes then does so by himself.
     async fn has_room(&self) -> bool {
-        let (behind, wire) = (&self.0.behind, self.0.reader.wire());
+        let behind = &self.0.behind;
         self.launch(behind.send_old(u64::MAX));
-        while let Some(landings) = behind.no_room() {
-            if within(&**wire, ROOM_MS, behind.room(landings)).await.is_none() {
-                behind.stuck(landings);
-            }
-        }
+        while behind.is_full() && behind.any_lands(&**self.0.reader.wire()).await {}
         !behind.is_full()
     }
 

@@ -12,7 +12,7 @@ use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use super::{Asking, Background, Create, Fs};
-use crate::join::{both, join_in_bursts, step_back, within};
+use crate::join::{both, join_in_bursts, step_back};
 use crate::leases::Leases;
 use crate::promised::{Beside, Promise, Told as Promised, What};
 
@@ -22,8 +22,6 @@ pub const GATHER_MS: u64 = 50;
 const CROWD: usize = 1_024;
 /// The same where a program empties one directory after the other: it waits at the end of each, when it removes that.
 const CROWD_OF_A_WALK: usize = 16;
-/// Who would make one more waits so long for one to land, milliseconds; then the partition is asked.
-const WAY_MS: u64 = 5_000;
 /// Promises of one partition that one task looks after.
 const TOGETHER: usize = 128;
 
@@ -245,20 +243,19 @@ impl Fs {
         Promise { id: 0, partition, session, dir, name, file, what, is_roomy: false, parent: None, _removing: None }
     }
 
-    /// Waits until one more promise may be open; `made`: that a file is made under this name. False if none may for long:
-    /// nothing lands.
+    /// Waits until one more promise may be open; `made`: that a file is made under this name. False if none may for long,
+    /// because nothing lands: the partition is to be asked.
     async fn make_way(&self, made: Option<(Ino, &[u8])>) -> bool {
-        let mut ids = self.0.promises.in_the_way(made);
-        while !ids.is_empty() {
-            let landings = self.0.promises.landings(&ids).filter(|landings| !self.0.promises.is_stuck(*landings));
-            let Some(landings) = landings else { break };
-            let lands = Box::pin(self.one_lands(&ids));
-            if within(&**self.0.reader.wire(), WAY_MS, lands).await.is_none() {
-                self.0.promises.stuck(landings);
+        loop {
+            let ids = self.0.promises.in_the_way(made);
+            if ids.is_empty() {
+                return true;
             }
-            ids = self.0.promises.in_the_way(made);
+            self.depart();
+            if !Box::pin(self.0.promises.any_lands(&**self.0.reader.wire(), &ids)).await {
+                return false;
+            }
         }
-        ids.is_empty()
     }
 
     async fn promises_kept(&self, ids: Vec<u64>) -> Result<()> {
