@@ -503,27 +503,22 @@ impl Calls {
         if counts {
             self.owners.asks(ino, fh, lock.owner);
         }
-        let taken = self.take_lock(ino, lock, wait, interrupted).await;
+        let taken = if wait && lock.kind != LockKind::Unlock {
+            match self.fs.lock_wait(ino, lock, interrupted).await {
+                Ok(LockEnd::Held) => Ok(()),
+                Ok(LockEnd::Interrupted) => Err(Errno::EINTR),
+                Err(error) => Err(of_inode(&error)),
+            }
+        } else {
+            self.lock_now(ino, lock).await
+        };
         if counts && taken.is_ok() {
             self.owners.holds(ino, fh, lock.owner);
         }
         taken
     }
 
-    async fn take_lock(
-        &self,
-        ino: Ino,
-        lock: LockSpec,
-        wait: bool,
-        interrupted: impl Future<Output = ()>,
-    ) -> Answer<()> {
-        if wait && lock.kind != LockKind::Unlock {
-            let end = self.fs.lock_wait(ino, lock, interrupted).await.map_err(|e| of_inode(&e))?;
-            return match end {
-                LockEnd::Held => Ok(()),
-                LockEnd::Interrupted => Err(Errno::EINTR),
-            };
-        }
+    async fn lock_now(&self, ino: Ino, lock: LockSpec) -> Answer<()> {
         for _ in 0..REFUSALS_MAX {
             let then = self.closes.now();
             match self.fs.lock(ino, lock).await {
