@@ -11,8 +11,8 @@
 //! is in an object may come back. One that was asked for without wanting that is of no use to who wants it.
 //!
 //! 1. ask: [`Layouts::asking`], then the partition, then [`Layouts::keep`];
-//! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. A change whose
-//!    outcome nobody knows (no answer, caller gone) puts the whole cache out of use for a while.
+//! 2. change: [`Layouts::change`], then the partition, then [`Change::done`] with what was touched. Of a file
+//!    that was changed in a way that nobody knows (no answer, caller gone) nothing is remembered for a while.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -23,6 +23,7 @@ use braid_base::limits::{CHUNK, DOUBT_MS};
 use braid_base::msg::fs::Layout;
 use braid_base::record::{Extent, Place};
 
+use crate::doubts::Doubts;
 use crate::wire::Wire;
 
 /// Memory for remembered layouts, bytes: 64 MiB hold the extents of about a million stripes, that is 1 TiB of
@@ -48,7 +49,7 @@ struct Held {
     stamp: u64,
     chunks: usize,
     cost: usize,
-    doubt_until: u64,
+    doubts: Doubts<Ino>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -117,7 +118,7 @@ impl Layouts {
             stamp: 0,
             chunks: 0,
             cost: 0,
-            doubt_until: 0,
+            doubts: Doubts::default(),
         };
         Self { wire, held: Mutex::new(held) }
     }
@@ -127,7 +128,7 @@ impl Layouts {
     pub(crate) fn find(&self, ino: Ino, off: u64, len: u64, recall: bool) -> Option<(u64, Vec<Arc<Layout>>)> {
         let now = self.wire.now_ms();
         let held = self.held();
-        let file = held.files.get(&ino).filter(|_| now >= held.doubt_until)?;
+        let file = held.files.get(&ino).filter(|_| !held.doubts.is_about(ino, now))?;
         let end = off.saturating_add(len).min(file.size);
         if off >= end {
             return Some((file.size, Vec::new()));
@@ -143,7 +144,7 @@ impl Layouts {
         let now = self.wire.now_ms();
         let held = self.held();
         let slot = held.slots[slot_of(ino)];
-        let quiet = slot.under_way == 0 && now >= held.doubt_until;
+        let quiet = slot.under_way == 0 && !held.doubts.is_about(ino, now);
         let is_busy = slot.changed_ms.is_some_and(|changed_ms| now < changed_ms + BUSY_MS);
         Asking { ino, generation: quiet.then_some(slot.generation), is_busy, at_ms: now, recall }
     }
@@ -223,12 +224,11 @@ impl<'a> Change<'a> {
 impl Drop for Change<'_> {
     fn drop(&mut self) {
         if !self.settled {
-            let until = self.of.wire.now_ms() + DOUBT_MS;
+            let now = self.of.wire.now_ms();
             let mut held = self.settle();
-            held.doubt_until = until;
-            held.files.clear();
-            held.order.clear();
-            (held.chunks, held.cost) = (0, 0);
+            held.doubts.tidy(now);
+            held.doubts.add(Some(&[self.ino]), now + DOUBT_MS);
+            held.drop_range(self.ino, 0, u64::MAX);
         }
     }
 }
@@ -327,7 +327,7 @@ mod tests {
     use braid_base::msg::lease::Answer;
     use braid_base::record::{Extent, ObjectAt, Place};
 
-    use super::{BUSY_MS, Layouts, by_chunk};
+    use super::{BUSY_MS, DOUBT_MS, Layouts, by_chunk};
     use crate::wire::{BoxFuture, Wire};
 
     const INO: Ino = Ino(7);
@@ -394,6 +394,24 @@ mod tests {
         assert!(!layouts.asking(INO, true).may_keep(), "it was a moment ago");
         clock.0.store(2 * BUSY_MS, Ordering::Relaxed);
         assert!(layouts.asking(INO, true).may_keep());
+    }
+
+    #[test]
+    fn a_change_that_nobody_knows_about_takes_its_own_file_only() {
+        let clock = Arc::new(Clock::default());
+        let layouts = Layouts::new(Arc::clone(&clock) as Arc<dyn Wire>);
+        let keep = |ino| layouts.keep(layouts.asking(ino, true), 2 * CHUNK, 0, &by_chunk(&layout(0), 0, 2));
+        let is_there = |ino| layouts.find(ino, 0, CHUNK, true).is_some();
+        let other = Ino(8);
+        [INO, other].into_iter().for_each(keep);
+        drop(layouts.change(INO));
+        assert!(!is_there(INO) && is_there(other));
+        clock.0.store(DOUBT_MS - 1, Ordering::Relaxed);
+        keep(INO);
+        assert!(!is_there(INO) && !layouts.asking(INO, true).may_keep(), "it may be changed yet");
+        clock.0.store(DOUBT_MS, Ordering::Relaxed);
+        keep(INO);
+        assert!(is_there(INO));
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod accessed;
 mod ahead;
 mod behind;
 mod bodies;
+mod doubts;
 pub mod fs;
 mod habit;
 mod health;

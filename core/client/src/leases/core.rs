@@ -29,7 +29,7 @@ use super::changed::{changed, names_changed, refreshed};
 use super::event::{Asked, Effect, Event};
 use super::kept::Kept;
 use super::programs::Programs;
-use doubt::Doubts;
+use crate::doubts::Doubts;
 
 /// A heartbeat without an answer is sent again after this time, milliseconds.
 const RETRY_MS: u64 = 1_000;
@@ -91,7 +91,7 @@ pub struct Core {
     pub(super) kept: Kept,
     borrowed: Borrowed,
     programs: Programs,
-    doubts: Doubts,
+    doubts: Doubts<Key>,
     mutation: Option<CoreMutation>,
 }
 

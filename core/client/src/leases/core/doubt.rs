@@ -5,8 +5,6 @@
 //! effect any more. What that is, a change of an inode or a new name says; which inode loses or moves a name that is
 //! removed then, nobody knows.
 
-use std::collections::BTreeMap;
-
 use braid_base::ids::{FsId, Ino, PartitionId};
 use braid_base::limits::DOUBT_MS;
 use braid_base::msg::fs::Op;
@@ -15,43 +13,18 @@ use super::Core;
 use crate::leases::cache::Key;
 use crate::leases::event::Effect;
 
-/// Inodes in doubt at most; with more, all are.
-pub(super) const DOUBTS_MAX: usize = 4_096;
-
-/// What is in doubt, and until when.
-#[derive(Default)]
-pub(super) struct Doubts {
-    all_until: u64,
-    of: BTreeMap<Key, u64>,
-}
-
-impl Doubts {
-    /// True if nothing may be remembered of an inode now.
-    pub(super) fn is_about(&self, key: Key, now: u64) -> bool {
-        now < self.all_until || self.of.get(&key).is_some_and(|until| now < *until)
-    }
-
-    /// Forgets what is over.
-    pub(super) fn tidy(&mut self, now: u64) {
-        self.of.retain(|_, until| now < *until);
-    }
-}
-
 impl Core {
     /// What `op` may touch is given back, and not taken again for a while.
     pub(super) fn doubt(&mut self, fs: FsId, op: &Op, now: u64, out: &mut Vec<Effect>) {
-        let until = now + DOUBT_MS;
-        let touched = touched(op).filter(|touched| self.doubts.of.len() + touched.len() <= DOUBTS_MAX);
-        let Some(touched) = touched else {
-            self.doubts.all_until = until;
+        let touched = touched(op).map(|inos| inos.into_iter().map(|ino| (fs, ino)).collect::<Vec<Key>>());
+        if !self.doubts.add(touched.as_deref(), now + DOUBT_MS) {
             for key in self.cache.keys() {
                 self.leave(key, out);
             }
             (0..self.parts.len() as u16).for_each(|p| self.give_back(PartitionId(p), 1, out));
             return;
-        };
-        for key in touched.into_iter().map(|ino| (fs, ino)) {
-            self.doubts.of.insert(key, until);
+        }
+        for key in touched.into_iter().flatten() {
             self.leave(key, out);
             self.give_back(key.1.partition(self.parts.len() as u16), 1, out);
         }

@@ -170,7 +170,7 @@ fn with_too_many_in_doubt_all_are() {
         let op = Op::Open { ino, truncate: true };
         core.step(1, Event::Doubt { fs: FS, op: &op }, &mut Vec::new());
     };
-    (10..10 + super::doubt::DOUBTS_MAX as u64).for_each(|ino| doubt(&mut core, Ino(ino)));
+    (10..10 + crate::doubts::DOUBTS_MAX as u64).for_each(|ino| doubt(&mut core, Ino(ino)));
     assert!(core.may_hold(FS, Ino(1), 1) && !core.may_hold(FS, Ino(10), 1));
     doubt(&mut core, Ino(1));
     assert!(!core.may_hold(FS, Ino(2), 1));
