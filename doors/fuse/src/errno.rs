@@ -2,7 +2,11 @@
 
 use braid_base::{Error, ErrorKind};
 
+use crate::flood::Flood;
 use crate::wire::errno::Errno;
+
+/// Of all mounts of this process.
+static FAILURES: Flood = Flood::new();
 
 /// What a program sees of an error about a name.
 pub(crate) fn of(error: &Error) -> Errno {
@@ -21,10 +25,21 @@ pub(crate) fn of_inode(error: &Error) -> Errno {
 fn of_any(error: &Error) -> Errno {
     let errno = of_kind(error.kind());
     if errno == Errno::EIO {
-        // The program sees no more than that: this line says why.
-        tracing::error!("a call fails with EIO: {error}");
+        say(error);
     }
     errno
+}
+
+/// The program sees no more than EIO: the log says why.
+fn say(error: &Error) {
+    let now_s = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse).tv_sec;
+    match FAILURES.may_write(now_s.unsigned_abs()) {
+        None => {}
+        Some(0) => tracing::error!("a call fails with EIO: {error}"),
+        Some(left_out) => {
+            tracing::error!("a call fails with EIO: {error} (and {left_out} before it, which were not written here)");
+        }
+    }
 }
 
 fn of_kind(kind: ErrorKind) -> Errno {

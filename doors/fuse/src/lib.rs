@@ -26,6 +26,7 @@ mod attrs;
 mod calls;
 mod door;
 mod errno;
+mod flood;
 mod guard;
 mod handles;
 mod holders;
