@@ -229,7 +229,7 @@ async fn attach(order: &Order, ticket: Ticket) -> Result<(Fs, Arc<Mount>)> {
         }
         CacheMode::Read | CacheMode::Direct => {
             let fs = Fs::new(session, id, root);
-            fs.read_ahead_in(Arc::new(Work(Handle::current())));
+            fs.go_on_in(Arc::new(Work(Handle::current())));
             fs
         }
     };

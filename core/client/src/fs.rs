@@ -78,7 +78,8 @@ struct Inner {
     /// How long promises gather, milliseconds; 0: none are made.
     gather_ms: AtomicU64,
     background: Option<Arc<dyn Background>>,
-    reads_ahead: OnceLock<Arc<dyn Background>>,
+    /// As `background`, of a client that holds nothing back.
+    afterwards: OnceLock<Arc<dyn Background>>,
     watchers: Mutex<Vec<Weak<dyn Watcher>>>,
     total_bytes: AtomicU64,
     me: Weak<Inner>,
@@ -198,7 +199,7 @@ impl Fs {
             promises: Promises::new(losses),
             gather_ms: AtomicU64::new(0),
             background,
-            reads_ahead: OnceLock::new(),
+            afterwards: OnceLock::new(),
             watchers: Mutex::default(),
             total_bytes,
         });
@@ -207,6 +208,18 @@ impl Fs {
             leases.add_holder(holder);
         }
         Self(inner)
+    }
+
+    /// From now on `background` reads ahead of who reads straight from objects, and gives back what programs have closed;
+    /// for a client that holds nothing back, and so has no other.
+    pub fn go_on_in(&self, background: Arc<dyn Background>) {
+        // Said twice, the first one does it.
+        let _ = self.0.afterwards.set(background);
+    }
+
+    /// Where work goes on after a call has returned, of whatever kind of client.
+    fn afterwards(&self) -> Option<&Arc<dyn Background>> {
+        self.0.background.as_ref().or_else(|| self.0.afterwards.get())
     }
 
     /// Leaves a rule out, to prove that the tests see it.

@@ -3,7 +3,8 @@
 mod model;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use braid_base::ErrorKind;
 use braid_base::attr::SetAttr;
@@ -204,16 +205,27 @@ fn a_directory_of_which_not_all_is_known_is_asked_for() {
 #[test]
 fn references_are_given_back_in_the_end() {
     let world = World::new(1);
-    let (_, fs) = Leased::fs(&world, 6 * MIB);
-    let ino = make(&world, &fs, "file");
+    gives_references_back(&world, &Leased::fs(&world, 6 * MIB).1);
+    let world = World::new(1);
+    gives_references_back(&world, &Leased::plain_fs(&world).1);
+}
+
+fn gives_references_back(world: &World, fs: &Fs) {
+    let ino = make(world, fs, "file");
     world.run(fs.fsync(ino)).expect("it is there");
-    silence(&world, Some("Close"));
-    world.run(fs.close(ino)).expect("nobody waits");
+    silence(world, Some("Close"));
+    let (closing, is_closed) = (fs.clone(), Arc::new(AtomicBool::new(false)));
+    let closed = Arc::clone(&is_closed);
+    world.clock.spawn(Box::pin(async move {
+        closing.close(ino).await.expect("it goes on");
+        closed.store(true, Ordering::SeqCst);
+    }));
     world.run(world.clock.sleep(100_000));
-    let (asked, under) = numbers(&world, "Close");
+    assert!(is_closed.load(Ordering::SeqCst), "nobody waits");
+    let (asked, under) = numbers(world, "Close");
     assert!(asked > 5 && under == 1, "{asked} times, under {under} numbers");
     assert_eq!(world.server.state().nodes[&ino].opens, 1);
-    silence(&world, None);
+    silence(world, None);
     world.run(world.clock.sleep(20_000));
     assert_eq!(world.server.state().nodes[&ino].opens, 0);
 }

@@ -243,7 +243,7 @@ fn a_reader_that_brings_nothing_back_is_read_ahead_of() {
     // Also where nothing else goes on in the background.
     let world = World::new(1);
     let fs = world.fs();
-    fs.read_ahead_in(world.clone());
+    fs.go_on_in(world.clone());
     read_ahead_of(&world, &fs);
 }
 

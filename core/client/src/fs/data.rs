@@ -93,7 +93,7 @@ impl Fs {
         if session == 0 {
             return self.ask_done("close", Op::Close { inos: vec![ino] }).await;
         }
-        if self.0.background.is_none() {
+        if self.afterwards().is_none() {
             return match self.ask_under(Some(session), Op::Close { inos: vec![ino] }).await {
                 // It went with its session.
                 Err(error) if error.kind() == ErrorKind::SessionLost => Ok(()),
@@ -112,7 +112,7 @@ impl Fs {
 
     /// Gives references to the partitions that count them, beside everything else.
     pub(super) fn close_later(&self, references: Vec<Reference>) {
-        let Some(background) = &self.0.background else { return };
+        let Some(background) = self.afterwards() else { return };
         let mut groups: BTreeMap<(PartitionId, u64), Vec<Ino>> = BTreeMap::new();
         for (ino, session) in references {
             groups.entry((self.0.session.home(ino), session)).or_default().push(ino);
@@ -132,7 +132,7 @@ impl Fs {
     }
 
     fn tend_idle(&self) {
-        let Some(background) = self.0.background.as_ref().filter(|_| self.0.idle.tend()) else { return };
+        let Some(background) = self.afterwards().filter(|_| self.0.idle.tend()) else { return };
         let this = self.clone();
         background.spawn(Box::pin(async move {
             let wire = this.0.reader.wire();

@@ -238,7 +238,7 @@ impl Fs {
         let (this, session, inos) = (self.clone(), *session, given.iter().map(|(ino, _)| *ino).collect());
         let mut closing: BoxFuture<()> = Box::pin(async move { this.close_all(session, inos).await });
         let (is_closed, done) = beside(&mut closing, self.ask(body)).await;
-        if let Some(background) = self.0.background.as_ref().filter(|_| !is_closed) {
+        if let Some(background) = self.afterwards().filter(|_| !is_closed) {
             background.spawn(closing);
         }
         done

@@ -9,7 +9,7 @@ use braid_base::record::{ObjectAt, Place};
 use bytes::Bytes;
 
 use super::data::READ_MAX;
-use super::{Background, Fs, WireStage};
+use super::{Fs, WireStage};
 use crate::join::join_in_bursts;
 use crate::reader::{OBJECTS_AT_ONCE, StageSource, object_parts};
 use crate::stream::Fetching;
@@ -20,7 +20,7 @@ impl Fs {
     /// as read. Whoever reads from front to back is read ahead of.
     pub async fn read_direct(&self, ino: Ino, off: u64, len: u64) -> Result<Bytes> {
         let len = len.min(READ_MAX);
-        if let (Some(background), Some((from, to))) = (self.reads_ahead(), self.0.streams.read(ino, off, len)) {
+        if let (Some(background), Some((from, to))) = (self.afterwards(), self.0.streams.read(ino, off, len)) {
             let this = self.clone();
             background.spawn(Box::pin(async move {
                 if let Err(error) = this.fetch_ahead(ino, from, to).await {
@@ -32,20 +32,9 @@ impl Fs {
         self.read_over(ino, off, len, self.read_below(ino, off, len, false)).await
     }
 
-    /// Who reads ahead, if anybody does.
-    fn reads_ahead(&self) -> Option<&Arc<dyn Background>> {
-        self.0.background.as_ref().or_else(|| self.0.reads_ahead.get())
-    }
-
-    /// From now on `background` reads ahead of who reads straight from objects, where nothing else goes on in the background.
-    pub fn read_ahead_in(&self, background: Arc<dyn Background>) {
-        // Said twice, the first one does it.
-        let _ = self.0.reads_ahead.set(background);
-    }
-
     /// Begins to fetch what of `[from, to)` is in objects only.
     async fn fetch_ahead(&self, ino: Ino, from: u64, to: u64) -> Result<()> {
-        let Some(background) = self.reads_ahead() else { return Ok(()) };
+        let Some(background) = self.afterwards() else { return Ok(()) };
         let known = self.lease(ino).and_then(|_| self.0.layouts.find(ino, from, to - from, false));
         let (size, chunks) = match known {
             Some(known) => known,

@@ -26,14 +26,28 @@ pub struct Leased {
 impl Leased {
     /// A file system with write-behind of `bytes`, and names that are promised.
     pub fn fs(world: &Arc<World>, bytes: usize) -> (Arc<Self>, Fs) {
-        let leased = Arc::new(Self { world: world.clone(), lost: AtomicBool::new(false) });
-        let session = Session::new(leased.clone(), ClientId(7));
-        world.clock.spawn(Box::pin(session.keep_leases(None)));
+        let (leased, session) = Self::session(world);
         let fs = Fs::with_write_behind(session, FsId(1), root(), world.clone(), bytes);
         fs.promise_names(50);
         world.run(fs.make_root(0o755)).expect("a root can be made");
         world.run(fs.getattr(root())).expect("it is there");
         (leased, fs)
+    }
+
+    /// The same of a client that holds nothing back.
+    pub fn plain_fs(world: &Arc<World>) -> (Arc<Self>, Fs) {
+        let (leased, session) = Self::session(world);
+        let fs = Fs::new(session, FsId(1), root());
+        fs.go_on_in(world.clone());
+        world.run(fs.make_root(0o755)).expect("a root can be made");
+        (leased, fs)
+    }
+
+    fn session(world: &Arc<World>) -> (Arc<Self>, Arc<Session>) {
+        let leased = Arc::new(Self { world: world.clone(), lost: AtomicBool::new(false) });
+        let session = Session::new(leased.clone(), ClientId(7));
+        world.clock.spawn(Box::pin(session.keep_leases(None)));
+        (leased, session)
     }
 }
 
