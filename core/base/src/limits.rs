@@ -157,6 +157,8 @@ pub const ROOMY_BYTES: u64 = 256 << 20;
 pub const ACCESSED_MAX: usize = 256;
 /// How often a client sends a heartbeat to each partition that it has a session in, milliseconds.
 pub const HEARTBEAT_MS: u64 = 5_000;
+/// Operations without an answer that a heartbeat names: all files that a client promises, with as much again. 64 KiB.
+pub const OPEN_NUMBERS_MAX: usize = 8_192;
 /// How long a client may take to give a lease back; then its heartbeats are refused, milliseconds. With the time that
 /// its session then still lasts it is less than others wait before they give up (30 s).
 pub const RECALL_MS: u64 = 12_000;

@@ -1,6 +1,8 @@
 //! One client's session: numbers its operations, repeats what got no answer, gives up in the end.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod numbers;
+
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -13,6 +15,7 @@ use braid_base::{Error, ErrorKind, Result};
 use crate::join::{join_bounded, until, within};
 use crate::leases::{Asked, Asker, Leases, Owed};
 use crate::wire::{BoxFuture, Wire};
+use numbers::Numbers;
 
 /// How long a session waits, milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,14 +61,10 @@ pub struct Session {
     leases: OnceLock<Arc<Leases>>,
 }
 
-/// Operation numbers in use.
+/// Operations under way.
 #[derive(Default)]
 struct Ops {
-    last: u64,
-    open: BTreeSet<u64>,
-    /// Those of operations that may stay open for long. Each goes to its partition only, so it is only there that no answer
-    /// may be forgotten because of it.
-    lasting: BTreeSet<(PartitionId, u64)>,
+    numbers: Numbers,
     /// When a partition said last that an operation has its turn.
     held_ms: BTreeMap<PartitionId, u64>,
 }
@@ -379,9 +378,18 @@ impl Session {
 
     fn request(&self, ticket: &Ticket<'_>, p: PartitionId, session: u64, fs: FsId, cred: Cred, body: &Op) -> Request {
         let op = OpId { client: self.client, seq: ticket.seq };
-        // A rename may be passed on to any other partition.
-        let done_upto = self.done_upto(if let Op::Rename { .. } = body { None } else { Some(p) });
-        Request { op, session, done_upto, fs, cred, early: self.shares_fate, body: body.clone() }
+        let (mut body, ops) = (body.clone(), self.ops());
+        let done_upto = match &mut body {
+            Op::Hello { open, .. } => {
+                let (upto, but) = ops.numbers.done_but(p, ticket.seq);
+                *open = but;
+                upto
+            }
+            // It may be passed on to any other partition.
+            Op::Rename { .. } => ops.numbers.done_upto(None),
+            _ => ops.numbers.done_upto(Some(p)),
+        };
+        Request { op, session, done_upto, fs, cred, early: self.shares_fate, body }
     }
 
     /// Takes note of an answer.
@@ -395,30 +403,11 @@ impl Session {
     }
 
     fn begin(&self) -> Ticket<'_> {
-        let mut ops = self.ops();
-        ops.last += 1;
-        let seq = ops.last;
-        ops.open.insert(seq);
-        Ticket { session: self, seq, lasts: None }
+        Ticket { session: self, seq: self.ops().numbers.begin(None), lasts: None }
     }
 
     fn begin_lasting(&self, p: PartitionId) -> Ticket<'_> {
-        let mut ops = self.ops();
-        ops.last += 1;
-        let seq = ops.last;
-        ops.lasting.insert((p, seq));
-        Ticket { session: self, seq, lasts: Some(p) }
-    }
-
-    /// All operations that go to `p` (`None`: to any partition) up to this one were answered or given up for good.
-    fn done_upto(&self, p: Option<PartitionId>) -> u64 {
-        let ops = self.ops();
-        let lasting = match p {
-            Some(p) => ops.lasting.range((p, 0)..=(p, u64::MAX)).next().map(|(_, seq)| *seq),
-            None => ops.lasting.iter().map(|(_, seq)| *seq).min(),
-        };
-        let first = ops.open.first().copied().into_iter().chain(lasting).min();
-        first.map_or(ops.last, |first| first - 1)
+        Ticket { session: self, seq: self.ops().numbers.begin(Some(p)), lasts: Some(p) }
     }
 
     fn ops(&self) -> MutexGuard<'_, Ops> {
@@ -503,13 +492,7 @@ struct Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut ops = self.session.ops();
-        let was_open = match self.lasts {
-            Some(p) => ops.lasting.remove(&(p, self.seq)),
-            None => ops.open.remove(&self.seq),
-        };
-        drop(ops);
-        assert!(was_open, "operation {} was given back twice", self.seq);
+        self.session.ops().numbers.end(self.seq, self.lasts);
     }
 }
 
@@ -559,18 +542,10 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stay_open_for_long_keeps_answers_in_its_partition_only() {
+    fn a_request_says_which_answers_have_come() {
         let session = Session::new(Arc::new(Nowhere), ClientId(1));
-        let upto = || [Some(1), Some(2), None].map(|p| session.done_upto(p.map(PartitionId)));
-        let (first, lasting, also) = (session.begin(), session.begin_lasting(PartitionId(2)), session.begin());
-        assert_eq!(upto(), [0, 0, 0]);
-        drop(first);
-        assert_eq!(upto(), [2, 1, 1]);
-        drop(also);
-        assert_eq!(upto(), [3, 1, 1]);
-        let later = session.begin_lasting(PartitionId(2));
-        drop(lasting);
-        assert_eq!(upto(), [4, 3, 3]);
+        let p = PartitionId(1);
+        let (first, _lasting) = (session.begin(), session.begin_lasting(PartitionId(2)));
         let rename = Op::Rename {
             from_dir: Ino(1),
             from: b"a".to_vec(),
@@ -578,10 +553,16 @@ mod tests {
             to: b"b".to_vec(),
             mode: braid_base::msg::fs::RenameMode::Replace,
         };
+        drop(first);
+        drop(session.begin());
+        let also = session.begin_lasting(p);
+        drop(session.begin());
         let ticket = session.begin();
-        let said = |body: &Op| session.request(&ticket, PartitionId(1), 0, FsId(1), Cred::default(), body).done_upto;
-        assert_eq!((said(&Op::Statfs), said(&rename)), (4, 3), "another partition may carry it out");
-        drop((later, ticket));
-        assert_eq!(upto(), [5, 5, 5]);
+        let said = |body: &Op| session.request(&ticket, p, 0, FsId(1), Cred::default(), body);
+        assert_eq!(said(&Op::Statfs).done_upto, also.seq - 1);
+        assert_eq!(said(&rename).done_upto, 1, "another partition may carry it out");
+        let hello = said(&Op::Hello { begin: false, home: None, open: Vec::new() });
+        assert!(matches!(&hello.body, Op::Hello { open, .. } if *open == [also.seq]), "{hello:?}");
+        assert_eq!(hello.done_upto, ticket.seq - 1);
     }
 }

@@ -1,21 +1,23 @@
 //! Results of operations that must not run twice (table 41): a repeated request gets the same answer.
 //!
 //! 1. An operation that changes something stores its answer in the same log entry.
-//! 2. The client says up to which number it has all answers; those records go, some at a time, and with
-//!    them goes a mark (number 0): a late double of an answered request is refused, not run again.
+//! 2. The client says up to which number it has all answers, and with each heartbeat which ones it still lacks beyond that;
+//!    the other records go, some at a time, and with them goes a mark (number 0): a late double of an answered request is
+//!    refused, not run again.
 //! 3. An answer without a log entry (a refusal, an open, a lock, a change that changed nothing) is remembered in
 //!    memory as long. No restart can lose it too early: a double from before it names an old term and is refused
 //!    by the seat ([`ErrorKind::Moved`]).
 //! 4. A client that fell silent or left is cleaned by background work.
 
+mod mark;
 mod reply;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::codec::{Reader, Writer};
 use braid_base::ids::{ClientId, Index, OpId};
 use braid_base::keys::{self, Table};
-use braid_base::msg::fs::{FsResult, Reply, Request};
+use braid_base::limits::OPEN_NUMBERS_MAX;
+use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
@@ -47,14 +49,17 @@ pub struct Dedup {
 struct Kept {
     /// Numbers with a stored result.
     seqs: BTreeSet<u64>,
-    /// Answers of the others above `low`, and the entry that each had to wait for.
+    /// Answers of the others that may be asked for, and the entry that each had to wait for.
     unlogged: BTreeMap<u64, (FsResult, Index)>,
     /// Of the others, those that took an open reference, which is in no entry: of the session that there is.
     opened: BTreeSet<u64>,
-    /// Everything up to here was answered.
+    /// Everything up to here was answered...
     low: u64,
-    /// The mark that is stored.
-    stored_low: u64,
+    /// ...but these.
+    open: BTreeSet<u64>,
+    /// A mark is stored, and says just that.
+    has_mark: bool,
+    is_marked: bool,
     /// When the client last changed something.
     seen_ms: u64,
     /// The client ended its session.
@@ -68,10 +73,11 @@ impl Dedup {
         let mut bad = None;
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
             match op_of(key) {
-                Some(op) if op.seq == 0 => match Reader::new(value).u64() {
-                    Ok(low) => {
+                Some(op) if op.seq == 0 => match mark::decode(value) {
+                    Ok(mark) => {
                         let kept = dedup.clients.entry(op.client).or_default();
-                        (kept.low, kept.stored_low) = (low, low);
+                        (kept.low, kept.open) = mark;
+                        (kept.has_mark, kept.is_marked) = (true, true);
                     }
                     Err(error) => bad = Some(error),
                 },
@@ -88,7 +94,15 @@ impl Dedup {
     /// Takes note of what the client says it has answers for.
     pub(crate) fn saw(&mut self, request: &Request) {
         let kept = self.clients.entry(request.op.client).or_default();
-        kept.raise(request.done_upto.min(request.op.seq.saturating_sub(1)));
+        let upto = request.done_upto.min(request.op.seq.saturating_sub(1));
+        match &request.body {
+            Op::Hello { open, .. } if open.len() <= OPEN_NUMBERS_MAX => {
+                kept.raise(upto, &open.iter().copied().collect())
+            }
+            // More than anybody is to remember: nothing was said.
+            Op::Hello { .. } => {}
+            _ => kept.raise(upto, &BTreeSet::new()),
+        }
     }
 
     /// The answer of `op`, if it has one. `Stale` if the client said that it has the answer already.
@@ -114,7 +128,7 @@ impl Dedup {
             return Err(Error::new(ErrorKind::Invalid, "operation numbers start at 1, found 0"));
         }
         let Some(kept) = self.clients.get(&op.client) else { return Ok(None) };
-        if op.seq <= kept.low {
+        if kept.is_over(op.seq) {
             return Err(Error::new(ErrorKind::Stale, format!("operation {op} was answered and forgotten")));
         }
         if !kept.seqs.contains(&op.seq) {
@@ -139,7 +153,7 @@ impl Dedup {
     pub(crate) fn remember(&mut self, op: OpId, answer: FsResult, wait: Index) {
         let is_passing = answer.as_ref().is_err_and(|error| error.kind().is_passing());
         let Some(kept) = self.clients.get_mut(&op.client) else { return };
-        if !is_passing && !self.forgetful && op.seq > kept.low && !kept.seqs.contains(&op.seq) {
+        if !is_passing && !self.forgetful && !kept.is_over(op.seq) && !kept.seqs.contains(&op.seq) {
             kept.unlogged.insert(op.seq, (answer, wait));
         }
     }
@@ -178,7 +192,7 @@ impl Dedup {
     /// The client left: nothing of it will be asked again.
     pub(crate) fn ended(&mut self, op: OpId) {
         if let Some(kept) = self.clients.get_mut(&op.client) {
-            kept.raise(op.seq);
+            kept.raise(op.seq, &BTreeSet::new());
             kept.gone = true;
         }
     }
@@ -199,7 +213,7 @@ impl Dedup {
             if !(kept.gone && kept.seqs.is_empty()) {
                 return true;
             }
-            if kept.stored_low > 0 {
+            if kept.has_mark {
                 t.delete(keys::dedup(t.partition, OpId { client: *client, seq: 0 }));
             }
             false
@@ -211,31 +225,46 @@ impl Dedup {
 }
 
 impl Kept {
-    /// Everything up to `low` was answered.
-    fn raise(&mut self, low: u64) {
-        if low > self.low {
-            self.low = low;
-            if !self.unlogged.is_empty() {
-                self.unlogged = self.unlogged.split_off(&(low + 1));
-            }
-            if !self.opened.is_empty() {
-                self.opened = self.opened.split_off(&(low + 1));
-            }
+    /// True if it was answered, and the client has that.
+    fn is_over(&self, seq: u64) -> bool {
+        seq <= self.low && !self.open.contains(&seq)
+    }
+
+    /// Everything up to `upto` was answered, but `open`. That stays true, however late it is heard.
+    fn raise(&mut self, upto: u64, open: &BTreeSet<u64>) {
+        for seq in self.open.extract_if(..=upto, |seq| !open.contains(seq)) {
+            self.unlogged.remove(&seq);
+            self.opened.remove(&seq);
+            self.is_marked = false;
+        }
+        if upto <= self.low {
+            return;
+        }
+        self.open.extend(open.range(self.low + 1..=upto));
+        (self.low, self.is_marked) = (upto, false);
+        if !self.unlogged.is_empty() {
+            let above = self.unlogged.split_off(&(upto + 1));
+            let below = std::mem::replace(&mut self.unlogged, above);
+            self.unlogged.extend(below.into_iter().filter(|(seq, _)| self.open.contains(seq)));
+        }
+        if !self.opened.is_empty() {
+            let above = self.opened.split_off(&(upto + 1));
+            let below = std::mem::replace(&mut self.opened, above);
+            self.opened.extend(below.into_iter().filter(|seq| self.open.contains(seq)));
         }
     }
 
     /// Deletes up to `most` answered results; returns how many.
     fn trim(&mut self, t: &mut Txn<'_>, client: ClientId, most: usize) -> usize {
-        let old: Vec<u64> = self.seqs.range(..=self.low).take(most).copied().collect();
+        let over = self.seqs.range(..=self.low).filter(|seq| !self.open.contains(seq));
+        let old: Vec<u64> = over.take(most).copied().collect();
         for seq in &old {
             self.seqs.remove(seq);
             t.delete(keys::dedup(t.partition, OpId { client, seq: *seq }));
         }
-        if !old.is_empty() && self.stored_low != self.low {
-            let mut mark = Writer::new();
-            mark.put_u64(self.low);
-            t.put(keys::dedup(t.partition, OpId { client, seq: 0 }), mark.finish());
-            self.stored_low = self.low;
+        if !old.is_empty() && !self.is_marked {
+            t.put(keys::dedup(t.partition, OpId { client, seq: 0 }), mark::encode(self.low, &self.open));
+            (self.has_mark, self.is_marked) = (true, true);
         }
         old.len()
     }

@@ -193,7 +193,7 @@ pub(crate) fn check(s: &State, request: &Request) -> Result<()> {
 /// `Hello`, `Reassert`, `ReleaseLease`.
 pub(crate) fn session_op(t: &mut Txn<'_>, s: &mut State, request: &Request) -> Result<Reply> {
     match &request.body {
-        Op::Hello { begin, home } => sessions::hello(t, s, request, *begin, *home),
+        Op::Hello { begin, home, open: _ } => sessions::hello(t, s, request, *begin, *home),
         Op::Reassert { holdings } => sessions::reassert(t, s, request, holdings),
         Op::ReleaseLease { leases } => {
             s.leases.sessions.check(request.op.client, request.session)?;

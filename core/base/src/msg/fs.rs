@@ -28,7 +28,8 @@ pub struct Request {
     /// The client's session in this partition; 0: it has none, gets no leases and holds what it opens and locks until
     /// it says `EndSession`. A number that the partition does not know is refused (`SessionLost`).
     pub session: u64,
-    /// All operations of this client up to this number that could come here were answered: their results may be forgotten.
+    /// All operations of this client up to this number that could come here were answered, except those that an
+    /// `Op::Hello` names: their results may be forgotten.
     pub done_upto: u64,
     /// The file system.
     pub fs: FsId,
@@ -216,8 +217,9 @@ pub enum Op {
     EndSession,
     /// -> `Session`. Begins the session that the request names (`begin`), or keeps it alive: it counts on the
     /// client's side for `SESSION_VALID_MS` from when this was sent. `home`: the client lives and dies with the server
-    /// process of this host. Errors: `SessionLost` (a session that ended, or never began).
-    Hello { begin: bool, home: Option<HostId> },
+    /// process of this host. `open`: operations up to `done_upto` that have no answer yet, at most
+    /// [`OPEN_NUMBERS_MAX`](crate::limits::OPEN_NUMBERS_MAX). Errors: `SessionLost` (a session that ended, or never began).
+    Hello { begin: bool, home: Option<HostId>, open: Vec<u64> },
     /// -> `Done`. What the client holds here, after `Session` asked for it. Leases that it does not name are gone.
     Reassert { holdings: Holdings },
     /// -> `Done`. Gives leases back, asked or not. Nothing happens to leases with higher numbers.

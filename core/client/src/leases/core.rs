@@ -295,7 +295,7 @@ impl Core {
         let part = self.part(p);
         part.hello_ms = now + RETRY_MS;
         let begin = part.phase == Phase::Beginning;
-        out.push(Effect::Ask { p, session: part.session, body: Op::Hello { begin, home } });
+        out.push(Effect::Ask { p, session: part.session, body: Op::Hello { begin, home, open: Vec::new() } });
     }
 
     fn hello(&mut self, p: PartitionId, session: u64, sent_ms: u64, answer: &Answer, now: u64, out: &mut Vec<Effect>) {

@@ -438,10 +438,10 @@ mod tests {
         assert_eq!(kind(other), Err(ErrorKind::NotPermitted));
         assert!(asked.try_recv().is_err(), "neither gets through");
 
-        let hello = ask(1, Op::Hello { begin: true, home: Some(HostId(1)) }).await;
+        let hello = ask(1, Op::Hello { begin: true, home: Some(HostId(1)), open: Vec::new() }).await;
         assert_eq!((hello.term, kind(hello)), (Term(4), Ok(())));
         let heard = asked.try_recv().expect("it came");
-        assert!(matches!(heard.body, Op::Hello { begin: true, home: None }), "{heard:?}");
+        assert!(matches!(heard.body, Op::Hello { begin: true, home: None, .. }), "{heard:?}");
         assert_eq!(kind(ask(1, Op::Open { ino: Ino(1), truncate: false }).await), Ok(()));
         let heard = asked.try_recv().expect("it came");
         assert!(heard.session == 1 && !heard.early, "{heard:?}");

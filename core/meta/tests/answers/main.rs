@@ -242,7 +242,10 @@ fn create(name: &str, told: Option<Told>, want: u16) -> Op {
 fn alone() -> (World, Numbers, u64) {
     let mut world = World::new();
     for client in [A, B] {
-        world.tell(client, Op::Hello { begin: true, home: None }).expect("answered").expect("a session");
+        world
+            .tell(client, Op::Hello { begin: true, home: None, open: Vec::new() })
+            .expect("answered")
+            .expect("a session");
     }
     world.tell(A, create("a", None, 50)).expect("answered").expect("made");
     let root = world.grants.iter().find(|grant| grant.ino == Ino::root(FS)).expect("a lease on the root").clone();
@@ -327,13 +330,13 @@ fn a_primary_that_was_stopped_blames_nobody() {
             for _ in 0..40 {
                 world.now_ms += 1_000;
                 world.step(Event::Tick);
-                drop(world.tell(A, Op::Hello { begin: false, home: None }));
+                drop(world.tell(A, Op::Hello { begin: false, home: None, open: Vec::new() }));
             }
         }
         world.now_ms += 40_000;
         world.step(Event::Tick);
         world.step(Event::Tick);
-        let hello = world.tell(A, Op::Hello { begin: false, home: None }).expect("answered");
+        let hello = world.tell(A, Op::Hello { begin: false, home: None, open: Vec::new() }).expect("answered");
         assert_eq!(hello.is_ok(), stopped, "A was asked for its lease: {hello:?}");
     }
 }
@@ -345,10 +348,10 @@ fn asks_again_in_a_new_session(world: &mut World, body: &Op, goes_on: impl FnOnc
     for _ in 0..40 {
         world.now_ms += 1_000;
         world.step(Event::Tick);
-        drop(world.tell(B, Op::Hello { begin: false, home: None }));
+        drop(world.tell(B, Op::Hello { begin: false, home: None, open: Vec::new() }));
     }
     goes_on(world);
-    let hello = Op::Hello { begin: true, home: None };
+    let hello = Op::Hello { begin: true, home: None, open: Vec::new() };
     for (number, body) in [(world.asked + 1, &hello), (seq, body)] {
         let (op, session, done_upto, body) = (OpId { client: A, seq: number }, 2, seq - 1, body.clone());
         let request = Request { op, session, done_upto, fs: FS, cred: Cred::default(), early: false, body };

@@ -31,7 +31,10 @@ const WAIT: u64 = 1_000;
 fn lock_story(order: &[Come]) -> Result<(), String> {
     let mut world = World::new();
     for client in [A, B] {
-        world.tell(client, Op::Hello { begin: true, home: None }).expect("answered").expect("a session");
+        world
+            .tell(client, Op::Hello { begin: true, home: None, open: Vec::new() })
+            .expect("answered")
+            .expect("a session");
     }
     let ino = Ino::root(FS);
     let spec = |owner, kind| LockSpec { owner, pid: 1, start: 0, end: 9, kind, flock: false };

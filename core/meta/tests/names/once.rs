@@ -85,6 +85,49 @@ fn answered_operations_are_forgotten_and_never_run_again() {
     assert!(left <= 2, "{left} results are left of a client that is gone (the other client has one)");
 }
 
+#[test]
+fn an_operation_that_gets_no_answer_for_long_keeps_no_other_ones() {
+    let mut world = world(1);
+    let root = Ino::root(FS);
+    let make = |name: &str| create(root, name.as_bytes(), FileType::File);
+    // Number 1 is refused again and again, and number 3 was carried out; nobody has heard of that.
+    let third = format!("{:?}", answer(&mut world, 3, 0, &make("third")).expect("it can be made"));
+    for seq in 4..=200 {
+        answer(&mut world, seq, 0, &make(&format!("f{seq}"))).expect("it can be made");
+    }
+    assert!(check::rows(&world, Table::Dedup) > 190);
+    let hello = Op::Hello { begin: true, home: None, open: vec![1, 3] };
+    answer(&mut world, 201, 200, &hello).map(drop).expect_err("session 0 is none, and what it says of answers counts");
+    for seq in 202..=206 {
+        answer(&mut world, seq, 0, &make(&format!("f{seq}"))).expect("it can be made");
+    }
+    assert!(check::rows(&world, Table::Dedup) < 50, "one operation keeps its own answer only");
+    let kind = |answered: Result<Reply, Error>| answered.map(drop).map_err(|error| error.kind());
+    for _ in 0..2 {
+        for seq in [2, 150, 200] {
+            assert_eq!(kind(answer(&mut world, seq, 0, &make("late"))), Err(ErrorKind::Stale), "{seq} was answered");
+        }
+        let again = answer(&mut world, 3, 0, &make("third")).expect("it was not");
+        assert_eq!(format!("{again:?}"), third);
+        world.restart_all();
+    }
+    let first = format!("{:?}", answer(&mut world, 1, 0, &make("first")).expect("it has its turn at last"));
+    world.restart_all();
+    assert_eq!(format!("{:?}", answer(&mut world, 1, 0, &make("first")).expect("once")), first);
+    // Everything is answered now; what was said before comes late, and is nothing new.
+    answer(&mut world, 207, 206, &make("last")).expect("it can be made");
+    drop(answer(&mut world, 201, 200, &hello));
+    for seq in 208..=280 {
+        answer(&mut world, seq, seq - 1, &make(&format!("f{seq}"))).expect("it can be made");
+    }
+    for _ in 0..2 {
+        for seq in [1, 3] {
+            assert_eq!(kind(answer(&mut world, seq, 0, &make("late"))), Err(ErrorKind::Stale), "{seq} is answered now");
+        }
+        world.restart_all();
+    }
+}
+
 /// Three partitions, and two directories that are neither at home nor in one partition.
 struct Away {
     world: World,

@@ -100,7 +100,7 @@ wire_enum!(Op, "operation" {
     27 = Sync { ino },
     28 = MakeRoot { ino, mode },
     29 = EndSession,
-    30 = Hello { begin, home },
+    30 = Hello { begin, home, open },
     31 = Reassert { holdings },
     32 = ReleaseLease { leases },
     33 = AskLease { ino, kind },
