@@ -165,13 +165,8 @@ impl Target {
     pub(super) fn unread(&mut self, slot: SlotNo, id: ShardId, block: u16) -> Error {
         let name = self.name();
         let table = self.tables.get(slot).expect("the caller saw that the table is here");
-        let (_, why) = table.unread.clone().unwrap_or((0, ErrorKind::Io.into()));
-        let words = format!(
-            "{name}: block {block} of {}.{}: a checksum page cannot be read: {}",
-            id.pack,
-            id.shard,
-            why.message()
-        );
+        let why = table.unread.as_ref().map_or(ErrorKind::Io.words(), |(_, why)| why.message());
+        let words = format!("{name}: block {block} of {}.{}: a checksum page cannot be read: {why}", id.pack, id.shard);
         Error::new(ErrorKind::Io, words)
     }
 
