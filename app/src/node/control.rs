@@ -316,9 +316,9 @@ impl Control for Node {
         Box::pin(async move {
             self.among_others()?;
             let reports = self.host()?.partitions().await;
-            let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
+            let stored = Host::on_drives(&reports, self.cluster.partitions);
             let coordinator = Arc::clone(&self.coordinator);
-            blocking(move || host_changes::remove(coordinator.as_ref(), &name, used_bytes, force)).await.map(|_| ())
+            blocking(move || host_changes::remove(coordinator.as_ref(), &name, stored, force)).await.map(|_| ())
         })
     }
 
@@ -344,11 +344,11 @@ impl Control for Node {
         Box::pin(async move {
             let (id, host) = (DriveId(id), self.host()?);
             let (reports, stats) = tokio::join!(host.partitions(), host.drives());
-            let used = reports.iter().map(|report| report.data.used_bytes).sum();
+            let stored = Host::on_drives(&reports, self.cluster.partitions);
             let on = |stat: &DriveStat| u64::from(stat.slots - stat.free) * stat.shard_bytes;
             let on = stats.iter().find(|(drive, _)| *drive == id).and_then(|(_, stat)| stat.as_ref().ok().map(on));
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
-            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, (id, force), (used, on))).await
+            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, (id, force), (stored, on))).await
         })
     }
 
@@ -362,7 +362,7 @@ impl Control for Node {
 
     fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
         Box::pin(async move {
-            let used_bytes = self.host()?.partitions().await.iter().map(|report| report.data.used_bytes).sum();
+            let used_bytes = self.host()?.partitions().await.iter().map(|report| report.data.on_drives()).sum();
             let raw_of = drives::raw_of(self.cluster.shard_bytes);
             let settings = self.asked(|c| settings::update(c, &change, used_bytes, &raw_of))?;
             if matches!(self.way, Way::Here) {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::capacity::OnDrives;
 use braid_cluster::coordinator::{Coordinator, Txn};
 use braid_cluster::drives as records_of;
 use braid_cluster::facts::{Cluster, Drive, DriveState};
@@ -58,20 +59,20 @@ pub fn add(
     Ok(Drive { state: DriveState::Active, ..drive })
 }
 
-/// Begins to empty drive `id`; `bytes`: of users in all, and on it. Blocks. `Refused` if what lies on it would have no
+/// Begins to empty drive `id`; `stored`: on all drives, and the bytes on it. Blocks. `Refused` if what lies on it would have no
 /// other place, or be less protected, and nobody forces it.
 pub fn remove(
     coordinator: &dyn Coordinator,
     cluster: &Cluster,
     (id, force): (DriveId, bool),
-    bytes: (u64, Option<u64>),
+    stored: (OnDrives, Option<u64>),
 ) -> Result<()> {
     let now = Snapshot::read(coordinator)?;
     let drive = records_of::find(&now, id)?;
     if drive.state == DriveState::Draining {
         return Ok(());
     }
-    let against = records_of::objections(&now, drive, bytes, drives::raw_of(cluster.shard_bytes));
+    let against = records_of::objections(&now, drive, stored, drives::raw_of(cluster.shard_bytes));
     if !against.is_empty() && !force {
         let place = if cluster.copies > 1 { " to the same host" } else { "" };
         let words = format!("without drive {id}: {}; add a drive{place} first, or say --force", against.join("; "));

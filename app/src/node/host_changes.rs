@@ -2,6 +2,7 @@
 
 use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
+use braid_cluster::capacity::OnDrives;
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Host, HostState};
 use braid_cluster::join;
@@ -20,15 +21,15 @@ pub fn add(coordinator: &dyn Coordinator, names: &[String]) -> Result<Vec<Host>>
     join::record(coordinator, &hosts)
 }
 
-/// Begins to empty the host called `name`, on which it is removed; it holds `used_bytes` with all others. Blocks.
+/// Begins to empty the host called `name`, on which it is removed; with all others it holds what is `stored`. Blocks.
 /// `Refused` if what it holds would be less protected, or would have no place, and nobody forces it.
-pub fn remove(coordinator: &dyn Coordinator, name: &str, used_bytes: u64, force: bool) -> Result<HostId> {
+pub fn remove(coordinator: &dyn Coordinator, name: &str, stored: OnDrives, force: bool) -> Result<HostId> {
     let now = Snapshot::read(coordinator)?;
     let host = join::find(&now, name)?;
     if host.state == HostState::Draining {
         return Ok(host.id);
     }
-    let against = join::objections(&now, host.id, used_bytes, drives::raw_of(join::cluster(&now)?.shard_bytes));
+    let against = join::objections(&now, host.id, stored, drives::raw_of(join::cluster(&now)?.shard_bytes));
     if !against.is_empty() && !force {
         let words = format!("without host {}: {}; add a host first, or say --force", host.name, against.join("; "));
         return Err(Error::new(ErrorKind::Refused, words));

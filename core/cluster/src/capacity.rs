@@ -4,6 +4,27 @@ use braid_base::limits::RESERVE_PERCENT;
 
 use crate::facts::Protection;
 
+/// What users have stored on drives, as far as partitions say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OnDrives {
+    /// Bytes of file data.
+    pub bytes: u64,
+    /// Partitions that do not say what they hold.
+    pub silent: usize,
+}
+
+impl OnDrives {
+    /// What stands against relying on it.
+    pub fn objection(&self) -> Option<String> {
+        let words = if self.silent == 1 {
+            "partition does not say what it holds"
+        } else {
+            "partitions do not say what they hold"
+        };
+        (self.silent > 0).then(|| format!("{} {words}: see `braid status`", self.silent))
+    }
+}
+
 /// Bytes that users can store on `raw_bytes` of flash spread over `domains` failure domains, of which the room of
 /// `spares` is kept free for rebuilding.
 pub fn net_bytes(raw_bytes: u64, protection: Protection, domains: usize, spares: usize) -> u64 {

@@ -5,23 +5,24 @@ use std::collections::BTreeSet;
 use braid_base::ids::DriveId;
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::capacity::OnDrives;
 use crate::coordinator::Coordinator;
 use crate::facts::{Drive, DriveState, HostState};
 use crate::setup::set_drive_state;
 use crate::snapshot::Snapshot;
 
-/// What stands against taking `drive` out of the cluster, one line each, most serious first. With all others it holds
-/// `used_bytes` of users; `on_bytes` lie on it, garbage included, if that is known.
+/// What stands against taking `drive` out of the cluster, one line each, most serious first. With all others it holds what is
+/// `stored`; `on_bytes` lie on it, garbage included, if that is known.
 pub fn objections(
     now: &Snapshot,
     drive: &Drive,
-    (used_bytes, on_bytes): (u64, Option<u64>),
+    (stored, on_bytes): (OnDrives, Option<u64>),
     raw_of: impl Fn(u64) -> u64,
 ) -> Vec<String> {
     let Some(cluster) = &now.cluster else { return Vec::new() };
     let mut after = now.clone();
     after.drives.retain(|other| other.id != drive.id);
-    let mut against = Vec::new();
+    let (used_bytes, mut against) = (stored.bytes, Vec::from_iter(stored.objection()));
     let (before, net) = (now.net_bytes(&raw_of), after.net_bytes(&raw_of));
     // One that has failed has no part in it already.
     if net < used_bytes.min(before) {
@@ -114,15 +115,18 @@ mod tests {
     #[test]
     fn what_is_stored_must_have_room_on_the_others() {
         let store = cluster();
-        let of = |used, on| {
+        let silent_of = |silent, used, on| {
             let now = Snapshot::read(&store).expect("read");
-            objections(&now, find(&now, DriveId(3)).expect("there"), (used, on), |bytes| bytes)
+            let stored = OnDrives { bytes: used, silent };
+            objections(&now, find(&now, DriveId(3)).expect("there"), (stored, on), |bytes| bytes)
         };
+        let of = |used, on| silent_of(0, used, on);
         let now = Snapshot::read(&store).expect("read");
         let mut without = now.clone();
         without.drives.retain(|drive| drive.id != DriveId(3));
         let (all, six) = (now.net_bytes(|bytes| bytes), without.net_bytes(|bytes| bytes));
         assert_eq!(of(six - 10, None), [""; 0]);
+        assert_eq!(silent_of(2, six - 10, None), ["2 partitions do not say what they hold: see `braid status`"]);
         let against = of(all - 10, Some(77));
         assert!(against.len() == 1 && against[0].contains("up to 77 lie on it"), "{against:?}");
         set_drive_state(&store, DriveId(3), DriveState::Active, DriveState::Failed).expect("written");

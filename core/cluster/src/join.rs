@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::capacity::OnDrives;
 use crate::coordinator::{Check, Coordinator, Outcome, Txn};
 use crate::create::{chosen, host};
 use crate::facts::{Cluster, Drive, DriveState, Host, HostState};
@@ -79,12 +80,12 @@ pub fn record(coordinator: &dyn Coordinator, hosts: &[(Host, Vec<Drive>)]) -> Re
 }
 
 /// What stands against taking `host` out of the cluster, one line each, most serious first.
-pub fn objections(now: &Snapshot, host: HostId, used_bytes: u64, raw_of: impl Fn(u64) -> u64) -> Vec<String> {
+pub fn objections(now: &Snapshot, host: HostId, stored: OnDrives, raw_of: impl Fn(u64) -> u64) -> Vec<String> {
     let Some(cluster) = &now.cluster else { return Vec::new() };
     let mut after = now.clone();
     after.drives.retain(|drive| drive.host != host);
     after.hosts.retain(|other| other.id != host && other.state == HostState::Active);
-    let mut against = Vec::new();
+    let (used_bytes, mut against) = (stored.bytes, Vec::from_iter(stored.objection()));
     let net = after.net_bytes(raw_of);
     if net < used_bytes {
         against.push(format!("{used_bytes} bytes are stored, {net} would have room"));
@@ -195,17 +196,21 @@ mod tests {
     #[test]
     fn what_a_host_holds_must_have_room_elsewhere() {
         let (store, now) = cluster(&["a", "b", "c", "d", "e", "f", "g"], &[]);
-        let of = |now: &Snapshot, used| objections(now, HostId(7), used, |bytes| bytes);
+        let of = |now: &Snapshot, used| objections(now, HostId(7), OnDrives { bytes: used, silent: 0 }, |bytes| bytes);
         assert_eq!(of(&now, 1 << 30), Vec::<String>::new());
         assert!(of(&now, 1 << 50)[0].contains("would have room"));
         drain(&store, &now, find(&now, "h7").expect("there")).expect("written");
         let now = Snapshot::read(&store).expect("read");
         assert_eq!((now.hosts[6].state, now.drives[6].state), (HostState::Draining, DriveState::Draining));
-        let against = objections(&now, HostId(1), 0, |bytes| bytes);
+        let against = objections(&now, HostId(1), OnDrives::default(), |bytes| bytes);
         assert_eq!(against.len(), 1, "{against:?}");
         assert!(against[0].contains("5 failure domains"), "{against:?}");
         let (_, small) = cluster(&["a", "b", "c"], &[]);
-        assert_eq!(objections(&small, HostId(1), 0, |bytes| bytes).len(), 1, "a domain less than the coding wants");
+        assert_eq!(
+            objections(&small, HostId(1), OnDrives::default(), |bytes| bytes).len(),
+            1,
+            "a domain less than the coding wants"
+        );
         assert_eq!(find(&now, "h9").map_err(|error| error.kind()), Err(ErrorKind::NotFound));
         assert_eq!(find(&now, "g").map(|host| host.id), Ok(HostId(7)));
     }

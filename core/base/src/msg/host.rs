@@ -221,6 +221,15 @@ pub struct SeatData {
     pub tiering: BTreeMap<FsId, Tiering>,
 }
 
+impl SeatData {
+    /// Bytes of file data that take room on drives, or will when they leave the log: without what only object stores have.
+    pub fn on_drives(&self) -> u64 {
+        let flash = |fs| self.flash_by_fs.get(fs).copied().unwrap_or(0);
+        let packed: u64 = self.used_by_fs.iter().map(|(fs, used)| flash(fs).min(*used)).sum();
+        (packed + self.staged_bytes).min(self.used_bytes)
+    }
+}
+
 /// The capacity tier of a file system in one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tiering {
@@ -449,8 +458,27 @@ pub enum Verdict {
 
 #[cfg(test)]
 mod tests {
-    use super::Map;
-    use crate::ids::{DriveId, HostId, PartitionId};
+    use super::{Map, SeatData};
+    use crate::ids::{DriveId, FsId, HostId, PartitionId};
+
+    #[test]
+    fn what_only_object_stores_have_takes_no_room_on_drives() {
+        let (plain, tiered) = (FsId(1), FsId(2));
+        let data = SeatData {
+            used_bytes: 1_100,
+            used_by_fs: [(plain, 100), (tiered, 1_000)].into(),
+            // Of the first one much was overwritten, and is collected when room is short.
+            flash_by_fs: [(plain, 500), (tiered, 30)].into(),
+            staged_bytes: 7,
+            ..SeatData::default()
+        };
+        assert_eq!(data.on_drives(), 100 + 30 + 7);
+        assert_eq!(
+            SeatData { staged_bytes: 5_000, ..data }.on_drives(),
+            1_100,
+            "of what is staged much may be garbage"
+        );
+    }
 
     #[test]
     fn a_map_says_where_things_are() {

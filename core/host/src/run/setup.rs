@@ -16,6 +16,7 @@ use braid_client::Session;
 use braid_client::fs::Background;
 use braid_client::reader::Reader;
 use braid_client::wire::Wire;
+use braid_cluster::capacity::OnDrives;
 use braid_cluster::coordinator::{Coordinator, Revision};
 use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
 use braid_cluster::snapshot::Snapshot;
@@ -359,6 +360,13 @@ impl Host {
             return None;
         }
         serving.iter().map(|report| report.data.leaving.get(&drive).copied()).sum()
+    }
+
+    /// What is stored on drives, as far as the `partitions` that are served say.
+    pub fn on_drives(reports: &[SeatReport], partitions: u16) -> OnDrives {
+        let serving = || reports.iter().filter(|report| report.term != Term(0));
+        let silent = usize::from(partitions).saturating_sub(serving().count());
+        OnDrives { bytes: serving().map(|report| report.data.on_drives()).sum(), silent }
     }
 
     /// Whether nothing lies on `drive`, which leaves, any more. Blocks.
