@@ -105,6 +105,7 @@ fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfi
         shard_bytes: plan.cluster.shard_bytes,
         partitions: plan.cluster.partitions,
         drives: plan.present.iter().map(spec).collect(),
+        awaited: plan.awaited.iter().map(spec).collect(),
         replicas: (0..plan.cluster.partitions).map(PartitionId).collect(),
         capacity_bytes,
     }

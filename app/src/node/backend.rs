@@ -212,6 +212,7 @@ fn offer(options: &Options, found: Found) -> Result<Offer> {
         )),
         Label::Foreign(what) => refuse(format!("a blank one expected, found {what}: blank it yourself (wipefs -a)")),
         Label::Broken(why) => refuse(why),
+        Label::Silent => refuse(setup::SILENT.to_owned()),
     }
 }
 
@@ -275,7 +276,7 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<(Arc<Node>, Follow)> {
     let etcd_by_others = Box::new(move || asks.is_asked_by_others());
     let (forsaken, hears) = mpsc::channel::<PartitionId>();
     let capacity_bytes = now.net_bytes(drives::raw_of(cluster.shard_bytes));
-    let config = config(&options, &cluster, record.id, &plan.present, capacity_bytes);
+    let config = config(&options, &cluster, record.id, &plan, capacity_bytes);
     let guard = Arc::clone(&coordinator);
     let coordinator: Arc<dyn Coordinator> = coordinator;
     let host = Host::start(config, &coordinator, Some(Company { routes, etcd_by_others, forsaken }), runtime)?;
@@ -399,7 +400,7 @@ fn prepare(
     Ok(plan)
 }
 
-fn config(options: &Options, cluster: &Cluster, host: HostId, present: &[Drive], capacity_bytes: u64) -> HostConfig {
+fn config(options: &Options, cluster: &Cluster, host: HostId, plan: &setup::Plan, capacity_bytes: u64) -> HostConfig {
     let spec = |drive: &Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
     HostConfig {
         dir: options.dir.clone(),
@@ -409,7 +410,8 @@ fn config(options: &Options, cluster: &Cluster, host: HostId, present: &[Drive],
         parity: cluster.protection.parity,
         shard_bytes: cluster.shard_bytes,
         partitions: cluster.partitions,
-        drives: present.iter().map(spec).collect(),
+        drives: plan.present.iter().map(spec).collect(),
+        awaited: plan.awaited.iter().map(spec).collect(),
         replicas: Vec::new(),
         capacity_bytes,
     }

@@ -41,6 +41,7 @@ pub fn add(
         }
         (Label::Foreign(what), _) => return refuse(format!("a blank one expected, found {what}")),
         (Label::Broken(why), _) => return refuse(why),
+        (Label::Silent, _) => return refuse(setup::SILENT.to_owned()),
     };
     bounds::drive_bytes(&path, size_bytes)?;
     // On one machine drives fail one by one, so each is its own domain.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use braid_base::ids::{DriveId, Guid};
+use braid_base::limits::DRIVE_OPEN_WAIT_MS;
 use braid_base::msg::event::{Event, EventType};
 use braid_base::{ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
@@ -13,17 +14,11 @@ use braid_host::run::Events;
 use braid_io::file::{File, OpenMode, ReadAt};
 use braid_io::limited::each_within;
 
-/// How long it may take to look at a drive, milliseconds: see [`braid_host::run`], which opens it afterwards.
-const LOOK_WAIT_MS: u64 = 30_000;
-
-/// What lies at each of `paths`, which are looked at all at the same time. One that does not answer is there, and broken.
+/// What lies at each of `paths`, which are looked at all at the same time.
 pub fn look_at(paths: Vec<PathBuf>) -> Result<Vec<Found>> {
-    let looked = each_within("look-at-drive", LOOK_WAIT_MS, paths, |path: &PathBuf| look(path));
-    let silent = || {
-        let words = "it does not answer: look at the device, replace it if it goes on, and start this host again";
-        Label::Broken(words.to_owned())
-    };
-    looked.into_iter().map(|(path, found)| found.unwrap_or_else(|| Ok(Found { path, label: silent() }))).collect()
+    let looked = each_within("look-at-drive", DRIVE_OPEN_WAIT_MS, paths, |path: &PathBuf| look(path));
+    let found = |(path, found): (PathBuf, Option<_>)| found.unwrap_or(Ok(Found { path, label: Label::Silent }));
+    looked.into_iter().map(found).collect()
 }
 
 /// What lies at `path`. Errors: it cannot be looked at (no permission, not a file or device).

@@ -130,6 +130,10 @@ pub const DRIVE_SLOW_MS: u64 = 3_000;
 /// A request that is under way for so long is not slow: it will not end, milliseconds. Systems give a request up after 30 s
 /// and try again, so one that comes back does so before.
 pub const DRIVE_HUNG_MS: u64 = 60_000;
+/// How long a drive may take to be looked at, and again to open, when its host starts, milliseconds: one that is well does
+/// it in a second or two, however large it is, and a system that gives a request up and tries again has done so by then. The
+/// host starts without one that takes longer, and takes it in when it has opened.
+pub const DRIVE_OPEN_WAIT_MS: u64 = 30_000;
 /// How long a drive must be well after trouble before it gets new data again, milliseconds; doubles each time that it
 /// comes back soon.
 pub const DRIVE_CALM_MS: u64 = 10_000;

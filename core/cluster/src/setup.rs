@@ -87,14 +87,20 @@ pub enum Label {
     Foreign(String),
     /// It cannot be read or its superblocks are broken; why.
     Broken(String),
+    /// It has not answered yet.
+    Silent,
 }
+
+/// What is said of a drive that does not answer.
+pub const SILENT: &str =
+    "it does not answer: it is used as soon as it does; look at the device, and replace it if this goes on";
 
 impl Label {
     /// Size, bytes; 0 where it is not known.
     fn size_bytes(&self) -> u64 {
         match self {
             Self::Blank(size_bytes) | Self::Braid { size_bytes, .. } => *size_bytes,
-            Self::Missing | Self::Foreign(_) | Self::Broken(_) => 0,
+            Self::Missing | Self::Foreign(_) | Self::Broken(_) | Self::Silent => 0,
         }
     }
 }
@@ -114,6 +120,8 @@ pub struct Plan {
     pub present: Vec<Drive>,
     /// Drives to go on without, and why.
     pub lost: Vec<(Drive, String)>,
+    /// Those of them that have not answered yet: they are used when they do.
+    pub awaited: Vec<Drive>,
 }
 
 /// A drive to format.

@@ -133,6 +133,7 @@ fn what_a_new_cluster_refuses() {
         (foreign, &["/dev/d1", "09090909-", "blank it"]),
         (Label::Missing, &["/dev/d1", "found nothing", "truncate"]),
         (Label::Broken("permission denied".to_owned()), &["/dev/d1", "permission denied"]),
+        (Label::Silent, &["/dev/d1", "does not answer"]),
         (Label::Blank(4096), &["/dev/d1", "found 4096"]),
     ] {
         let mut found = good.clone();
@@ -166,6 +167,9 @@ fn continuing_finds_moved_and_lost_drives() {
 
     found[0].label = Label::Missing;
     assert_eq!(decide(Some(&known), &wish, &found).expect("two lost").lost.len(), 2);
+    found[0].label = Label::Silent;
+    let plan = decide(Some(&known), &wish, &found).expect("two lost");
+    assert_eq!((plan.lost.len(), &plan.awaited[..]), (2, &known.drives[..1]), "the silent one may come");
     found[1].label = Label::Braid { cluster: known.cluster.guid, drive: known.drives[1].uuid, size_bytes: GIB };
     refused(decide(Some(&known), &wish, &found), &["3 of 6", "d1 ", "d2 ", "d5 ", "cut short", "at least 1"]);
 }

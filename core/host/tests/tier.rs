@@ -166,6 +166,7 @@ fn start(
         host: HostId(1),
         partitions: 1,
         drives: drives.to_vec(),
+        awaited: Vec::new(),
         replicas: vec![PartitionId(0)],
         capacity_bytes: 200 << 20,
     };

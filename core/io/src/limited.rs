@@ -18,6 +18,20 @@ where
     I: Clone + Send + 'static,
     T: Send + 'static,
 {
+    each_or_late(name, wait_ms, items, work).0
+}
+
+/// The same, with what brings what comes later.
+pub fn each_or_late<I, T>(
+    name: &str,
+    wait_ms: u64,
+    items: Vec<I>,
+    work: impl Fn(&I) -> T + Clone + Send + 'static,
+) -> (Vec<(I, Option<T>)>, Late<I, T>)
+where
+    I: Clone + Send + 'static,
+    T: Send + 'static,
+{
     let (done, all) = mpsc::channel();
     for (at, item) in items.iter().cloned().enumerate() {
         let (work, done) = (work.clone(), done.clone());
@@ -33,7 +47,21 @@ where
     while let Ok((at, made)) = all.recv_timeout(left()) {
         found[at] = Some(made);
     }
-    items.into_iter().zip(found).collect()
+    let late = Late { items: items.clone(), all };
+    (items.into_iter().zip(found).collect(), late)
+}
+
+/// What was not waited for any more.
+pub struct Late<I, T> {
+    items: Vec<I>,
+    all: mpsc::Receiver<(usize, T)>,
+}
+
+impl<I: Clone, T> Late<I, T> {
+    /// What has ended since it was last asked for. Does not block.
+    pub fn ended(&self) -> Vec<(I, T)> {
+        self.all.try_iter().map(|(at, made)| (self.items[at].clone(), made)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -57,5 +85,29 @@ mod tests {
         let began_ms = clock::mono_ms();
         assert_eq!(each_within("test", 60_000, vec![1, 2], |item: &u64| *item), [(1, Some(1)), (2, Some(2))]);
         assert!(clock::mono_ms() - began_ms < 30_000, "it does not wait for nothing");
+    }
+
+    #[test]
+    fn one_that_comes_late_comes_once() {
+        let (end, hangs) = mpsc::channel::<()>();
+        let hangs = std::sync::Arc::new(std::sync::Mutex::new(hangs));
+        let work = move |item: &u64| {
+            if *item == 2 {
+                let _ = hangs.lock().expect("no panic").recv();
+            }
+            item * 10
+        };
+        let (found, late) = each_or_late("test", 300, vec![1, 2], work);
+        assert_eq!((found, late.ended()), (vec![(1, Some(10)), (2, None)], vec![]));
+        drop(end);
+        let until_ms = clock::mono_ms() + 30_000;
+        let ended = loop {
+            let ended = late.ended();
+            if !ended.is_empty() || clock::mono_ms() > until_ms {
+                break ended;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        };
+        assert_eq!((ended, late.ended()), (vec![(2, 20)], vec![]));
     }
 }

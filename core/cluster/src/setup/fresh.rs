@@ -56,7 +56,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
     };
     let (name, domain) = (wish.host.clone(), String::new());
     let host = Host { id: HostId(0), name, joined_s: now_s, addresses: Vec::new(), domain, state: HostState::Active };
-    Ok(Plan { cluster, host, create: true, to_format, present: Vec::new(), lost: Vec::new() })
+    Ok(Plan { cluster, host, create: true, to_format, present: Vec::new(), lost: Vec::new(), awaited: Vec::new() })
 }
 
 /// The size of a drive that may be formatted, and whether its file has to be made first.
@@ -83,6 +83,7 @@ fn usable(wish: &Wish, found: &Found) -> Result<(u64, bool)> {
             let way_out = way_out(&found.path);
             Err(Error::new(ErrorKind::Refused, format!("drive {path}: a blank one expected, found {what}: {way_out}")))
         }
+        Label::Silent => Err(Error::new(ErrorKind::Refused, format!("drive {path} does not answer: use another one"))),
         Label::Broken(why) => Err(Error::new(ErrorKind::Refused, format!("drive {path}: {why}: use another one"))),
     }
 }

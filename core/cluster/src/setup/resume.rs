@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use braid_base::ids::Guid;
 use braid_base::{Error, ErrorKind, Result};
 
-use super::{Found, Known, Label, Plan, ToFormat, Wish};
+use super::{Found, Known, Label, Plan, SILENT, ToFormat, Wish};
 use crate::facts::{Drive, DriveState};
 
 /// A plan that goes on with `known`.
@@ -19,6 +19,7 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
         to_format: Vec::new(),
         present: Vec::new(),
         lost: Vec::new(),
+        awaited: Vec::new(),
     };
     for drive in &known.drives {
         match place(known.cluster.guid, drive, found)? {
@@ -26,6 +27,11 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
             Place::At(path) => plan.present.push(Drive { path, ..drive.clone() }),
             Place::Unformatted { make_file } => plan.to_format.push(ToFormat { drive: drive.clone(), make_file }),
             Place::Nowhere(why) => plan.lost.push((drive.clone(), why)),
+            Place::Perhaps => {
+                plan.lost.push((drive.clone(), SILENT.to_owned()));
+                // One that holds nothing yet is prepared by the next start.
+                plan.awaited.extend((drive.state != DriveState::Adding).then(|| drive.clone()));
+            }
         }
     }
     if known.cluster.copies == 1 {
@@ -37,8 +43,12 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
 /// Where a drive of the cluster was found.
 enum Place {
     At(PathBuf),
-    Unformatted { make_file: bool },
+    Unformatted {
+        make_file: bool,
+    },
     Nowhere(String),
+    /// Where it was: that does not answer.
+    Perhaps,
 }
 
 fn place(cluster: Guid, drive: &Drive, found: &[Found]) -> Result<Place> {
@@ -71,6 +81,7 @@ fn place(cluster: Guid, drive: &Drive, found: &[Found]) -> Result<Place> {
         Label::Braid { drive: other, .. } => Place::Nowhere(format!("drive {other} lies there instead")),
         Label::Foreign(what) => Place::Nowhere(format!("{what} lies there instead")),
         Label::Broken(why) => Place::Nowhere(why.clone()),
+        Label::Silent => Place::Perhaps,
     })
 }
 

@@ -28,7 +28,7 @@ use braid_tier::Links;
 use tokio::task::JoinSet;
 
 use super::clients::{Clients, Gate};
-use super::drives::{self, DriveSpec};
+use super::drives::{self, DriveSpec, Endings, Opened};
 use super::events::Events;
 use super::housekeeping::{Housekeeper, Limits};
 use super::objects::HostObjects;
@@ -36,7 +36,7 @@ use super::outside;
 use super::seat_actor::{self, SeatActor, SeatMsg, SeatStart};
 use super::shared_seat::SeatDoor;
 use super::watch::Watch;
-use super::wire::{Company, HostWire, Mark, Runtime, Switch};
+use super::wire::{Company, HostWire, Runtime, Switch};
 use crate::seat::{SeatConfig, StageMemory};
 
 /// What a host is made of.
@@ -58,6 +58,8 @@ pub struct HostConfig {
     pub partitions: u16,
     /// Drives of this host that are there.
     pub drives: Vec<DriveSpec>,
+    /// Those that do not answer: they are taken in when they do.
+    pub awaited: Vec<DriveSpec>,
     /// Replicas to run: all partitions of a host that is alone, else those whose stores are here.
     pub replicas: Vec<PartitionId>,
     /// Bytes of file data that all partitions together may hold, to begin with.
@@ -85,16 +87,10 @@ pub struct Host {
     kv: Arc<dyn Kv>,
     stage_memory: Arc<StageMemory>,
     housekeeper: Mutex<Option<Housekeeper>>,
-    threads: Mutex<Threads>,
+    threads: Mutex<BTreeMap<PartitionId, JoinHandle<()>>>,
+    drive_endings: Endings,
     /// As of when the records are that it goes by in [`Host::follow_tiers`]: of which incarnation, at which revision.
     followed: Mutex<(u64, Revision)>,
-}
-
-/// What is waited for at the end.
-#[derive(Default)]
-struct Threads {
-    drives: Vec<Ending>,
-    replicas: BTreeMap<PartitionId, JoinHandle<()>>,
 }
 
 impl Host {
@@ -109,11 +105,15 @@ impl Host {
         company: Option<Company>,
         runtime: tokio::runtime::Handle,
     ) -> Result<Self> {
-        let mut endings = Vec::new();
         let events = Events::start(config.dir.join("events"))?;
-        let drives = drives::start_all((config.cluster, &config.drives), &runtime, &events, &mut endings);
-        let marks = config.drives.iter().filter(|spec| drives.contains_key(&spec.id));
-        let marks = marks.map(|spec| Ok((spec.id, Mark::of(&spec.path)?))).collect::<Result<_>>()?;
+        let (opened, late) = drives::start_all(&config, &runtime, &events);
+        let (mut drives, mut marks, mut endings) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        for Opened { id, running, mark } in opened {
+            drives.insert(id, running.drive);
+            marks.insert(id, mark);
+            endings.push(running.ending);
+        }
+        let endings = Arc::new(Mutex::new(endings));
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let links = Arc::new(Links::new(config.cluster, config.host));
         let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
@@ -144,7 +144,8 @@ impl Host {
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
             followed: Mutex::default(),
-            threads: Mutex::new(Threads { drives: endings, replicas: BTreeMap::new() }),
+            drive_endings: Arc::clone(&endings),
+            threads: Mutex::default(),
             housekeeper: Mutex::default(),
             kv,
             stage_memory: StageMemory::new(STAGE_MEMORY_BYTES, config.partitions.into()),
@@ -153,7 +154,7 @@ impl Host {
         };
         host.start_replicas()?;
         let (switch, kv) = (Arc::clone(&host.switch), Arc::clone(&host.kv));
-        let watch = Watch::new(Arc::clone(&switch), host.config.parity);
+        let watch = Watch::new(Arc::clone(&switch), host.config.parity, (late, endings));
         let housekeeper = Housekeeper::start(switch, kv, partitions, watch)?;
         *host.housekeeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(housekeeper);
         Ok(host)
@@ -172,7 +173,7 @@ impl Host {
     /// Starts the replica of `p`, whose store is here.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
         let (door, thread) = start_seat(&self.config, p, (&self.kv, Arc::clone(&self.stage_memory)), &self.switch)?;
-        self.threads().replicas.insert(p, thread);
+        self.threads().insert(p, thread);
         self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door.clone());
         // They may have changed before it could be told.
         let set = self.switch.drive_set().clone();
@@ -187,7 +188,7 @@ impl Host {
         if let Some(door) = door {
             let _ = door.send(SeatMsg::Stop);
         }
-        let thread = self.threads().replicas.remove(&p);
+        let thread = self.threads().remove(&p);
         if let Some(thread) = thread {
             let _ = thread.join();
         }
@@ -195,7 +196,7 @@ impl Host {
 
     /// The partitions that have a replica here, and whether its thread runs.
     pub fn replicas(&self) -> BTreeMap<PartitionId, bool> {
-        let ended = |p| self.threads().replicas.get(&p).is_none_or(JoinHandle::is_finished);
+        let ended = |p| self.threads().get(&p).is_none_or(JoinHandle::is_finished);
         self.switch.all_seats().iter().map(|seat| (seat.id(), !ended(seat.id()))).collect()
     }
 
@@ -261,7 +262,7 @@ impl Host {
         std::fs::remove_dir_all(&dir).map_err(|error| Error::os(dir.display(), &error))
     }
 
-    fn threads(&self) -> MutexGuard<'_, Threads> {
+    fn threads(&self) -> MutexGuard<'_, BTreeMap<PartitionId, JoinHandle<()>>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -377,11 +378,7 @@ impl Host {
 
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
-        let running = drives::start(self.config.cluster, &self.switch.runtime, spec)?;
-        let mark = Mark::of(&spec.path)?;
-        self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(spec.id, mark);
-        self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).insert(spec.id, running.drive);
-        self.threads().drives.push(running.ending);
+        self.switch.take_in(drives::start(self.config.cluster, &self.switch.runtime, spec)?, &self.drive_endings);
         Ok(())
     }
 
@@ -423,6 +420,7 @@ impl Host {
     /// Of `replicas`, for each partition, the one that serves it, or any, in order.
     pub fn served(replicas: &[(HostId, SeatReport)]) -> Vec<SeatReport> {
         let mut best: BTreeMap<PartitionId, &SeatReport> = BTreeMap::new();
+        let rank = |report: &SeatReport| (report.term, report.failed.is_none());
         for (_, report) in replicas {
             let known = best.entry(report.partition).or_insert(report);
             if known.term < report.term {
@@ -490,7 +488,8 @@ impl Host {
             let _ = seat.send(SeatMsg::Stop);
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
-        let Threads { drives, replicas } = std::mem::take(&mut *self.threads());
+        let replicas = std::mem::take(&mut *self.threads());
+        let drives = std::mem::take(&mut *self.drive_endings.lock().unwrap_or_else(PoisonError::into_inner));
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
             drives.iter().for_each(Ending::wait);

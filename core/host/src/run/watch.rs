@@ -7,13 +7,19 @@ use std::time::Duration;
 use braid_base::ids::DriveId;
 use braid_base::limits::DRIVE_HUNG_MS;
 use braid_base::msg::drive::{DriveOp, DriveReply, Trouble};
+use braid_base::msg::event::{Event, EventType};
 use braid_cluster::health::{self, Watched};
 use braid_io::clock;
+use braid_io::limited::each_within;
 
-use super::wire::Switch;
+use super::drives::{Endings, Late};
+use super::wire::{Mark, Switch};
 
 /// All drives together have so long to say how they are, milliseconds; they do no I/O for it.
 const ANSWER_MS: u64 = 1_000;
+
+/// The paths of all drives together may be looked at for so long, milliseconds.
+const LOOK_MS: u64 = 500;
 
 /// What was seen last.
 pub(super) struct Watch {
@@ -22,6 +28,37 @@ pub(super) struct Watch {
     parity: u8,
     seen: Vec<Watched>,
     heard: Heard,
+    looks: Looks,
+    /// Drives that open later, and what is waited for at the end.
+    late: (Late, Endings),
+}
+
+/// Paths that are being looked at: one on a file system that hangs is not asked again until it has answered.
+#[derive(Clone, Default)]
+struct Looks(Arc<Mutex<BTreeSet<DriveId>>>);
+
+impl Looks {
+    fn under_way(&self) -> MutexGuard<'_, BTreeSet<DriveId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Those of `marks` that are gone, as far as that is known in time.
+    fn gone<M: Clone + Send + 'static>(
+        &self,
+        mut marks: Vec<(DriveId, M)>,
+        is_gone: impl Fn(&M) -> bool + Clone + Send + 'static,
+    ) -> Vec<DriveId> {
+        marks.retain(|(id, _)| !self.under_way().contains(id));
+        let this = self.clone();
+        let look = move |(id, mark): &(DriveId, M)| {
+            this.under_way().insert(*id);
+            let gone = is_gone(mark);
+            this.under_way().remove(id);
+            gone
+        };
+        let looked = each_within("look-at-path", LOOK_MS, marks, look).into_iter();
+        looked.filter(|(_, gone)| *gone == Some(true)).map(|((id, _), _)| id).collect()
+    }
 }
 
 /// When drives last said how they are, also after the time they have for it, milliseconds; or when they were first asked.
@@ -57,12 +94,15 @@ impl Heard {
 }
 
 impl Watch {
-    pub(super) fn new(switch: Arc<Switch>, parity: u8) -> Self {
-        Self { switch, parity, seen: Vec::new(), heard: Heard::default() }
+    /// Nothing seen yet; `late`: drives that open later, and what is waited for at the end.
+    pub(super) fn new(switch: Arc<Switch>, parity: u8, late: (Late, Endings)) -> Self {
+        let (seen, heard, looks) = Default::default();
+        Self { switch, parity, seen, heard, looks, late }
     }
 
     /// Looks once; partitions hear of it if other drives are to be used from now on.
     pub(super) fn round(&mut self) {
+        self.take_late();
         self.drop_gone();
         let found = self.look();
         for now in &found {
@@ -95,12 +135,28 @@ impl Watch {
         self.seen = found;
     }
 
+    /// Drives that have opened since are used, unless they were removed meanwhile.
+    fn take_late(&self) {
+        let (late, endings) = &self.late;
+        for opened in late.opened() {
+            let id = opened.id;
+            let set = self.switch.drive_set().clone();
+            if !set.domains.is_empty() && !set.domains.contains_key(&id) {
+                tracing::info!("drive {id} has opened, and is no part of the cluster any more");
+                continue;
+            }
+            self.switch.take_in(opened, endings);
+            let text = format!("drive {id} has opened, late, and is used from now on");
+            self.switch.objects.events().tell(Event::new(EventType::DRIVE_RECOVERED, text).about("drive", id));
+        }
+    }
+
     /// Drives of this host whose file or device is gone stop: nobody would find again what was written there.
     fn drop_gone(&self) {
-        let mut marks = self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner);
-        let gone: Vec<DriveId> = marks.iter().filter(|(_, mark)| mark.is_gone()).map(|(id, _)| *id).collect();
-        for id in gone {
-            marks.remove(&id);
+        let marks = || self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = marks().iter().map(|(id, mark)| (*id, mark.clone())).collect();
+        for id in self.looks.gone(known, Mark::is_gone) {
+            marks().remove(&id);
             let drive = self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
             if drive.is_some() {
                 tracing::error!("drive {id}: what lay at its path is gone; it is not used any more");
@@ -160,5 +216,33 @@ mod tests {
         heard.say(a, 6 + DRIVE_HUNG_MS);
         heard.ask(&[a, b], 7 + DRIVE_HUNG_MS);
         assert_eq!(troubles(8 + DRIVE_HUNG_MS), [Trouble::Slow; 2], "a is asked anew");
+    }
+
+    #[test]
+    fn one_path_that_hangs_hides_no_other() {
+        let (hung, gone, there) = (DriveId(1), DriveId(2), DriveId(3));
+        let looks = Looks::default();
+        let (end, hangs) = mpsc::channel::<()>();
+        let hangs = Arc::new(Mutex::new((hangs, 0)));
+        let asked = Arc::clone(&hangs);
+        let is_gone = move |drive: &DriveId| {
+            if *drive == hung {
+                let mut hangs = hangs.lock().expect("no panic");
+                hangs.1 += 1;
+                let _ = hangs.0.recv();
+            }
+            *drive != there
+        };
+        let found =
+            |drives: &[DriveId]| looks.gone(drives.iter().map(|drive| (*drive, *drive)).collect(), is_gone.clone());
+        assert_eq!(found(&[hung, gone, there]), [gone]);
+        assert_eq!(found(&[hung, there]), []);
+        drop(end);
+        let until_ms = clock::mono_ms() + 30_000;
+        while looks.under_way().contains(&hung) && clock::mono_ms() < until_ms {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        assert_eq!(asked.lock().expect("no panic").1, 1, "it was asked once as long as it hung");
+        assert_eq!(found(&[hung, there]), [hung]);
     }
 }

@@ -79,6 +79,7 @@ pub(super) struct Switch {
 }
 
 /// What a drive was found as when it started.
+#[derive(Clone)]
 pub(super) struct Mark {
     path: PathBuf,
     /// Device and inode; the device that it is, if it is one.

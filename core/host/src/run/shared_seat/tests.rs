@@ -39,6 +39,7 @@ fn start(dir: &tempfile::TempDir, coordinator: &Arc<dyn Coordinator>, runtime: &
         host: HostId(1),
         partitions: 1,
         drives: Vec::new(),
+        awaited: Vec::new(),
         replicas: vec![PartitionId(0)],
         capacity_bytes: 1 << 30,
     };

@@ -1,0 +1,245 @@
+//! A host with real drives: several that fail together, one that opens late, one that is lost while nearly all is full.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, Ino, PartitionId, Term};
+use braid_base::msg::fs::Cred;
+use braid_base::msg::host::SeatReport;
+use braid_base::{Error, ErrorKind};
+use braid_client::Fs;
+use braid_client::fs::Create;
+use braid_cluster::capacity;
+use braid_cluster::coordinator::Coordinator;
+use braid_cluster::embedded::Embedded;
+use braid_cluster::facts::{Partition, Protection};
+use braid_cluster::records;
+use braid_drive::{FormatParams, Layout, format_file};
+use braid_host::run::{DriveSpec, Host, HostConfig};
+use bytes::Bytes;
+
+const FS: FsId = FsId(1);
+const CLUSTER: Guid = Guid([5; 16]);
+const PROTECTION: Protection = Protection { data: 2, parity: 1 };
+const MIB: usize = 1 << 20;
+const SHARD_BYTES: u64 = 1 << 20;
+/// Longer than anything here takes.
+const WAIT: Duration = Duration::from_secs(120);
+
+struct World {
+    dir: tempfile::TempDir,
+    runtime: tokio::runtime::Runtime,
+    host: Host,
+    fs: Fs,
+    /// What fails together.
+    domains: BTreeMap<DriveId, DomainId>,
+    drive_bytes: u64,
+}
+
+impl World {
+    /// A drive of `drive_bytes` for each of `domains`; those in `late` are awaited.
+    fn new(domains: &[u16], drive_bytes: u64, late: &[u32]) -> Self {
+        let dir = tempfile::tempdir().expect("dir");
+        let coordinator: Arc<dyn Coordinator> = Arc::new(Embedded::in_memory(Arc::new(|| 0)).expect("memory"));
+        let (id, term) = (PartitionId(0), Term(0));
+        let partition = Partition { id, term, primary: None, members: Vec::new(), learners: Vec::new() };
+        records::create(coordinator.as_ref(), &partition).expect("its first record");
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let domains: BTreeMap<DriveId, DomainId> =
+            (1..).zip(domains).map(|(drive, domain)| (DriveId(drive), DomainId(*domain))).collect();
+        let specs = domains.iter().map(|(id, domain)| drive(dir.path(), *id, *domain, drive_bytes));
+        let (awaited, drives) = specs.partition(|spec: &DriveSpec| late.contains(&spec.id.0));
+        let config = HostConfig {
+            dir: dir.path().join("host"),
+            cluster: CLUSTER,
+            data: PROTECTION.data,
+            parity: PROTECTION.parity,
+            shard_bytes: SHARD_BYTES,
+            host: HostId(1),
+            partitions: 1,
+            drives,
+            awaited,
+            replicas: vec![PartitionId(0)],
+            capacity_bytes: net_bytes(drive_bytes, domains.values()),
+        };
+        std::fs::create_dir_all(&config.dir).expect("dir");
+        let host = Host::start(config, &coordinator, None, runtime.handle().clone()).expect("it starts");
+        host.set_filesystems(BTreeMap::from([(FS, Guid([9; 16]))]));
+        let fs = Fs::with_write_behind(host.session(ClientId(1)), FS, Ino::root(FS), host.background(), 32 << 20);
+        let world = Self { dir, runtime, host, fs, domains, drive_bytes };
+        world.leave(&[]);
+        world.runtime.block_on(world.fs.make_root(0o755)).expect("a root");
+        world
+    }
+
+    /// What the steward of a host does when it hears that the drives in `leaving` have failed, and no others.
+    fn leave(&self, leaving: &[u32]) {
+        let leaving: BTreeSet<DriveId> = leaving.iter().map(|drive| DriveId(*drive)).collect();
+        let stay = self.domains.iter().filter(|(drive, _)| !leaving.contains(drive));
+        self.host.set_capacity(net_bytes(self.drive_bytes, stay.map(|(_, domain)| domain)));
+        self.host.set_drive_facts(self.domains.clone(), leaving);
+    }
+
+    /// What lies at the paths of `drives` goes, and with it these.
+    fn lose(&self, drives: &[u32]) {
+        for drive in drives {
+            std::fs::remove_file(path_of(self.dir.path(), DriveId(*drive))).expect("it was there");
+        }
+        wait_for("they are known to be gone", || drives.iter().all(|drive| !self.runs(*drive)));
+    }
+
+    fn runs(&self, drive: u32) -> bool {
+        self.runtime.block_on(self.host.drives()).iter().any(|(id, stat)| id.0 == drive && stat.is_ok())
+    }
+
+    fn free_slots(&self, drive: u32) -> u64 {
+        let drives = self.runtime.block_on(self.host.drives());
+        let found = drives.into_iter().find(|(id, _)| id.0 == drive).and_then(|(_, stat)| stat.ok());
+        found.map_or(u64::MAX, |stat| stat.free.into())
+    }
+
+    fn write(&self, name: &str, content: &[u8]) -> Result<Ino, Error> {
+        let root = Ino::root(FS);
+        self.runtime.block_on(async {
+            let ino = self.fs.create(Cred::default(), root, name.as_bytes(), Create::default()).await?.ino;
+            self.fs.write(ino, 0, Bytes::copy_from_slice(content), false, false).await?;
+            self.fs.fsync(ino).await?;
+            Ok(ino)
+        })
+    }
+
+    /// Every byte of `files` is what `noise` made of its number; it comes from the drives.
+    fn check(&self, files: &[(u64, Ino)], len: usize, when: &str) {
+        for (seed, ino) in files {
+            let mut out = Vec::new();
+            while out.len() < len {
+                let read = self.fs.read_direct(*ino, out.len() as u64, 1 << 20);
+                let bytes = self.runtime.block_on(read).unwrap_or_else(|error| panic!("{when}: file {seed}: {error}"));
+                assert!(!bytes.is_empty(), "{when}: file {seed} ends after {}", out.len());
+                out.extend_from_slice(&bytes);
+            }
+            assert!(out == noise(len, *seed), "{when}: file {seed} differs");
+        }
+    }
+
+    fn report(&self) -> SeatReport {
+        self.runtime.block_on(self.host.partitions()).pop().unwrap_or_default()
+    }
+
+    fn left_on(&self, drives: &[u32]) -> Option<u64> {
+        let reports = self.runtime.block_on(self.host.partitions());
+        drives.iter().map(|drive| Host::shards_left(&reports, 1, DriveId(*drive))).sum()
+    }
+}
+
+/// What users can store on a drive of so many bytes in each of `domains`.
+fn net_bytes<'a>(drive_bytes: u64, domains: impl Iterator<Item = &'a DomainId>) -> u64 {
+    let domains: Vec<DomainId> = domains.copied().collect();
+    let slots = Layout::plan(drive_bytes, SHARD_BYTES).expect("a drive").slots;
+    let raw_bytes = domains.len() as u64 * u64::from(slots) * SHARD_BYTES;
+    capacity::net_bytes(raw_bytes, PROTECTION, domains.iter().collect::<BTreeSet<_>>().len(), 0)
+}
+
+fn path_of(dir: &Path, id: DriveId) -> std::path::PathBuf {
+    dir.join(format!("drive-{}", id.0))
+}
+
+fn drive(dir: &Path, id: DriveId, domain: DomainId, bytes: u64) -> DriveSpec {
+    let (uuid, path) = (Guid([id.0 as u8; 16]), path_of(dir, id));
+    let params = FormatParams { cluster: CLUSTER, drive: uuid, id, domain, shard_bytes: SHARD_BYTES, force: false };
+    format_file(&path, bytes, &params).expect("a new drive");
+    DriveSpec { id, path, uuid }
+}
+
+fn noise(len: usize, mut seed: u64) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        out.extend_from_slice(&seed.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test waits for a real host")]
+fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
+    let until = Instant::now() + WAIT;
+    while !is() {
+        assert!(Instant::now() < until, "{what}: not in time");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Four hosts with two drives each: a pack has no two shards on one host, so the loss of both drives of one costs nothing,
+/// and so does the loss of another host once all was made anew.
+#[test]
+fn two_drives_of_each_host_are_lost_together() {
+    let world = World::new(&[0, 0, 1, 1, 2, 2, 3, 3], 160 << 20, &[]);
+    let len = 2 * MIB + 333;
+    let files: Vec<(u64, Ino)> =
+        (0..20).map(|n| (n, world.write(&format!("f{n}"), &noise(len, n)).expect("there is room"))).collect();
+    wait_for("all is on drives", || world.report().data.staged_bytes == 0);
+    let data = world.report().data;
+    assert!(!data.forced && data.close == 0, "shards lie together: {data:?}");
+    let lost = [1, 2];
+    world.lose(&lost);
+    world.check(&files, len, "one host is lost");
+    world.leave(&lost);
+    wait_for("it is made anew", || world.left_on(&lost) == Some(0));
+    let data = world.report().data;
+    assert!(!data.forced && data.close == 0, "shards lie together: {data:?}");
+    world.lose(&[5, 6]);
+    world.check(&files, len, "a second host is lost");
+    world.host.stop();
+}
+
+/// Five drives hold as much as users may store, and one is lost: four have no room for all of it. Nothing is lost, nothing
+/// hangs, and when some of it was removed the rest is made whole.
+#[test]
+fn a_drive_is_lost_while_all_is_full() {
+    let world = World::new(&[0, 1, 2, 3, 4], 96 << 20, &[]);
+    let len = 3 * MIB;
+    let mut files: Vec<(u64, Ino)> = Vec::new();
+    let error = loop {
+        let n = files.len() as u64;
+        match world.write(&format!("f{n}"), &noise(len, n)) {
+            Ok(ino) => files.push((n, ino)),
+            Err(error) => break error,
+        }
+        assert!(files.len() < 1_000, "it takes more than there is room for");
+    };
+    assert_eq!(error.kind(), ErrorKind::NoSpace, "{error}");
+    assert!(files.len() >= 60, "full after {} files", files.len());
+    world.lose(&[3]);
+    world.check(&files, len, "a drive is lost");
+    world.leave(&[3]);
+    let more = world.write("more", &noise(len, 1_000));
+    assert_eq!(more.map_err(|error| error.kind()), Err(ErrorKind::NoSpace), "it would be in the way");
+    wait_for("it is known that it leaves", || world.left_on(&[3]).is_some_and(|left| left > 0));
+    world.check(&files, len, "as much as can be is made anew");
+    // A third goes.
+    let (go, stay): (Vec<_>, Vec<_>) = files.into_iter().partition(|(n, _)| n % 3 == 0);
+    for (n, _) in go {
+        world.runtime.block_on(world.fs.unlink(Ino::root(FS), format!("f{n}").as_bytes())).expect("it is removed");
+    }
+    wait_for("the rest is made anew", || world.left_on(&[3]) == Some(0));
+    world.lose(&[1]);
+    world.check(&stay, len, "a second drive is lost");
+    world.host.stop();
+}
+
+/// A drive that opens while the host runs takes part from then on.
+#[test]
+fn a_drive_that_opens_late_is_used() {
+    let world = World::new(&[0, 1, 2, 3], 64 << 20, &[4]);
+    wait_for("it runs", || world.runs(4));
+    let empty = world.free_slots(4);
+    for n in 0..20 {
+        world.write(&format!("f{n}"), &noise(MIB, n)).expect("there is room");
+    }
+    wait_for("it gets its part", || world.free_slots(4) < empty);
+    world.host.stop();
+}
