@@ -27,6 +27,8 @@ pub(super) struct Watch {
     /// Shards of a pack that may be missing.
     parity: u8,
     seen: Vec<Watched>,
+    /// Those of them that had not answered in time.
+    tardy: BTreeSet<DriveId>,
     heard: Heard,
     looks: Looks,
     /// Drives that open later, and what is waited for at the end.
@@ -84,11 +86,13 @@ impl Heard {
         }
     }
 
-    /// What is wrong with a drive that does not answer in time.
-    fn trouble(&self, drive: DriveId, now_ms: u64) -> Trouble {
+    /// What is wrong with a drive that does not answer in time. `before`: what was wrong in the last round, if it answered in
+    /// time then. One answer that is late changes nothing: perhaps it was the machine, and packs on a drive that gets no new
+    /// data are closed.
+    fn trouble(&self, drive: DriveId, now_ms: u64, before: Option<Option<Trouble>>) -> Option<Trouble> {
         match self.times().get(&drive) {
-            Some(time) if now_ms >= *time + DRIVE_HUNG_MS => Trouble::Failing,
-            _ => Trouble::Slow,
+            Some(time) if now_ms >= *time + DRIVE_HUNG_MS => Some(Trouble::Failing),
+            _ => before.unwrap_or(Some(Trouble::Slow)),
         }
     }
 }
@@ -96,8 +100,8 @@ impl Heard {
 impl Watch {
     /// Nothing seen yet; `late`: drives that open later, and what is waited for at the end.
     pub(super) fn new(switch: Arc<Switch>, parity: u8, late: (Late, Endings)) -> Self {
-        let (seen, heard, looks) = Default::default();
-        Self { switch, parity, seen, heard, looks, late }
+        let (seen, tardy, heard, looks) = Default::default();
+        Self { switch, parity, seen, tardy, heard, looks, late }
     }
 
     /// Looks once; partitions hear of it if other drives are to be used from now on.
@@ -164,7 +168,7 @@ impl Watch {
         }
     }
 
-    fn look(&self) -> Vec<Watched> {
+    fn look(&mut self) -> Vec<Watched> {
         let (to, answers) = mpsc::channel();
         let (all, now_ms) = (self.switch.all_drive_ids(), clock::mono_ms());
         self.heard.ask(&all, now_ms);
@@ -177,21 +181,26 @@ impl Watch {
                 }
                 let _ = to.send((id, answer));
             });
-            // One that does not even answer is slow, to say the least.
-            found.push(Watched { drive: id, trouble: Some(self.heard.trouble(id, now_ms)) });
+            let before = self.seen.iter().find(|seen| seen.drive == id && !self.tardy.contains(&id));
+            let trouble = self.heard.trouble(id, now_ms, before.map(|seen| seen.trouble));
+            found.push(Watched { drive: id, trouble });
         }
         drop(to);
+        self.tardy = found.iter().map(|watched| watched.drive).collect();
         let own = self.switch.drive_ids();
         let end_ms = now_ms + ANSWER_MS;
         let left = || Duration::from_millis(end_ms.saturating_sub(clock::mono_ms()));
         while let Ok((id, answer)) = answers.recv_timeout(left()) {
+            let mut is = |trouble| found.iter_mut().filter(|w| w.drive == id).for_each(|w| w.trouble = trouble);
             match answer {
                 Ok(DriveReply::Stat(stat)) => {
-                    found.iter_mut().filter(|w| w.drive == id).for_each(|w| w.trouble = stat.trouble);
+                    self.tardy.remove(&id);
+                    is(stat.trouble);
                 }
                 // Its host is away, or has lost it.
                 Err(_) if !own.contains(&id) => found.retain(|watched| watched.drive != id),
-                _ => {}
+                // One that cannot even say how it is, is slow, to say the least.
+                _ => is(self.heard.trouble(id, now_ms, None)),
             }
         }
         found
@@ -205,7 +214,7 @@ mod tests {
     #[test]
     fn a_drive_that_says_nothing_for_long_fails() {
         let (a, b, heard) = (DriveId(1), DriveId(2), Heard::default());
-        let troubles = |now_ms| [a, b].map(|drive| heard.trouble(drive, now_ms));
+        let troubles = |now_ms| [a, b].map(|drive| heard.trouble(drive, now_ms, None).expect("it is late again"));
         heard.ask(&[a, b], 5);
         assert_eq!(troubles(4 + DRIVE_HUNG_MS), [Trouble::Slow; 2]);
         // Late, and so what it says is not waited for.
@@ -216,6 +225,17 @@ mod tests {
         heard.say(a, 6 + DRIVE_HUNG_MS);
         heard.ask(&[a, b], 7 + DRIVE_HUNG_MS);
         assert_eq!(troubles(8 + DRIVE_HUNG_MS), [Trouble::Slow; 2], "a is asked anew");
+    }
+
+    #[test]
+    fn one_late_answer_is_no_trouble() {
+        let (drive, heard) = (DriveId(1), Heard::default());
+        heard.ask(&[drive], 5);
+        let trouble = |before| heard.trouble(drive, 2_000, before);
+        assert_eq!(trouble(Some(None)), None, "it was quick before");
+        assert_eq!(trouble(Some(Some(Trouble::Full))), Some(Trouble::Full));
+        assert_eq!(trouble(None), Some(Trouble::Slow), "it was late before, or never asked");
+        assert_eq!(heard.trouble(drive, 5 + DRIVE_HUNG_MS, Some(None)), Some(Trouble::Failing));
     }
 
     #[test]
