@@ -6,9 +6,11 @@
 //! record in the coordinator; the configuration that names it. A directory that is gone while the record is there was
 //! lost, and gets a new identity.
 //!
-//! Replicas are started, stopped and wiped beside the rounds, which go on with all else meanwhile ([`chores`]).
+//! Stores are made, started, stopped and wiped beside the rounds, which go on with all else meanwhile ([`chores`]).
 
 mod chores;
+mod judge;
+mod stores;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -17,21 +19,19 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use braid_base::ids::{DriveId, HostId, PartitionId};
-use braid_base::msg::event::{Event, EventType};
 use braid_base::{Error, ErrorKind, Result};
-use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, SessionId, Txn, Watch};
-use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState, Live, Partition, Store as StoreRecord};
+use braid_cluster::coordinator::{Coordinator, Outcome, Revision, SessionId, Txn, Watch};
+use braid_cluster::facts::{HostState, Live, Store as StoreRecord};
 use braid_cluster::records::{self, Record};
 use braid_cluster::snapshot::Snapshot;
-use braid_cluster::stores::seen;
-use braid_cluster::{controller, health, placement, setup};
+use braid_cluster::{controller, placement};
 use braid_io::clock;
 
 use chores::Chores;
+use judge::{set_drives, set_hosts};
+use stores::Stores;
 
-use super::events::Events;
-use super::outside::{Store, store};
-use super::setup::{Host, log_dir};
+use super::setup::Host;
 use super::vital;
 
 /// How long the coordinator believes that a silent host lives, milliseconds.
@@ -44,8 +44,6 @@ const WAIT_MS: u64 = 200;
 const REFUSED_MS: u64 = 500;
 /// Without news everything is looked at this often, milliseconds.
 const LOOK_MS: u64 = 5_000;
-/// How long a drive or a host may be away until what it holds is made anew elsewhere, milliseconds (design O3).
-const FAILED_MS: u64 = 60_000;
 /// How often drives and hosts are judged, milliseconds.
 const JUDGE_MS: u64 = 2_000;
 /// How long its end is waited for, milliseconds.
@@ -98,9 +96,11 @@ impl Steward {
         let (first, ready) = mpsc::channel();
         let mut work = Work {
             me,
-            coordinator,
+            coordinator: Arc::clone(&coordinator),
             told: BTreeMap::new(),
             again_ms: BTreeMap::new(),
+            stores: Arc::new(Stores::new(me, Arc::clone(&duties.host), Arc::clone(&coordinator))),
+            made: BTreeSet::new(),
             chores: Chores::default(),
             first: Some(first),
             session: alive.as_ref().map(|alive| Arc::clone(&alive.session)),
@@ -172,50 +172,17 @@ fn live(me: HostId, coordinator: &dyn Coordinator, mine: &Mutex<Option<SessionId
     Ok(())
 }
 
-type DriveChange = (DriveId, DriveState, DriveState);
-type HostChange = (HostId, HostState, HostState);
-
-fn set_drives(coordinator: &dyn Coordinator, events: &Events, changes: Vec<DriveChange>) -> Result<()> {
-    for (drive, from, to) in changes {
-        setup::set_drive_state(coordinator, drive, from, to)?;
-        let kind = match to {
-            DriveState::Failed => EventType::DRIVE_FAILED,
-            DriveState::Removed => EventType::DRIVE_REMOVED,
-            _ => EventType::DRIVE_RECOVERED,
-        };
-        let text = format!("drive {drive} was {} and is {} from now on", from.word(), to.word());
-        events.tell(Event::new(kind, text).about("drive", drive));
-    }
-    Ok(())
-}
-
-fn set_hosts(
-    coordinator: &dyn Coordinator,
-    (events, now): (&Events, &Snapshot),
-    changes: Vec<HostChange>,
-) -> Result<()> {
-    for (host, from, to) in changes {
-        setup::set_host_state(coordinator, host, from, to)?;
-        let kind = match to {
-            HostState::Failed => EventType::HOST_FAILED,
-            HostState::Removed => EventType::HOST_REMOVED,
-            _ => EventType::HOST_RECOVERED,
-        };
-        let name = seen::host_name(now, host);
-        let text = format!("host {name} was {} and is {} from now on", from.word(), to.word());
-        events.tell(Event::new(kind, text).about("host", name));
-    }
-    Ok(())
-}
-
 struct Work {
     me: HostId,
     coordinator: Arc<dyn Coordinator>,
     duties: Duties,
     /// The record of each partition that its replica was told last: in which incarnation, as of when.
     told: BTreeMap<PartitionId, (u64, Revision)>,
-    /// When to try again what could not be started.
+    /// When to try again what did not work out.
     again_ms: BTreeMap<PartitionId, u64>,
+    stores: Arc<Stores>,
+    /// Those that were made, or found, here for a partition that had not begun.
+    made: BTreeSet<PartitionId>,
     /// What is under way on the stores here.
     chores: Chores,
     /// Dropped when the replicas that were to be started at first run.
@@ -298,6 +265,7 @@ impl Work {
             if let Err(error) = result {
                 tracing::error!("{error}");
                 self.again_ms.insert(p, now_ms + AGAIN_MS);
+                self.made.remove(&p);
             }
             // What a replica should have heard while it started it was not there to hear.
             self.told.remove(&p);
@@ -375,114 +343,45 @@ impl Work {
                 && self.again_ms.get(p).is_none_or(|again_ms| now_ms >= *again_ms)
         };
         let idle: Vec<PartitionId> = mine.iter().filter(due).copied().collect();
-        let mut start = Vec::new();
         for p in idle {
-            match self.have_store(p) {
-                Ok(()) => start.push(p),
-                Err(error) => {
-                    tracing::error!("the store of {p} cannot be used: {error}");
-                    self.again_ms.insert(p, now_ms + AGAIN_MS);
-                }
+            let known = now.store(p, self.me).map(|known| known.store);
+            let begun = now.partitions.iter().any(|r| r.value.id == p && !r.value.members.is_empty());
+            // One that is made waits for those of the other hosts.
+            if begun || known.is_none() || self.made.insert(p) {
+                let stores = Arc::clone(&self.stores);
+                self.chores.begin(p, move || stores.start(p, known, begun));
             }
         }
-        self.start_replicas(&start);
-        self.retire(&mine);
+        self.retire(&mine, now_ms);
     }
 
     /// What this host holds of partitions that have all they need elsewhere goes.
-    fn retire(&mut self, mine: &BTreeSet<PartitionId>) {
+    fn retire(&mut self, mine: &BTreeSet<PartitionId>, now_ms: u64) {
         let now = &self.duties.now;
         // One that was given up and is back may get its part again, and has most of it still.
         if now.hosts.iter().any(|host| host.id == self.me && host.state == HostState::Failed) {
             return;
         }
         let goes = |store: &&StoreRecord| {
+            let p = store.partition;
             store.host == self.me
-                && !mine.contains(&store.partition)
-                && now.is_staffed(store.partition)
-                && !self.chores.is_busy(store.partition)
+                && !mine.contains(&p)
+                && now.is_staffed(p)
+                && !self.chores.is_busy(p)
+                && self.again_ms.get(&p).is_none_or(|again_ms| now_ms >= *again_ms)
         };
         let leaving: Vec<StoreRecord> = now.stores.iter().filter(goes).cloned().collect();
-        for store in leaving {
-            if let Err(error) = self.give_up(&store) {
-                tracing::warn!("{}: its store here is not needed, but stays: {error}", store.partition);
-            }
-        }
-    }
-
-    /// Its record goes first, unless a configuration names it by now.
-    fn give_up(&mut self, store: &StoreRecord) -> Result<()> {
-        let (p, host) = (store.partition, Arc::clone(&self.duties.host));
-        let record = records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))?;
-        // A learner may become a member at any time.
-        if record.value.members.iter().chain(&record.value.learners).any(|member| member.store == store.store) {
-            return Ok(());
-        }
-        let txn = Txn::new().when(&record.value.key(), Check::Modified(record.revision)).delete(&store.key());
-        if self.coordinator.txn(&txn)? == Outcome::Conflict {
-            return Ok(()); // it is looked at again
-        }
-        self.duties.now.stores.retain(|known| known != store);
-        tracing::info!("{p} has its replicas elsewhere now; the one here goes");
-        self.chores.begin(p, move || {
-            host.stop_replica(p);
-            host.forget_store(p).map_err(|error| error.within(format_args!("{p}: its store here does not go")))
-        });
-        Ok(())
-    }
-
-    /// The store of `p` is here and known.
-    fn have_store(&mut self, p: PartitionId) -> Result<()> {
-        let known = self.duties.now.store(p, self.me).map(|known| known.store);
-        let (dir, cluster) = (log_dir(&self.duties.host.config().dir, p), self.duties.host.config().cluster);
-        let what = if known.is_some() { Store::Found } else { Store::New };
-        let found = match store(&dir, cluster, p, what)? {
-            Some(found) => found,
-            None => {
-                tracing::warn!(
-                    "{p}: its store in {} is gone; an empty one takes the view of the others",
-                    dir.display()
-                );
-                store(&dir, cluster, p, Store::Replaced)?.unwrap_or_default()
-            }
-        };
-        if known == Some(found) {
-            return Ok(());
-        }
-        let record = StoreRecord { partition: p, host: self.me, store: found };
-        self.coordinator.txn(&Txn::new().put(&record.key(), records::encode(&record)?))?;
-        self.duties.now.stores.retain(|store| (store.partition, store.host) != (p, self.me));
-        self.duties.now.stores.push(record);
-        Ok(())
-    }
-
-    /// Replicas that have a store and a configuration start, all at the same time: each reads a log of its own.
-    fn start_replicas(&mut self, idle: &[PartitionId]) {
-        let records = &self.duties.now.partitions;
-        let begun = |p: &&PartitionId| records.iter().any(|r| r.value.id == **p && !r.value.members.is_empty());
-        for p in idle.iter().filter(begun).copied() {
-            let host = Arc::clone(&self.duties.host);
-            let named = move |error: Error| error.within(format_args!("the replica of {p} does not start"));
-            self.chores.begin(p, move || host.start_replica(p).map_err(named));
+        for record in leaving {
+            let stores = Arc::clone(&self.stores);
+            self.chores.begin(record.partition, move || stores.give_up(&record));
         }
     }
 
     /// The store of `p` is worth nothing, unless a configuration names it.
     fn begin_anew(&mut self, p: PartitionId) {
         let Some(known) = self.duties.now.store(p, self.me).map(|known| known.store) else { return };
-        let (host, coordinator) = (Arc::clone(&self.duties.host), Arc::clone(&self.coordinator));
-        let replace = move || {
-            // It says nothing any more, so nobody can make it a member once the record was read.
-            host.stop_replica(p);
-            let record = records::must::<Partition>(coordinator.as_ref(), &Partition::key_of(p))?.value;
-            if record.members.iter().any(|member| member.store == known) {
-                return Ok(()); // it is started as it was
-            }
-            tracing::warn!("{p}: the logs of the others begin after the end of the one here; it begins anew");
-            store(&log_dir(&host.config().dir, p), host.config().cluster, p, Store::Replaced).map(drop)
-        };
-        let named = move |error: Error| error.within(format_args!("{p}: its store here cannot begin anew"));
-        self.chores.begin(p, move || replace().map_err(named));
+        let stores = Arc::clone(&self.stores);
+        self.chores.begin(p, move || stores.begin_anew(p, known));
     }
 
     /// Decides for all, if this host is the one that does.
@@ -519,72 +418,5 @@ impl Work {
         let _ = controller::put_seats(coordinator, office, &seats)?
             && controller::carry_out(coordinator, office, &changes)?;
         Ok(())
-    }
-
-    /// Hosts whose state is to change: one that has not lived for long has failed, unless more have than the data
-    /// survives; one that lives again is back; one that is emptied and holds nothing any more goes.
-    fn judge_hosts(&mut self, now_ms: u64) -> Vec<HostChange> {
-        let now = &self.duties.now;
-        let Some(cluster) = &now.cluster else { return Vec::new() };
-        let away: BTreeSet<HostId> =
-            now.hosts.iter().map(|host| host.id).filter(|host| !now.live.contains(host)).collect();
-        self.away_ms.retain(|host, _| away.contains(host));
-        away.iter().for_each(|host| _ = self.away_ms.entry(*host).or_insert(now_ms));
-        // Those that have failed and were made up for do not count: nothing needs what they hold any more.
-        let is_empty = |drive: &&Drive| drive.state == DriveState::Failed && self.duties.host.is_empty_of(drive.id);
-        let made_up = |host: &&HostRecord| {
-            host.state == HostState::Failed
-                && !now.stores.iter().any(|store| store.host == host.id && now.is_member(store))
-                && now.drives.iter().filter(|drive| drive.host == host.id).all(|drive| is_empty(&drive))
-        };
-        let long = |host: &HostId| self.away_ms.get(host).is_some_and(|since| now_ms >= since + FAILED_MS);
-        // All partitions are asked for it: only when there is something to judge.
-        let due = now.hosts.iter().any(|host| host.state == HostState::Active && long(&host.id));
-        let lost = || now.hosts.iter().filter(|host| away.contains(&host.id) && !made_up(host)).count();
-        let survives = due && lost() <= usize::from(cluster.protection.parity);
-        let change = |host: &HostRecord| match host.state {
-            HostState::Active if long(&host.id) && survives => Some(HostState::Failed),
-            HostState::Failed if !away.contains(&host.id) => Some(HostState::Active),
-            HostState::Draining if now.holds(host.id) == 0 => Some(HostState::Removed),
-            _ => None,
-        };
-        now.hosts.iter().filter_map(|host| Some((host.id, host.state, change(host)?))).collect()
-    }
-
-    /// Drives whose state is to change: one that has not answered, or fails all that it is asked, for long has failed, unless most
-    /// hosts do not find that, or more have than the data survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
-    /// emptied goes when nothing lies on it any more.
-    fn judge_drives(&mut self, now_ms: u64) -> Vec<DriveChange> {
-        let Some(absent) = self.duties.host.switch().absent() else { return Vec::new() };
-        self.absent_ms.retain(|drive, _| absent.contains(drive));
-        absent.iter().for_each(|drive| _ = self.absent_ms.entry(*drive).or_insert(now_ms));
-        let now = &self.duties.now;
-        let Some(cluster) = &now.cluster else { return Vec::new() };
-        let is_absent = |drive: &Drive| absent.contains(&drive.id);
-        let long = |drive: &Drive| self.absent_ms.get(&drive.id).is_some_and(|since| now_ms >= since + FAILED_MS);
-        // Those that have failed and were made up for do not count.
-        let due = now.drives.iter().any(|drive| drive.state == DriveState::Active && long(drive));
-        let lacks = |drive: &&Drive| {
-            let made_up = || drive.state == DriveState::Failed && self.duties.host.is_empty_of(drive.id);
-            is_absent(drive) && due && !made_up()
-        };
-        let gone: BTreeSet<u16> = now.drives.iter().filter(lacks).map(|drive| drive.domain.0).collect();
-        let survives = gone.len() <= usize::from(cluster.protection.parity);
-        let change = |drive: &Drive| match drive.state {
-            DriveState::Active if long(drive) && survives => Some(DriveState::Failed),
-            DriveState::Failed if !is_absent(drive) => Some(DriveState::Active),
-            DriveState::Draining if self.duties.host.is_empty_of(drive.id) => Some(DriveState::Removed),
-            _ => None,
-        };
-        let mut changes: Vec<DriveChange> =
-            now.drives.iter().filter_map(|drive| Some((drive.id, drive.state, change(drive)?))).collect();
-        let fails = |(_, _, to): &DriveChange| *to == DriveState::Failed;
-        if changes.iter().any(fails) {
-            // Perhaps only the way from here to it is broken.
-            let (host, living) = (&self.duties.host, now.live.len());
-            let others = host.runtime().block_on(host.switch().absent_elsewhere());
-            changes.retain(|change| !fails(change) || health::is_lost(change.0, &others, living));
-        }
-        changes
     }
 }
