@@ -181,9 +181,11 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
     let access = Access::new(server.port())?;
     let clients: Arc<dyn Handler> = control.clients(access.token.clone())?;
     let doors = tokio::spawn(braid_wire::serve(listener, clients));
-    if let Some(follow) = follow {
-        blocking(&mut signals, follow).await?;
-    }
+    // Whatever comes of it, what runs by then is stopped in order.
+    let begun = match follow {
+        Some(follow) => blocking(&mut signals, follow).await,
+        None => Ok(()),
+    };
     let control: Arc<dyn Control> = control;
     let (hush, hushed) = oneshot::channel::<()>();
     let until = async {
@@ -191,7 +193,11 @@ async fn serve(order: Order, say: Say, ready: impl FnOnce(Ready) -> io::Result<(
         let _ = hushed.await;
     };
     let rest = tokio::spawn(server.run(control.clone(), access.token.clone(), until));
-    let up = match open(&order, &*control, &access, &say).await {
+    let opened = match begun {
+        Ok(()) => open(&order, &*control, &access, &say).await,
+        Err(error) => Err(error),
+    };
+    let up = match opened {
         Ok(words) => match ready.take() {
             Some(ready) => ready(words).map_err(|error| Error::os("telling that all is ready", &error)),
             None => Ok(()),

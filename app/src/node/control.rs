@@ -84,8 +84,10 @@ impl Node {
         Self { dir, coordinator, host, cluster, lost, way, filesystems, stores, steward, seen, started_ms, clients }
     }
 
-    /// Begins to go by what the coordinator says, which said `now` last.
+    /// Begins to go by what the coordinator says, which said `now` last; waits for the first replicas, or for the end.
     pub fn follow(&self, now: Snapshot, forsaken: Receiver<PartitionId>) -> Result<()> {
+        // Held until it can be stopped: who stops this node takes it first.
+        let mut place = self.steward.lock().unwrap_or_else(PoisonError::into_inner);
         let (host, raw_of) = (self.host()?, drives::raw_of(self.cluster.shard_bytes));
         let seen: Seen = Arc::new(Mutex::new((Arc::new(now.clone()), None)));
         // One on this machine is asked itself: what was changed just now is known at once.
@@ -101,9 +103,11 @@ impl Node {
         drives::tell_lost(&host.event_log(), name, &self.lost);
         let weak = Arc::downgrade(&host);
         let duties = Duties { host, now, seen, forsaken, raw_of: Box::new(raw_of) };
-        let steward = Steward::start(duties, Arc::clone(&self.coordinator))?;
-        *self.steward.lock().unwrap_or_else(PoisonError::into_inner) = Some(steward);
+        let (steward, begun) = Steward::start(duties, Arc::clone(&self.coordinator))?;
+        *place = Some(steward);
         self.stores.keep(weak, Arc::clone(&self.coordinator), self.store_facts());
+        drop(place);
+        begun.wait();
         Ok(())
     }
 
@@ -253,8 +257,8 @@ impl Node {
 
     async fn stop(&self) -> Result<()> {
         self.filesystems.detach_all().await;
-        self.stores.stop();
         let steward = self.steward.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.stores.stop();
         let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(host) = host else { return Ok(()) };
         let stopping = tokio::task::spawn_blocking(move || {

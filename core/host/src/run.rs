@@ -29,5 +29,5 @@ pub use events::Events;
 pub use recall::{floors, stores};
 pub use seat_actor::SeatMsg;
 pub use setup::{Host, HostConfig, log_dir};
-pub use steward::{Duties, Seen, Steward};
+pub use steward::{Begun, Duties, Seen, Steward};
 pub use wire::{Company, HostWire};

@@ -83,10 +83,20 @@ pub struct Duties {
     pub raw_of: Box<dyn Fn(u64) -> u64 + Send>,
 }
 
+/// Tells when the replicas that a steward found to be started at first run.
+pub struct Begun(Receiver<()>);
+
+impl Begun {
+    /// Waits until they do, or for some time; not when the steward is stopped. Blocks.
+    pub fn wait(self) {
+        let _ = self.0.recv_timeout(FIRST); // it is dropped, and nothing said
+    }
+}
+
 impl Steward {
-    /// Starts the threads, and the replicas of the host: in company it must be heard by others by then, who ask them for
-    /// the end of their logs before they choose a primary (R8).
-    pub fn start(duties: Duties, coordinator: Arc<dyn Coordinator>) -> Result<Self> {
+    /// Starts the threads, which start the replicas of the host: in company it must be heard by others by then, who ask
+    /// them for the end of their logs before they choose a primary (R8).
+    pub fn start(duties: Duties, coordinator: Arc<dyn Coordinator>) -> Result<(Self, Begun)> {
         let (stop, stopped) = mpsc::channel();
         let me = duties.host.config().host;
         let alive = match duties.host.company() {
@@ -115,8 +125,7 @@ impl Steward {
             duties,
         };
         let thread = vital::spawn("steward", move || work.run(&stopped))?;
-        let _ = ready.recv_timeout(FIRST); // it is dropped, and nothing said
-        Ok(Self { stop, thread, alive })
+        Ok((Self { stop, thread, alive }, Begun(ready)))
     }
 
     /// Ends it, and says that the host does not live any more, if the coordinator takes it in time.
