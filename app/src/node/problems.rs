@@ -134,9 +134,10 @@ pub fn replicas(
 
 #[cfg(test)]
 mod tests {
-    use braid_base::ids::{HostId, StoreId};
+    use braid_base::ids::{HostId, PartitionId, StoreId, Term};
     use braid_base::msg::host::{SeatData, SeatReport, Tiering, Ways};
     use braid_base::store::{Place, StoreSpec};
+    use braid_base::{Error, ErrorKind};
     use braid_cluster::facts::{Filesystem, ObjectStore};
     use braid_cluster::view::stores::LinkView;
 
@@ -166,6 +167,19 @@ mod tests {
         let look = "only by way of others: look at the network between them";
         let expected = ["hosts h1 and h2 reach each other", "host h1 reaches host h3", "host h2 reaches etcd"];
         assert_eq!(problems, expected.map(|words| format!("{words} {look}")));
+    }
+
+    #[test]
+    fn replicas_that_do_not_start() {
+        let (partition, term) = (PartitionId(4), Term(7));
+        let served = SeatReport { partition, term, ..SeatReport::default() };
+        let failed = Some(Error::new(ErrorKind::Corrupt, "its log is damaged"));
+        let idle = SeatReport { partition, failed, ..SeatReport::default() };
+        let all = [(HostId(1), served.clone()), (HostId(2), idle.clone())];
+        assert_eq!(braid_host::run::Host::served(&[(HostId(2), idle), (HostId(1), served.clone())]), [served.clone()]);
+        let mut problems = Vec::new();
+        assert!(super::replicas(&[], &all, &[served], &mut problems));
+        assert_eq!(problems, ["host ? (h2): its replica of p4: its log is damaged"]);
     }
 
     #[test]

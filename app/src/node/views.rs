@@ -98,8 +98,8 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
     }
 }
 
-/// A partition with what its seat says; none if it does not answer.
-pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionView {
+/// A partition that should have so many `copies`, with what its seat says; none if it does not answer.
+pub fn partition(record: &Partition, copies: usize, report: Option<&SeatReport>) -> PartitionView {
     let state = match report {
         Some(SeatReport { failed: None, term: Term(0), .. }) => "recovering",
         Some(SeatReport { failed: None, waits: None, .. }) => "serving",
@@ -112,6 +112,8 @@ pub fn partition(record: &Partition, report: Option<&SeatReport>) -> PartitionVi
         term: record.term.0,
         primary: record.primary.map(|host| host.0),
         members: record.members.iter().map(|member| member.host.0).collect(),
+        learners: record.learners.iter().map(|member| member.host.0).collect(),
+        copies: copies as u64,
         state: state.to_owned(),
         problem: problem.map(|error| error.message().to_owned()),
         applied: report.map_or(0, |report| report.applied),

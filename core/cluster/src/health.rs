@@ -96,6 +96,9 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
     let mut problems: Vec<String> = lost.iter().map(|drive| lost_sentence(drive)).collect();
     problems.extend(erring.clone().map(erring_sentence));
     problems.extend(silent.iter().map(|partition| silent_sentence(partition)));
+    let short = short_sentences(partitions);
+    let is_short = !short.is_empty();
+    problems.extend(short);
     let parity = usize::from(protection.parity);
     // Of what fails together a pack has one piece.
     let domains = lost.iter().map(|drive| drive.domain).collect::<BTreeSet<u16>>().len();
@@ -107,11 +110,41 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
         ));
     }
     let state = match (domains, silent.len()) {
-        (0, 0) if erring.count() == 0 => State::Ok,
+        (0, 0) if erring.count() == 0 && !is_short => State::Ok,
         (lost, 0) if lost <= parity => State::Degraded,
         _ => State::Unavailable,
     };
     (state, problems)
+}
+
+/// Partitions named in one sentence, at most.
+const NAMED_MAX: usize = 8;
+
+/// Which partitions have fewer copies than they should, those that are alike in one sentence.
+fn short_sentences(partitions: &[PartitionView]) -> Vec<String> {
+    let mut alike: BTreeMap<(usize, u64, Vec<u32>), Vec<String>> = BTreeMap::new();
+    for partition in partitions.iter().filter(|partition| partition.is_short()) {
+        let mut learners = partition.learners.clone();
+        learners.sort_unstable();
+        let kind = (partition.members.len(), partition.copies, learners);
+        alike.entry(kind).or_default().push(format!("p{}", partition.id));
+    }
+    let sentence = |((has, of, learners), names): ((usize, u64, Vec<u32>), Vec<String>)| {
+        let (noun, verb) = if names.len() == 1 { ("partition", "has") } else { ("partitions", "have") };
+        let more = match names.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let named = names[..names.len().min(NAMED_MAX)].join(", ");
+        let copies = if has == 1 { "copy" } else { "copies" };
+        let hosts: Vec<String> = learners.iter().map(|host| format!("h{host}")).collect();
+        let comes = match hosts.is_empty() {
+            true => String::new(),
+            false => format!("; what is missing is to be filled on {}", hosts.join(", ")),
+        };
+        format!("{noun} {named}{more} {verb} {has} {copies} of {of}{comes}")
+    };
+    alike.into_iter().map(sentence).collect()
 }
 
 fn erring_sentence(drive: &DriveView) -> String {

@@ -138,6 +138,20 @@ impl Snapshot {
         seats.iter().all(member)
     }
 
+    /// Whether `p` has a member on each of its seats but that of `host`, and on one at least: then nobody needs what `host`
+    /// has of it, unless that is a member, too.
+    pub fn is_staffed_without(&self, p: PartitionId, host: HostId) -> bool {
+        let member = |host: &HostId| self.store(p, *host).is_some_and(|store| self.is_member(store));
+        let others: Vec<&HostId> = self.seats.get(&p).into_iter().flatten().filter(|seat| **seat != host).collect();
+        !others.is_empty() && others.into_iter().all(member)
+    }
+
+    /// How many hosts should hold each partition: as many as were wanted, as far as there are hosts that stay.
+    pub fn copies(&self) -> usize {
+        let stay = self.hosts.iter().filter(|host| host.state != HostState::Draining).count();
+        self.cluster.as_ref().map_or(0, |cluster| usize::from(cluster.copies)).min(stay)
+    }
+
     /// The store that `host` has made for `p`.
     pub fn store(&self, p: PartitionId, host: HostId) -> Option<&Store> {
         self.stores.iter().find(|store| store.partition == p && store.host == host)

@@ -243,6 +243,12 @@ views! {
         pub primary: Option<u32>,
         /// Hosts that hold a full copy.
         pub members: Vec<u32>,
+        /// Hosts whose copy is being filled, or is to be.
+        #[serde(default)]
+        pub learners: Vec<u32>,
+        /// How many hosts should hold a full copy; 0 if an older server did not say.
+        #[serde(default)]
+        pub copies: u64,
         /// `serving`, `waiting` (what is written waits for something, see `problem`), `recovering` or `stopped`.
         pub state: String,
         /// What is wrong with it, if anything.
@@ -439,6 +445,11 @@ impl PartitionView {
     /// Does it answer requests?
     pub fn is_serving(&self) -> bool {
         self.state == "serving"
+    }
+
+    /// Do fewer hosts than should hold all of it?
+    pub fn is_short(&self) -> bool {
+        (self.members.len() as u64) < self.copies
     }
 }
 

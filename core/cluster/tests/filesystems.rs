@@ -188,6 +188,8 @@ fn partition(id: u16, state: &str) -> PartitionView {
         term: 1,
         primary: Some(1),
         members: vec![1],
+        learners: Vec::new(),
+        copies: 1,
         state: state.to_owned(),
         problem: (state == "waiting").then(|| "its log waits for room".to_owned()),
         applied: 0,
@@ -215,6 +217,24 @@ fn the_state_word() {
     let (state, problems) = judge([a; 6], ["waiting", s]);
     assert_eq!(state, State::Unavailable);
     assert_eq!(problems, ["partition p0 is waiting: its log waits for room"]);
+}
+
+#[test]
+fn partitions_with_too_few_copies_are_told() {
+    let with = |id, members: &[u32], learners: &[u32]| {
+        let (members, learners) = (members.to_vec(), learners.to_vec());
+        PartitionView { members, learners, copies: 3, ..partition(id, "serving") }
+    };
+    let judge = |partitions: &[PartitionView]| judge(Protection { data: 4, parity: 2 }, &[], partitions);
+    let whole = with(0, &[1, 2, 3], &[]);
+    assert_eq!(judge(&[whole.clone(), with(1, &[1, 2, 3], &[4])]), (State::Ok, vec![]), "one moves");
+    let (state, problems) = judge(&[whole.clone(), with(1, &[1, 2], &[3]), with(2, &[2], &[])]);
+    assert_eq!(state, State::Degraded);
+    let expected =
+        ["partition p2 has 1 copy of 3", "partition p1 has 2 copies of 3; what is missing is to be filled on h3"];
+    assert_eq!(problems, expected);
+    let many: Vec<PartitionView> = (0..11).map(|id| with(id, &[1, 2], &[])).collect();
+    assert_eq!(judge(&many).1, ["partitions p0, p1, p2, p3, p4, p5, p6, p7 and 3 more have 2 copies of 3"]);
 }
 
 #[test]

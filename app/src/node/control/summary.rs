@@ -3,8 +3,9 @@
 use braid_base::ids::DriveId;
 use braid_base::msg::host::SeatReport;
 use braid_base::{ErrorKind, Result};
-use braid_cluster::facts::Drive;
+use braid_cluster::facts::{Drive, Partition};
 use braid_cluster::health;
+use braid_cluster::records::Stored;
 use braid_cluster::view::{Capacity, DriveView, PartitionView, State, Status};
 use braid_host::run::Host;
 
@@ -118,6 +119,8 @@ impl Node {
     pub(super) fn partition_views(&self, reports: &[SeatReport]) -> Result<Vec<PartitionView>> {
         let report = |id| reports.iter().find(|report| report.partition == id);
         let recorded = self.recorded()?.0;
-        Ok(recorded.partitions.iter().map(|record| views::partition(&record.value, report(record.value.id))).collect())
+        let copies = recorded.copies();
+        let view = |record: &Stored<Partition>| views::partition(&record.value, copies, report(record.value.id));
+        Ok(recorded.partitions.iter().map(view).collect())
     }
 }

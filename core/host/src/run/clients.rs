@@ -205,9 +205,7 @@ impl Handler for Clients {
             HostOp::Ways => answer.send(&Ok(HostReply::Ways(switch.ways()))),
             HostOp::Clock => answer.send(&Ok(HostReply::Clock(wall_ms()))),
             HostOp::Seats => {
-                runtime.spawn_blocking(move || {
-                    answer.send(&Ok(HostReply::Seats(seat_actor::reports(&switch.all_seats()))));
-                });
+                runtime.spawn_blocking(move || answer.send(&Ok(HostReply::Seats(switch.reports()))));
             }
             HostOp::Lost => {
                 runtime.spawn_blocking(move || {
@@ -381,6 +379,7 @@ mod tests {
             tiers: Mutex::default(),
             objects: HostObjects::new(CLUSTER, links, runtime.clone(), events),
             seats: RwLock::new([(PartitionId(0), door)].into()),
+            idle: Mutex::default(),
             drives: RwLock::default(),
             runtime: runtime.clone(),
             reader: OnceLock::new(),

@@ -186,8 +186,10 @@ pub enum Store {
 pub fn store(dir: &Path, cluster: Guid, id: PartitionId, what: Store) -> Result<Option<Guid>> {
     file::make_dir(dir)?;
     settle_meta(dir)?;
-    let found = ReplicaMeta::read(&read_meta(dir)?).map_err(|e| e.within(dir.join(META).display()))?;
-    if let Some(meta) = found.filter(|_| what != Store::Replaced) {
+    // What is replaced may be damaged.
+    let known = || ReplicaMeta::read(&read_meta(dir)?).map_err(|e| e.within(dir.join(META).display()));
+    let found = if what == Store::Replaced { None } else { known()? };
+    if let Some(meta) = found {
         if (meta.ident.cluster, meta.ident.partition) != (cluster, id) {
             let (of, p, dir) = (meta.ident.cluster, meta.ident.partition, dir.display());
             let words = format!("{dir}: a store of {id} of cluster {cluster} expected, found one of {p} of {of}");

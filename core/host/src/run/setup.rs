@@ -120,6 +120,7 @@ impl Host {
         let switch = Arc::new(Switch {
             host: config.host,
             seats: RwLock::default(),
+            idle: Mutex::default(),
             drives: RwLock::new(drives),
             runtime,
             reader: OnceLock::new(),
@@ -198,6 +199,20 @@ impl Host {
     pub fn replicas(&self) -> BTreeMap<PartitionId, bool> {
         let ended = |p| self.threads().get(&p).is_none_or(JoinHandle::is_finished);
         self.switch.all_seats().iter().map(|seat| (seat.id(), !ended(seat.id()))).collect()
+    }
+
+    /// The replica of `p` does not start, as `why` says; or nothing is known any more that keeps it from that.
+    pub(super) fn does_not_run(&self, p: PartitionId, why: Option<&Error>) {
+        let mut idle = self.switch.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        match why {
+            Some(why) => drop(idle.insert(p, why.clone())),
+            None => drop(idle.remove(&p)),
+        }
+    }
+
+    /// Those in `mine` should run, and no others.
+    pub(super) fn should_run(&self, mine: &BTreeSet<PartitionId>) {
+        self.switch.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|p, _| mine.contains(p));
     }
 
     /// The other hosts, if this one is not alone.
@@ -409,21 +424,21 @@ impl Host {
 
     /// What all replicas say of themselves, with their hosts. One that does not answer in time is left out.
     pub async fn reports(&self) -> Vec<(HostId, SeatReport)> {
-        let (seats, me) = (self.switch.all_seats(), self.switch.host);
-        let here = tokio::task::spawn_blocking(move || seat_actor::reports(&seats));
+        let (switch, me) = (Arc::clone(&self.switch), self.switch.host);
+        let here = tokio::task::spawn_blocking(move || switch.reports());
         let mut all = self.switch.reports_of_others().await;
         all.extend(here.await.unwrap_or_default().into_iter().map(|seat| (me, seat)));
         all.sort_by_key(|(host, seat)| (seat.partition, *host));
         all
     }
 
-    /// Of `replicas`, for each partition, the one that serves it, or any, in order.
+    /// Of `replicas`, for each partition, the one that serves it, or any, in order; rather one that works.
     pub fn served(replicas: &[(HostId, SeatReport)]) -> Vec<SeatReport> {
         let mut best: BTreeMap<PartitionId, &SeatReport> = BTreeMap::new();
         let rank = |report: &SeatReport| (report.term, report.failed.is_none());
         for (_, report) in replicas {
             let known = best.entry(report.partition).or_insert(report);
-            if known.term < report.term {
+            if rank(known) < rank(report) {
                 *known = report;
             }
         }

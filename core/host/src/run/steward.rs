@@ -11,6 +11,8 @@
 mod chores;
 mod judge;
 mod stores;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -271,6 +273,7 @@ impl Work {
     /// What has ended on the stores here; then it is looked what is to be done next.
     fn hear_of_chores(&mut self, now_ms: u64) {
         for (p, result) in self.chores.ended() {
+            self.duties.host.does_not_run(p, result.as_ref().err());
             if let Err(error) = result {
                 tracing::error!("{error}");
                 self.again_ms.insert(p, now_ms + AGAIN_MS);
@@ -361,6 +364,7 @@ impl Work {
                 self.chores.begin(p, move || stores.start(p, known, begun));
             }
         }
+        host.should_run(&mine);
         self.retire(&mine, now_ms);
     }
 

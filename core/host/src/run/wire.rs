@@ -37,7 +37,7 @@ use tokio::task::JoinSet;
 use super::housekeeping::Limits;
 use super::objects::{Carrier, HostObjects};
 use super::outside;
-use super::seat_actor::SeatMsg;
+use super::seat_actor::{self, SeatMsg};
 use super::shared_seat::{SeatDoor, Waits};
 use super::tiers::Tiers;
 
@@ -49,6 +49,8 @@ pub(super) struct Switch {
     pub(super) host: HostId,
     /// Of the replicas that run here, by partition.
     pub(super) seats: RwLock<BTreeMap<PartitionId, SeatDoor>>,
+    /// Replicas that should run here and do not, and why.
+    pub(super) idle: Mutex<BTreeMap<PartitionId, Error>>,
     /// Emptied when the host stops: a drive closes when nobody can reach it any more.
     pub(super) drives: RwLock<BTreeMap<DriveId, Drive>>,
     pub(super) runtime: tokio::runtime::Handle,
@@ -129,6 +131,16 @@ impl Switch {
     /// All replicas here, in order.
     pub(super) fn all_seats(&self) -> Vec<SeatDoor> {
         self.seats.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// What the replicas here say of themselves, in order; also those that should run and do not. Blocks.
+    pub(super) fn reports(&self) -> Vec<SeatReport> {
+        let mut all = seat_actor::reports(&self.all_seats());
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let idle = idle.into_iter().filter(|(p, _)| self.seat(*p).is_err());
+        all.extend(idle.map(|(partition, why)| SeatReport { partition, failed: Some(why), ..SeatReport::default() }));
+        all.sort_by_key(|report| report.partition);
+        all
     }
 
     pub(super) fn tell(&self, p: PartitionId, msg: SeatMsg) -> Result<()> {

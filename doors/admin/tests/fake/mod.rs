@@ -72,6 +72,8 @@ impl Fake {
             term: 3,
             primary: Some(1),
             members: vec![1],
+            learners: Vec::new(),
+            copies: 1,
             state: "serving".to_owned(),
             problem: None,
             applied: 1000,

@@ -1,13 +1,15 @@
 //! The stores of a host: made, started, replaced and given up. All of it may wait for the disk, so each is done on a
 //! thread of its own ([`super::chores`]).
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use braid_base::ids::{Guid, HostId, PartitionId};
-use braid_base::{Error, Result};
+use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::{Check, Coordinator, Outcome, Txn};
 use braid_cluster::facts::{Partition, Seats, Store as StoreRecord};
 use braid_cluster::records::{self, Record, Stored};
+use braid_cluster::snapshot::Snapshot;
 
 use crate::run::outside::{Store, store};
 use crate::run::setup::{Host, log_dir};
@@ -17,21 +19,27 @@ pub(super) struct Stores {
     me: HostId,
     host: Arc<Host>,
     coordinator: Arc<dyn Coordinator>,
+    /// Partitions whose damaged store was replaced since the process began.
+    replaced: Mutex<BTreeSet<PartitionId>>,
 }
 
 impl Stores {
     pub(super) fn new(me: HostId, host: Arc<Host>, coordinator: Arc<dyn Coordinator>) -> Self {
-        Self { me, host, coordinator }
+        Self { me, host, coordinator, replaced: Mutex::default() }
     }
 
     /// Sees to it that the store of `p` is here and known; the coordinator knew it as `known`. Then its replica starts, if the
-    /// partition has `begun`.
+    /// partition has `begun`. A store that is damaged is replaced, if nobody needs it.
     pub(super) fn start(&self, p: PartitionId, known: Option<Guid>, begun: bool) -> Result<()> {
-        match self.have(p, known) {
+        let started = match self.have(p, known) {
             Ok(()) if begun => {
                 self.host.start_replica(p).map_err(|e| e.within(format_args!("the replica of {p} does not start")))
             }
             had => had.map_err(|e| e.within(format_args!("the store of {p} cannot be used"))),
+        };
+        match started {
+            Err(error) if error.kind() == ErrorKind::Corrupt => self.replace(p, error),
+            started => started,
         }
     }
 
@@ -51,6 +59,32 @@ impl Stores {
         }
         let record = StoreRecord { partition: p, host: self.me, store: found };
         self.coordinator.txn(&Txn::new().put(&record.key(), records::encode(&record)?)).map(drop)
+    }
+
+    /// The store of `p` is damaged, as `why` says: an empty one takes its place, which is filled from the others like any that
+    /// is new. Only when the partition goes on without this one, with all the copies elsewhere that it should have; and once,
+    /// because a disk that damages the next one as well would have the others send all they hold again and again.
+    fn replace(&self, p: PartitionId, why: Error) -> Result<()> {
+        let now = Snapshot::read(self.coordinator.as_ref())?;
+        let (dir, cluster) = (log_dir(&self.host.config().dir, p), self.host.config().cluster);
+        let shown = dir.display();
+        // Members are left out by the others when they are silent, if there are any.
+        let Some(known) = now.store(p, self.me).filter(|known| !now.is_member(known)) else { return Err(why) };
+        let but = |words: String| Err(Error::new(ErrorKind::Corrupt, format!("{}; {words}", why.message())));
+        if !now.is_staffed_without(p, self.me) {
+            return but(format!(
+                "an empty one takes its place by itself once the other copies are all there; to have that before, stop \
+                 `braid backend` here, move {shown} away, and start it again"
+            ));
+        }
+        if !self.replaced.lock().unwrap_or_else(PoisonError::into_inner).insert(p) {
+            return but(format!(
+                "that took the place of one that was damaged, too: look at the disk under {shown}; then start `braid \
+                 backend` again here, which replaces it once more"
+            ));
+        }
+        tracing::error!("{}; the other copies are whole: an empty store takes the place of {}", why, known.store);
+        store(&dir, cluster, p, Store::Replaced).map(drop)
     }
 
     /// The store of `p` is worth nothing, unless a configuration names it.
