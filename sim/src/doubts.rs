@@ -65,10 +65,11 @@ impl Doubts {
     pub async fn adopt(&mut self, fs: &Fs, model: &mut Model) -> Result<bool, String> {
         let mut lost = false;
         let mut left = std::mem::take(&mut self.0);
-        loop {
-            // A directory that is there again comes before what is in it.
-            let Some(next) = left.keys().find(|(dir, _)| model.node(*dir).is_some()).or(left.keys().next()) else { break };
-            let next = next.clone();
+        // A directory that is there again comes before what is in it.
+        let next = |left: &BTreeMap<(Ino, Vec<u8>), Vec<Seen>>, model: &Model| {
+            left.keys().find(|(dir, _)| model.node(*dir).is_some()).or(left.keys().next()).cloned()
+        };
+        while let Some(next) = next(&left, model) {
             let ((dir, name), states) = left.remove_entry(&next).expect("it was found a moment ago");
             let found = match again(fs, dir, async || fs.lookup(dir, &name).await).await {
                 Ok(entry) => Some(entry.ino),

@@ -134,6 +134,8 @@ pub fn replicas(
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use braid_base::ids::{HostId, PartitionId, StoreId, Term};
     use braid_base::msg::host::{SeatData, SeatReport, Tiering, Ways};
     use braid_base::store::{Place, StoreSpec};
@@ -176,7 +178,7 @@ mod tests {
         let failed = Some(Error::new(ErrorKind::Corrupt, "its log is damaged"));
         let idle = SeatReport { partition, failed, ..SeatReport::default() };
         let all = [(HostId(1), served.clone()), (HostId(2), idle.clone())];
-        assert_eq!(braid_host::run::Host::served(&[(HostId(2), idle), (HostId(1), served.clone())]), [served.clone()]);
+        assert_eq!(braid_host::run::Host::served(&[(HostId(2), idle), (HostId(1), served.clone())]), from_ref(&served));
         let mut problems = Vec::new();
         assert!(super::replicas(&[], &all, &[served], &mut problems));
         assert_eq!(problems, ["host ? (h2): its replica of p4: its log is damaged"]);

@@ -31,8 +31,8 @@ use braid_base::msg::fs::{Cred, Op};
 use braid_base::{Error, Result};
 use bytes::Bytes;
 use coming::Coming;
-pub(crate) use dirs::Told;
 use dirs::OfDir;
+pub(crate) use dirs::Told;
 use meets::{Meets, of_op};
 
 use crate::landings::{self, Landings};

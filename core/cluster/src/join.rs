@@ -134,6 +134,7 @@ mod tests {
     use braid_base::ids::{DomainId, Guid, HostId};
 
     use super::{drain, find, objections, plan, record};
+    use crate::capacity::OnDrives;
     use crate::coordinator::Coordinator;
     use crate::create::{self, Wish};
     use crate::embedded::Embedded;

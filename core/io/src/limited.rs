@@ -13,7 +13,7 @@ pub fn each_within<I, T>(
     wait_ms: u64,
     items: Vec<I>,
     work: impl Fn(&I) -> T + Clone + Send + 'static,
-) -> Vec<(I, Option<T>)>
+) -> Found<I, T>
 where
     I: Clone + Send + 'static,
     T: Send + 'static,
@@ -27,7 +27,7 @@ pub fn each_or_late<I, T>(
     wait_ms: u64,
     items: Vec<I>,
     work: impl Fn(&I) -> T + Clone + Send + 'static,
-) -> (Vec<(I, Option<T>)>, Late<I, T>)
+) -> (Found<I, T>, Late<I, T>)
 where
     I: Clone + Send + 'static,
     T: Send + 'static,
@@ -50,6 +50,9 @@ where
     let late = Late { items: items.clone(), all };
     (items.into_iter().zip(found).collect(), late)
 }
+
+/// Each item, and what came of it in time.
+pub type Found<I, T> = Vec<(I, Option<T>)>;
 
 /// What was not waited for any more.
 pub struct Late<I, T> {

@@ -383,10 +383,11 @@ impl World {
                         self.tell(c, &Heard::Flushed { fs: FS, ino, session });
                     }
                 },
-                Said::Lost { p } => {
+                Said::Lost { p, session } => {
                     self.met.lost += 1;
                     let partitions = self.nodes.len() as u16;
-                    let here = |(ino, _): &(&Ino, &mut Dirty)| ino.partition(partitions) == p;
+                    let here =
+                        |(ino, dirty): &(&Ino, &mut Dirty)| ino.partition(partitions) == p && dirty.session == session;
                     self.clients[c].dirty.iter_mut().filter(here).for_each(|(_, dirty)| dirty.lost = true);
                     let under_way: BTreeSet<Ino> = self.flushing(c);
                     self.clients[c].dirty.retain(|ino, dirty| !dirty.lost || under_way.contains(ino));

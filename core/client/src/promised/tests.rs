@@ -221,7 +221,7 @@ fn bytes_are_lost_that_ride_with_a_file_and_none_with_a_name() {
     gone.file.size = 100;
     make(&promises, b"empty", 10, 1, made(false));
     make(&promises, b"file", 11, 1, made(false));
-    promises.make((DIR, b"gone"), |_| Some(Ok(gone)));
+    promises.make((DIR, b"gone"), |_, _| Some(Ok(gone)));
     assert_eq!(promises.write(Ino(11), Some(0), &Bytes::from_static(b"abc"), at(2)), Some(0));
     assert_eq!(promises.lose(HERE, &ErrorKind::Io.into()).len(), 3);
     let lost = [DIR, Ino(10), Ino(11), Ino(12)].map(|ino| promises.losses.untold_bytes(ino).is_some());

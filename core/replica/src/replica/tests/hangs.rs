@@ -73,7 +73,7 @@ fn successor(lab: &mut Lab, ticks: bool) -> (usize, u64) {
         lab.now += 50;
         (0..3).filter(|host| ticks || *host > 0).for_each(|host| lab.step(host, Event::Tick));
         // Programs ask again and again, on other threads.
-        if lab.now % 500 == 0 && lab.replicas[0].leads() {
+        if lab.now.is_multiple_of(500) && lab.replicas[0].leads() {
             lab.step(0, Event::Propose(entry(op)));
             op += 1;
         }
