@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use braid_base::ErrorKind;
 use braid_base::attr::SetAttr;
 use braid_base::ids::Ino;
-use braid_base::msg::fs::{Cred, LockKind, LockSpec, RenameMode};
+use braid_base::msg::fs::{Cred, RenameMode};
 use braid_client::Fs;
 use braid_client::fs::Create;
 use bytes::Bytes;
@@ -228,22 +228,6 @@ fn gives_references_back(world: &World, fs: &Fs) {
     silence(world, None);
     world.run(world.clock.sleep(20_000));
     assert_eq!(world.server.state().nodes[&ino].opens, 0);
-}
-
-#[test]
-fn locks_of_who_is_gone_are_given_up_in_the_end() {
-    let world = World::new(1);
-    let (_, fs) = Leased::fs(&world, 6 * MIB);
-    let ino = make(&world, &fs, "file");
-    let lock = LockSpec { owner: 1, pid: 2, start: 0, end: u64::MAX, kind: LockKind::Write, flock: true };
-    world.run(fs.lock(ino, lock)).expect("it is free");
-    silence(&world, Some("UnlockOwner"));
-    world.clock.spawn(Box::pin(async move { fs.unlock_gone(ino, 1, true).await.expect("it goes on") }));
-    world.run(world.clock.sleep(100_000));
-    assert_eq!(world.server.state().locks.len(), 1);
-    silence(&world, None);
-    world.run(world.clock.sleep(20_000));
-    assert!(world.server.state().locks.is_empty());
 }
 
 #[test]

@@ -537,10 +537,6 @@ impl Calls {
         self.fs.unlock_owner(ino, owner, flock).await.map_err(|e| of_inode(&e))
     }
 
-    pub(crate) async fn unlock_gone(&self, ino: Ino, owner: u64, flock: bool) -> Answer<()> {
-        self.fs.unlock_gone(ino, owner, flock).await.map_err(|e| of_inode(&e))
-    }
-
     /// A descriptor is closed: its process gives up its `fcntl` locks on the inode. What cannot be given up now goes with the
     /// last close of the open file.
     pub(crate) async fn leave_locks(&self, ino: Ino, fh: Fh, owner: u64) -> Answer<()> {

@@ -2,9 +2,9 @@
 
 use std::future::Future;
 
+use braid_base::Result;
 use braid_base::ids::Ino;
 use braid_base::msg::fs::{LockSpec, Op, Reply};
-use braid_base::{ErrorKind, Result};
 
 use super::Fs;
 use crate::session::{LockEnd, unexpected};
@@ -32,17 +32,5 @@ impl Fs {
     /// Gives up all locks of `owner` on `ino`.
     pub async fn unlock_owner(&self, ino: Ino, owner: u64, flock: bool) -> Result<()> {
         self.ask_done("unlock", Op::UnlockOwner { ino, owner, flock }).await
-    }
-
-    /// The same for an owner that is gone: nobody waits, and it goes on for as long as the session lives.
-    pub async fn unlock_gone(&self, ino: Ino, owner: u64, flock: bool) -> Result<()> {
-        let session = self.0.session.leases().map(|leases| leases.session(self.0.session.home(ino)));
-        match self.ask_under(session.filter(|session| *session > 0), Op::UnlockOwner { ino, owner, flock }).await {
-            Ok(Reply::Done) => Ok(()),
-            Ok(other) => Err(unexpected("unlock", &other)),
-            // They went with it.
-            Err(error) if error.kind() == ErrorKind::SessionLost => Ok(()),
-            Err(error) => Err(error),
-        }
     }
 }

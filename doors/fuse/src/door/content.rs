@@ -86,7 +86,7 @@ impl Door {
         self.start_empty(reply, |calls| async move {
             let mut unlocked = Ok(());
             for (owner, flock) in gone {
-                unlocked = unlocked.and(calls.unlock_gone(ino, owner, flock).await);
+                unlocked = unlocked.and(calls.unlock_all(ino, owner, flock).await);
             }
             drop(closes);
             calls.close(ino, fh).await.and(unlocked)
