@@ -6,8 +6,7 @@ mod samples;
 mod summary;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use braid_admin::control::Sample;
@@ -85,7 +84,7 @@ impl Node {
     }
 
     /// Begins to go by what the coordinator says, which said `now` last; waits for the first replicas, or for the end.
-    pub fn follow(&self, now: Snapshot, forsaken: Receiver<PartitionId>) -> Result<()> {
+    pub fn follow(&self, now: Snapshot, forsaken: mpsc::Receiver<PartitionId>) -> Result<()> {
         // Held until it can be stopped: who stops this node takes it first.
         let mut place = self.steward.lock().unwrap_or_else(PoisonError::into_inner);
         let (host, raw_of) = (self.host()?, drives::raw_of(self.cluster.shard_bytes));
@@ -257,11 +256,14 @@ impl Node {
 
     async fn stop(&self) -> Result<()> {
         self.filesystems.detach_all().await;
-        let steward = self.steward.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // In one step: a steward that begins this moment looks for the host under the same lock.
+        let (steward, host) = {
+            let mut steward = self.steward.lock().unwrap_or_else(PoisonError::into_inner);
+            (steward.take(), self.host.lock().unwrap_or_else(PoisonError::into_inner).take())
+        };
         self.stores.stop();
-        let host = self.host.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(host) = host else { return Ok(()) };
         let stopping = tokio::task::spawn_blocking(move || {
+            let Some(host) = host else { return };
             // First it says that it does not live any more, or it would be asked to join again.
             if let Some(steward) = steward {
                 steward.stop();
@@ -366,14 +368,14 @@ impl Control for Node {
 
     fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
         Box::pin(async move {
-            let used_bytes = self.host()?.partitions().await.iter().map(|report| report.data.on_drives()).sum();
+            let stored = Host::on_drives(&self.host()?.partitions().await, self.cluster.partitions);
             let raw_of = drives::raw_of(self.cluster.shard_bytes);
-            let settings = self.asked(|c| settings::update(c, &change, used_bytes, &raw_of))?;
+            let view = self.asked(|c| settings::update(c, &change, stored, &raw_of))?.view();
             if matches!(self.way, Way::Here) {
                 // Nobody waits for other hosts here.
                 self.host()?.follow(&self.asked(Snapshot::read)?, &raw_of);
             }
-            Ok(settings.view())
+            Ok(view)
         })
     }
 

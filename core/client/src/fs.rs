@@ -107,7 +107,7 @@ impl Holder for Inner {
                 inner.promises.shared(ino, now_ms);
                 let fs = Fs(inner);
                 if fs.0.promises.hold_leases() {
-                    fs.names_kept_for_good(ino).await;
+                    fs.names_kept_for_others(ino).await;
                 }
                 fs.settle_for_good(ino).await;
             }
@@ -243,7 +243,9 @@ impl Fs {
     pub fn is_certain_attr(&self, attr: &Attr) -> bool {
         let is_current = |known: Attr| known.change <= attr.change;
         let Some(leases) = self.0.session.leases() else { return true };
-        leases.attr(self.0.fs, attr.ino).is_some_and(is_current) || self.is_known_here_only(attr.ino)
+        // A removal of directories that has not landed will change it without a word.
+        let stays = || self.0.promises.losing_dirs(attr.ino).is_none();
+        (leases.attr(self.0.fs, attr.ino).is_some_and(is_current) && stays()) || self.is_known_here_only(attr.ino)
     }
 
     /// True if it can become certain: by asking for the attributes of `ino`, if nobody else is about to change it.

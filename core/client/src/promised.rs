@@ -371,6 +371,11 @@ impl Promises {
         self.held().met(&Meets::Inode(ino))
     }
 
+    /// True if it is about a directory.
+    pub(crate) fn is_of_dir(&self, id: u64) -> bool {
+        self.held().open.get(&id).is_some_and(|entry| entry.promise.is_dir())
+    }
+
     /// All promises.
     pub(crate) fn all(&self) -> Vec<u64> {
         self.held().open.keys().copied().collect()

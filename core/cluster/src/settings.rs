@@ -3,6 +3,7 @@
 use braid_base::limits::SCRUB_BYTES_PER_S;
 use braid_base::{Error, ErrorKind, Result};
 
+use crate::capacity::OnDrives;
 use crate::coordinator::{CAS_ATTEMPTS_MAX, Coordinator, contended};
 use crate::facts::{DriveState, Settings};
 use crate::records;
@@ -14,18 +15,19 @@ pub fn read(coordinator: &dyn Coordinator) -> Result<Settings> {
     Ok(records::read::<Settings>(coordinator, Settings::KEY)?.map(|stored| stored.value).unwrap_or_default())
 }
 
-/// Changes what `change` names. `raw_of` says how many data bytes a drive of so many bytes has, `used_bytes` what users
-/// have stored: `Refused` if it would not fit any more beside the spare failure domains, unless that is to be put up with.
+/// Changes what `change` names. `raw_of` says how many data bytes a drive of so many bytes has, `stored` what users
+/// have stored: `Refused` if it would not fit any more beside the spare failure domains, or nobody knows, unless that is
+/// to be put up with.
 pub fn update(
     coordinator: &dyn Coordinator,
     change: &SettingsChange,
-    used_bytes: u64,
+    stored: OnDrives,
     raw_of: impl Fn(u64) -> u64,
 ) -> Result<Settings> {
     for _ in 0..CAS_ATTEMPTS_MAX {
         let now = Snapshot::read(coordinator)?;
         if let Some(spares) = change.hot_spares {
-            check_spares(&now, spares, change.skip_resource_validation, used_bytes, &raw_of)?;
+            check_spares(&now, spares, change.skip_resource_validation, stored, &raw_of)?;
         }
         let stored = records::read::<Settings>(coordinator, Settings::KEY)?;
         let mut settings = stored.as_ref().map(|stored| stored.value.clone()).unwrap_or_default();
@@ -47,14 +49,23 @@ pub fn update(
     Err(contended(Settings::KEY))
 }
 
-fn check_spares(now: &Snapshot, spares: u16, force: bool, used: u64, raw_of: &impl Fn(u64) -> u64) -> Result<()> {
+fn check_spares(
+    now: &Snapshot,
+    spares: u16,
+    force: bool,
+    stored: OnDrives,
+    raw_of: &impl Fn(u64) -> u64,
+) -> Result<()> {
     let serves = now.drives.iter().filter(|drive| matches!(drive.state, DriveState::Adding | DriveState::Active));
     let domains = serves.map(|drive| drive.domain).collect::<std::collections::BTreeSet<_>>().len();
     if usize::from(spares) >= domains.max(1) {
         let words = format!("hot spares: fewer than the {domains} failure domains expected, found {spares}");
         return Err(Error::new(ErrorKind::Invalid, words));
     }
-    let net = now.net_with(usize::from(spares), raw_of);
+    let (net, used) = (now.net_with(usize::from(spares), raw_of), stored.bytes);
+    if let Some(words) = stored.objection().filter(|_| !force && spares > 0) {
+        return Err(Error::new(ErrorKind::Refused, format!("hot spares: {words}; or say --skip-resource-validation")));
+    }
     if net < used && !force {
         let words = format!(
             "with {spares} spare failure domains {net} bytes can be stored, but {used} are: remove some, add drives, or \

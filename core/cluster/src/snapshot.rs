@@ -143,7 +143,8 @@ impl Snapshot {
     pub fn is_staffed_without(&self, p: PartitionId, host: HostId) -> bool {
         let member = |host: &HostId| self.store(p, *host).is_some_and(|store| self.is_member(store));
         let others: Vec<&HostId> = self.seats.get(&p).into_iter().flatten().filter(|seat| **seat != host).collect();
-        !others.is_empty() && others.into_iter().all(member)
+        // With fewer seats than there should be copies (a host has failed) each copy may be the last one.
+        !others.is_empty() && others.len() + 1 >= self.copies() && others.into_iter().all(member)
     }
 
     /// How many hosts should hold each partition: as many as were wanted, as far as there are hosts that stay.

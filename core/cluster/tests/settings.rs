@@ -5,6 +5,7 @@ use std::sync::Arc;
 use braid_base::ErrorKind;
 use braid_base::ids::{DomainId, DriveId, Guid, HostId};
 use braid_base::limits::SCRUB_BYTES_PER_S;
+use braid_cluster::capacity::OnDrives;
 use braid_cluster::facts::{Cluster, Drive, DriveState, Protection, Settings};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::SettingsChange;
@@ -39,7 +40,20 @@ fn coordinator() -> Embedded {
 }
 
 fn set(coordinator: &Embedded, change: &SettingsChange, used: u64) -> braid_base::Result<Settings> {
-    settings::update(coordinator, change, used, |size| size)
+    settings::update(coordinator, change, OnDrives { bytes: used, silent: 0 }, |size| size)
+}
+
+#[test]
+fn spares_are_not_kept_while_nobody_knows_what_is_stored() {
+    let (coordinator, silent) = (coordinator(), OnDrives { bytes: 0, silent: 2 });
+    let spares = |count, force| {
+        let hot_spares = Some(count);
+        let change = SettingsChange { hot_spares, skip_resource_validation: force, ..SettingsChange::default() };
+        settings::update(&coordinator, &change, silent, |size| size).map(|settings| settings.spares)
+    };
+    let refused = spares(1, false).expect_err("two partitions do not say");
+    assert!(refused.kind() == ErrorKind::Refused && refused.message().contains("2 partitions do not say"), "{refused}");
+    assert_eq!((spares(0, false).expect("none need room"), spares(1, true).expect("put up with")), (0, 1));
 }
 
 #[test]

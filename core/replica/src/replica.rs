@@ -352,8 +352,11 @@ impl Replica {
         let later = |ms: &mut u64| *ms = (*ms + still_ms).min(now);
         later(&mut self.log_moved_ms);
         // The primary gets as much time as it had left. The promise itself is as long as it was.
-        let waits_ms = self.promise_until.max(self.campaign_after) + still_ms;
-        self.campaign_after = self.campaign_after.max(waits_ms.min(now + self.timing.grace_ms));
+        if !self.leaves {
+            // (Who leaves only asks now and then by that time.)
+            let waits_ms = self.promise_until.max(self.campaign_after) + still_ms;
+            self.campaign_after = self.campaign_after.max(waits_ms.min(now + self.timing.grace_ms));
+        }
         if let Role::Lead(lead) = &mut self.role {
             lead.peers.iter_mut().for_each(|peer| peer.times().into_iter().for_each(later));
         }

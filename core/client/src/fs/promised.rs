@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 
 use braid_base::attr::{Attr, FileType, Time};
 use braid_base::ids::{Ino, PartitionId};
+use braid_base::limits::RECALL_MS;
 use braid_base::msg::fs::{Cred, FsResult, Op, Reply, Told};
 use braid_base::msg::lease::LeaseKind;
 use braid_base::{Error, ErrorKind, Result};
 use bytes::Bytes;
 
 use super::{Asking, Background, Create, Fs};
-use crate::join::{both, join_in_bursts, step_back};
+use crate::join::{both, join_in_bursts, step_back, within};
 use crate::leases::Leases;
 use crate::promised::{Beside, Promise, Told as Promised, What};
 
@@ -182,7 +183,12 @@ impl Fs {
             return Ok(beside);
         }
         match body {
-            Op::Rmdir { dir, name } if self.0.promises.are_removals() && !self.is_promised(*dir, name) => {
+            // Beside others that were promised links are counted in turn.
+            Op::Rmdir { dir, name }
+                if self.0.promises.are_removals()
+                    && !self.is_promised(*dir, name)
+                    && self.0.promises.losing_dirs(*dir).is_none() =>
+            {
                 self.depart();
                 step_back().await;
             }
@@ -204,9 +210,13 @@ impl Fs {
         self.promises_kept(self.0.promises.about(ino)).await
     }
 
-    /// The same, however long it takes: until the session is lost.
-    pub(super) async fn names_kept_for_good(&self, ino: Ino) {
-        self.all_land(&self.0.promises.about(ino)).await;
+    /// The same before a lease on `ino` is given back, however long it takes. But the removal of a directory waits for another partition than that of
+    /// the lease, too: if that does not answer, the lease goes first, while its own partition still waits for it.
+    pub(super) async fn names_kept_for_others(&self, ino: Ino) {
+        let (dirs, files): (Vec<u64>, Vec<u64>) =
+            self.0.promises.about(ino).into_iter().partition(|id| self.0.promises.is_of_dir(*id));
+        self.all_land(&files).await;
+        let _ = within(&**self.0.reader.wire(), RECALL_MS / 2, Box::pin(self.all_land(&dirs))).await;
     }
 
     /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory. Errors:

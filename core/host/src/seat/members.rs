@@ -17,7 +17,7 @@ const BATCH_BYTES: usize = 4 << 20;
 const LATER_ENTRIES: u64 = 256;
 const LATER_BYTES: usize = 4 << 20;
 /// A primary whose view has no room has this time to name another one to lead, milliseconds; then it falls mute.
-const HAND_OVER_MS: u64 = 1_000;
+const HAND_OVER_MS: u64 = 3_000;
 
 impl Seat {
     /// Leaves a rule of the replica out, to show that tests notice.
@@ -131,7 +131,8 @@ impl Seat {
         if was_full {
             self.tell_committed(now, upto, out);
         }
-        self.full_ms = self.full.is_some().then(|| self.full_ms.unwrap_or(now.mono_ms));
+        let counts = self.full.is_some() && self.replica.leads();
+        self.full_ms = counts.then(|| self.full_ms.unwrap_or(now.mono_ms));
         self.full_long = self.full_ms.is_some_and(|since_ms| now.mono_ms >= since_ms + HAND_OVER_MS);
     }
 

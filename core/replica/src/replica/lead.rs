@@ -373,9 +373,11 @@ impl Replica {
         let (timing, drop_early) = (self.timing, self.is_broken(Variant::DropEarly));
         let Role::Lead(lead) = &mut self.role else { return };
         let goes = |p: &Peer| p.leaves || p.is_lost(now, &timing);
-        let begins_again = |p: &Peer| p.stand == Stand::Catching && goes(p);
+        let is_catching = |p: &Peer| p.stand == Stand::Catching;
+        // One that was only silent goes on where it was, and needs what was kept for it.
+        let begins_again = |p: &Peer| is_catching(p) && !p.is_silent(now, &timing) && p.is_lost(now, &timing);
         self.kept.retain(|(member, _)| !lead.peers.iter().any(|p| p.member == *member && begins_again(p)));
-        lead.peers.retain(|p| !begins_again(p));
+        lead.peers.retain(|p| !(is_catching(p) && goes(p)));
         let gone: Vec<Member> = lead.must_ack().filter(|p| goes(p)).map(|p| p.member).collect();
         if drop_early {
             lead.peers.retain(|p| !goes(p));
@@ -409,7 +411,11 @@ impl Replica {
             let at_hand = peer.acked == last || self.tail.record(peer.acked.next()).is_some();
             // One whose log hangs would be waited for until it is dropped, again and again.
             let writes = peer.writes || peer.acked == last;
-            let near = peer.leased_from.is_some() && peer.acked.0 + JOIN_LAG >= last.0 && at_hand && writes;
+            // All of what it lacks has to stay at hand until it is there.
+            let bytes = |at| self.tail.record(Index(at)).map_or(0, |record| record.entry.bytes());
+            let little = peer.acked.0 + JOIN_LAG >= last.0
+                && (peer.acked.0 + 1..=last.0).map(bytes).sum::<usize>() <= WINDOW_BYTES;
+            let near = peer.leased_from.is_some() && little && at_hand && writes;
             if peer.stand == Stand::Catching && near && !late {
                 peer.stand = Stand::Joining(last);
             }

@@ -15,7 +15,7 @@ impl Replica {
     /// A primary looks if members have to go, itself included, or another one is to lead.
     pub(super) fn make_way(&mut self, now: u64) {
         let resigns = self.leaves && self.at_full_strength();
-        let (me, settled_ms) = (self.me, self.timing.settled_ms);
+        let (me, settled_ms, lease_ms) = (self.me, self.timing.settled_ms, self.timing.lease_ms);
         let near = self.tail.last().1.0.saturating_sub(JOIN_LAG);
         let (is_fit, unfit) = (self.is_fit, &self.unfit);
         let Role::Lead(lead) = &mut self.role else { return };
@@ -34,12 +34,18 @@ impl Replica {
         // Who holds nearly all fetches the rest (R8).
         let can = |peer: &Peer| may(peer) && peer.acked.0 >= near;
         let is_settled = lead.age_ms(now) >= settled_ms;
+        // By then it was heard who else should not lead.
+        let has_heard = lead.age_ms(now) >= lease_ms;
         let heir = if !members.contains(&me) {
             lead.heir(now, may).or_else(|| lead.heir(now, |peer| members.contains(&peer.member)))
-        } else if !is_fit && is_settled {
+        } else if !is_fit && has_heard {
             lead.heir(now, can).or(Some(me))
         } else if filled && members == expect.members && is_settled {
-            let first = self.seats.first().filter(|first| **first != me.host);
+            let first = self.seats.first().filter(|first| **first != me.host && !unfit.contains(first));
+            if first.is_none() {
+                // What was heard before it could lead says nothing of then.
+                lead.wish_ms = None;
+            }
             first.and_then(|first| lead.heir(now, |peer| peer.member.host == *first && can(peer))).or(Some(me))
         } else {
             lead.wish_ms = None;
@@ -114,6 +120,10 @@ impl Replica {
     pub(super) fn on_released(&mut self, now: u64, term: Term) {
         if term == self.term && matches!(self.role, Role::Follower(_)) {
             self.promise_until = self.promise_until.min(now);
+            if self.known.term == self.term {
+                // It waited for the end of that promise, too.
+                self.campaign_after = self.campaign_after.min(now);
+            }
             self.effects.push(Effect::ReadConfig);
         }
     }

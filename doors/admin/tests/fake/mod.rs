@@ -10,6 +10,7 @@ use braid_base::msg::event::{Event, EventType};
 use braid_base::msg::host::{LinkReport, SeatData, StoreOp, StoreReport, Stored};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::attachments::Room;
+use braid_cluster::capacity::OnDrives;
 use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
 use braid_cluster::snapshot::Snapshot;
@@ -244,7 +245,8 @@ impl Control for Fake {
     }
 
     fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
-        now(settings::update(&self.coordinator, &change, 0, |size| size).map(|settings| settings.view()))
+        now(settings::update(&self.coordinator, &change, OnDrives::default(), |size| size)
+            .map(|settings| settings.view()))
     }
 
     fn lost(&self) -> Answer<'_, Vec<LostView>> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use braid_base::ids::{Guid, HostId, PartitionId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::{Check, Coordinator, Outcome, Txn};
-use braid_cluster::facts::{Partition, Seats, Store as StoreRecord};
+use braid_cluster::facts::{Member, Partition, Seats, Store as StoreRecord};
 use braid_cluster::records::{self, Record, Stored};
 use braid_cluster::snapshot::Snapshot;
 
@@ -33,6 +33,9 @@ impl Stores {
     pub(super) fn start(&self, p: PartitionId, known: Option<Guid>, begun: bool) -> Result<()> {
         let started = match self.have(p, known) {
             Ok(()) if begun => {
+                // Damage of the register is not damage of the store.
+                records::must::<Partition>(self.coordinator.as_ref(), &Partition::key_of(p))
+                    .map_err(|error| Error::new(ErrorKind::Io, format!("{p} is not started: {}", error.message())))?;
                 self.host.start_replica(p).map_err(|e| e.within(format_args!("the replica of {p} does not start")))
             }
             had => had.map_err(|e| e.within(format_args!("the store of {p} cannot be used"))),
@@ -69,9 +72,20 @@ impl Stores {
         let (dir, cluster) = (log_dir(&self.host.config().dir, p), self.host.config().cluster);
         let shown = dir.display();
         // Members are left out by the others when they are silent, if there are any.
-        let Some(known) = now.store(p, self.me).filter(|known| !now.is_member(known)) else { return Err(why) };
+        let known = now.store(p, self.me);
+        let is_named = match known {
+            Some(known) => now.is_member(known),
+            // Nobody ever heard of it: it was damaged while it was made.
+            None => {
+                let names = |member: &Member| member.host == self.me;
+                now.partitions.iter().any(|it| it.value.id == p && it.value.members.iter().any(names))
+            }
+        };
+        if is_named {
+            return Err(why);
+        }
         let but = |words: String| Err(Error::new(ErrorKind::Corrupt, format!("{}; {words}", why.message())));
-        if !now.is_staffed_without(p, self.me) {
+        if known.is_some() && !now.is_staffed_without(p, self.me) {
             return but(format!(
                 "an empty one takes its place by itself once the other copies are all there; to have that before, stop \
                  `braid backend` here, move {shown} away, and start it again"
@@ -83,7 +97,8 @@ impl Stores {
                  backend` again here, which replaces it once more"
             ));
         }
-        tracing::error!("{}; the other copies are whole: an empty store takes the place of {}", why, known.store);
+        let which = known.map_or_else(|| "one that nobody knows".to_owned(), |known| known.store.to_string());
+        tracing::error!("{}; the other copies are whole: an empty store takes the place of {which}", why);
         store(&dir, cluster, p, Store::Replaced).map(drop)
     }
 
