@@ -105,7 +105,12 @@ impl World {
         let root = Ino::root(FS);
         self.runtime.block_on(async {
             let ino = self.fs.create(Cred::default(), root, name.as_bytes(), Create::default()).await?.ino;
-            self.fs.write(ino, 0, Bytes::copy_from_slice(content), false, false).await?;
+            let mut at = 0;
+            while at < content.len() {
+                // Where room ends it may take a part.
+                let rest = Bytes::copy_from_slice(&content[at..]);
+                at += self.fs.write(ino, at as u64, rest, false, false).await?.len as usize;
+            }
             self.fs.fsync(ino).await?;
             Ok(ino)
         })

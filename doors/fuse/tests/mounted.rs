@@ -302,7 +302,14 @@ fn a_running_program_cannot_be_cut() {
     let path = stand.mount("m").join("sleep");
     fs::copy("/bin/sleep", &path).expect("copy with its mode");
     let size = fs::metadata(&path).expect("stat").len();
-    let mut child = Command::new(&path).arg("60").spawn().expect("it runs from the mount");
+    // A program that another test starts this moment has the copy open for writing until its own code is read.
+    let mut child = None;
+    let starts = || match Command::new(&path).arg("60").spawn() {
+        Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => false,
+        started => child.replace(started.expect("it runs from the mount")).is_none(),
+    };
+    assert!(soon(starts), "it is never free to run");
+    let mut child = child.expect("it was started");
     assert_eq!(code(File::create(&path)), Some(libc::ETXTBSY));
     assert_eq!(fs::metadata(&path).expect("stat").len(), size, "nothing was cut before it was refused");
     assert_eq!(child.try_wait().expect("wait"), None);

@@ -2,7 +2,7 @@
 //! simple as it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use braid_base::ErrorKind;
 use braid_base::attr::{Attr, FileType};
@@ -19,8 +19,10 @@ const NUMBERS_FROM: u64 = 1 << 20;
 
 pub struct Leased {
     world: Arc<World>,
-    /// The sessions are over: whoever asks is told so.
+    /// The sessions that were begun by then are over: whoever asks is told so.
     pub lost: AtomicBool,
+    /// The newest session that is not over.
+    newest: AtomicU64,
 }
 
 impl Leased {
@@ -44,32 +46,30 @@ impl Leased {
     }
 
     fn session(world: &Arc<World>) -> (Arc<Self>, Arc<Session>) {
-        let leased = Arc::new(Self { world: world.clone(), lost: AtomicBool::new(false) });
+        let leased = Arc::new(Self { world: world.clone(), lost: AtomicBool::new(false), newest: AtomicU64::new(0) });
         let session = Session::new(leased.clone(), ClientId(7));
         world.clock.spawn(Box::pin(session.keep_leases(None)));
         (leased, session)
     }
 }
 
-fn grant(attr: &Attr) -> Grant {
+/// Of session `seq`: leases of an earlier one are not taken any more.
+fn grant(attr: &Attr, seq: u64) -> Grant {
     let is_dir = attr.kind == FileType::Directory;
     let numbers = Numbers { first: Ino::new(Vp(0), NUMBERS_FROM), count: if is_dir { 100 } else { 0 } };
-    Grant {
-        ino: attr.ino,
-        kind: LeaseKind::Exclusive,
-        seq: 1,
-        attr: attr.clone(),
-        empty: is_dir,
-        numbers,
-        roomy: is_dir,
-    }
+    Grant { ino: attr.ino, kind: LeaseKind::Exclusive, seq, attr: attr.clone(), empty: is_dir, numbers, roomy: is_dir }
 }
 
 impl Wire for Leased {
     fn partition(&self, p: PartitionId, req: Request) -> BoxFuture<Answer> {
         let lost = self.lost.load(Ordering::SeqCst);
+        let number = req.session;
+        let is_old = number <= self.newest.load(Ordering::SeqCst);
+        if !lost {
+            self.newest.fetch_max(number, Ordering::SeqCst);
+        }
         let session = match req.body {
-            Op::Hello { .. } if lost => Some(Err(ErrorKind::SessionLost.into())),
+            Op::Hello { .. } if lost && is_old => Some(Err(ErrorKind::SessionLost.into())),
             Op::Hello { .. } => Some(Ok(Reply::Session { reassert: false })),
             Op::ReleaseLease { .. } => Some(Ok(Reply::Done)),
             _ => None,
@@ -88,10 +88,10 @@ impl Wire for Leased {
                 Ok(Reply::Attr(attr) | Reply::Wrote { attr, .. } | Reply::Entry { attr: Some(attr), .. }) => Some(attr),
                 _ => None,
             };
-            let mut grants: Vec<Grant> = shown.map(grant).into_iter().collect();
+            let mut grants: Vec<Grant> = shown.map(|attr| grant(attr, number)).into_iter().collect();
             if let Some(node) = dir.and_then(|dir| server.state().nodes.get(&dir).map(|node| node.attr.clone())) {
                 // What is in it is known as far as it was said.
-                grants.push(Grant { empty: false, numbers: Numbers::default(), ..grant(&node) });
+                grants.push(Grant { empty: false, numbers: Numbers::default(), ..grant(&node, number) });
             }
             grants.retain(|_| !lost);
             Answer { term: Term(1), grants, result }
