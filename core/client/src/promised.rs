@@ -273,13 +273,6 @@ impl Promises {
         }
     }
 
-    /// If directories in `dir` were removed and its partition has not heard of all of them: how it looks but for its times;
-    /// `Some(None)`: the partition has to be asked when it has heard of them. It has fewer links than was said of it last.
-    pub(crate) fn losing_dirs(&self, dir: Ino) -> Option<Option<Attr>> {
-        let held = self.held();
-        held.dirs.get(&dir).filter(|of_dir| of_dir.dirs > 0).map(|of_dir| of_dir.looks.clone())
-    }
-
     /// A program gives back the open reference that it had with the file: true if that is done here.
     pub(crate) fn closed(&self, ino: Ino) -> bool {
         let mut held = self.held();
@@ -369,11 +362,6 @@ impl Promises {
     /// Promises about this inode, or names in it.
     pub(crate) fn about(&self, ino: Ino) -> Vec<u64> {
         self.held().met(&Meets::Inode(ino))
-    }
-
-    /// True if it is about a directory.
-    pub(crate) fn is_of_dir(&self, id: u64) -> bool {
-        self.held().open.get(&id).is_some_and(|entry| entry.promise.is_dir())
     }
 
     /// All promises.

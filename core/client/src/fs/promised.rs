@@ -214,9 +214,11 @@ impl Fs {
     /// the lease, too: if that does not answer, the lease goes first, while its own partition still waits for it.
     pub(super) async fn names_kept_for_others(&self, ino: Ino) {
         let (dirs, files): (Vec<u64>, Vec<u64>) =
-            self.0.promises.about(ino).into_iter().partition(|id| self.0.promises.is_of_dir(*id));
+            self.0.promises.about(ino).into_iter().partition(|id| self.0.promises.waits_for_dir(*id));
         self.all_land(&files).await;
-        let _ = within(&**self.0.reader.wire(), RECALL_MS / 2, Box::pin(self.all_land(&dirs))).await;
+        if within(&**self.0.reader.wire(), RECALL_MS / 2, Box::pin(self.all_land(&dirs))).await.is_none() {
+            self.0.promises.shared_early(ino);
+        }
     }
 
     /// Ready when all that was promised until now is kept or lost; what was lost is told by `fsync` of its directory. Errors:

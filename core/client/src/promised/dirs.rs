@@ -3,7 +3,7 @@
 use braid_base::attr::{Attr, FileType, Time};
 use braid_base::ids::Ino;
 
-use super::{Held, Promise, What};
+use super::{Held, Promise, Promises, What};
 
 /// What was promised about names in a directory.
 #[derive(Default)]
@@ -34,6 +34,31 @@ impl Told<'_> {
     /// of it since, or its partition is being asked to change it.
     pub(crate) fn may_fill(&self, dir: Ino) -> bool {
         self.0.changing.contains_key(&dir) || self.0.dirs.get(&dir).is_some_and(|of_dir| of_dir.made > 0)
+    }
+}
+
+impl Promises {
+    /// If directories in `dir` were removed and its partition has not heard of all of them: how it looks but for its times;
+    /// `Some(None)`: the partition has to be asked when it has heard of them. It has fewer links than was said of it last.
+    pub(crate) fn losing_dirs(&self, dir: Ino) -> Option<Option<Attr>> {
+        let held = self.held();
+        held.dirs.get(&dir).filter(|of_dir| of_dir.dirs > 0).map(|of_dir| of_dir.looks.clone())
+    }
+
+    /// True if it is the removal of a directory, or comes after one of the same name.
+    pub(crate) fn waits_for_dir(&self, id: u64) -> bool {
+        let held = self.held();
+        let Some(Promise { dir, name, .. }) = held.open.get(&id).map(|entry| &entry.promise) else { return false };
+        let of_name = held.names.get(&(*dir, name.clone())).into_iter().flatten();
+        let is_dir = |id: &u64| held.open.get(id).is_some_and(|entry| entry.promise.is_dir());
+        of_name.take_while(|other| **other <= id).any(is_dir)
+    }
+
+    /// Others may change `dir` though directories that were removed from it may still be there.
+    pub(crate) fn shared_early(&self, dir: Ino) {
+        if let Some(of_dir) = self.held().dirs.get_mut(&dir) {
+            of_dir.looks = None;
+        }
     }
 }
 

@@ -190,10 +190,22 @@ fn a_directory_that_goes_takes_no_names_and_has_lost_a_link_of_its_parent() {
     promises.landed(3, None);
     assert_eq!(links(), Some(Some(3)));
     assert!(goes(b"last", 12, 9).is_some());
+    make(&promises, b"last", 13, 2, made(false));
+    make(&promises, b"file", 14, 2, made(false));
+    assert_eq!(
+        [4, 5, 6, 7].map(|id| promises.waits_for_dir(id)),
+        [true, true, true, false],
+        "6 is a file of that name"
+    );
+    promises.landed(6, None);
+    promises.landed(7, None);
     promises.landed(4, Some(&ErrorKind::NotEmpty.into()));
     assert_eq!(links(), Some(None), "it may be there");
     promises.landed(5, None);
     assert_eq!(links(), None);
+    assert!(goes(b"again", 15, 9).is_some() && links() == Some(Some(8)));
+    promises.shared_early(DIR);
+    assert_eq!(links(), Some(None), "others may change it");
 }
 
 #[test]

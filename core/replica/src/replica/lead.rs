@@ -399,7 +399,7 @@ impl Replica {
 
     /// R3: a learner gets the log, then counts, and only then becomes a member.
     fn welcome_learners(&mut self, now: u64) {
-        let (last, late) = (self.tail.last().1, self.is_broken(Variant::AddLate));
+        let (last, commit, late) = (self.tail.last().1, self.commit, self.is_broken(Variant::AddLate));
         let Role::Lead(lead) = &mut self.role else { return };
         for learner in lead.config.learners.clone() {
             if !lead.has(learner.store) && !lead.config.has(learner.store) && learner != self.me {
@@ -411,10 +411,10 @@ impl Replica {
             let at_hand = peer.acked == last || self.tail.record(peer.acked.next()).is_some();
             // One whose log hangs would be waited for until it is dropped, again and again.
             let writes = peer.writes || peer.acked == last;
-            // All of what it lacks has to stay at hand until it is there.
+            // What it lacks has to stay at hand until it is there; what is not committed yet does.
             let bytes = |at| self.tail.record(Index(at)).map_or(0, |record| record.entry.bytes());
             let little = peer.acked.0 + JOIN_LAG >= last.0
-                && (peer.acked.0 + 1..=last.0).map(bytes).sum::<usize>() <= WINDOW_BYTES;
+                && (peer.acked.0 + 1..=commit.0).map(bytes).sum::<usize>() <= WINDOW_BYTES;
             let near = peer.leased_from.is_some() && little && at_hand && writes;
             if peer.stand == Stand::Catching && near && !late {
                 peer.stand = Stand::Joining(last);

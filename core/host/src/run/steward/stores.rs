@@ -61,7 +61,10 @@ impl Stores {
             return Ok(());
         }
         let record = StoreRecord { partition: p, host: self.me, store: found };
-        self.coordinator.txn(&Txn::new().put(&record.key(), records::encode(&record)?)).map(drop)
+        // What the coordinator says wrong is no damage of the store.
+        let told = self.coordinator.txn(&Txn::new().put(&record.key(), records::encode(&record)?));
+        told.map(drop)
+            .map_err(|error| Error::new(ErrorKind::Io, format!("{p}: its store is not known: {}", error.message())))
     }
 
     /// The store of `p` is damaged, as `why` says: an empty one takes its place, which is filled from the others like any that
