@@ -1,9 +1,11 @@
 //! A host with real drives: several that fail together, one that opens late, one that is lost while nearly all is full.
 
+mod real;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, Ino, PartitionId, Term};
 use braid_base::msg::fs::Cred;
@@ -19,6 +21,7 @@ use braid_cluster::records;
 use braid_drive::{FormatParams, Layout, format_file};
 use braid_host::run::{DriveSpec, Host, HostConfig};
 use bytes::Bytes;
+use real::noise;
 
 const FS: FsId = FsId(1);
 const CLUSTER: Guid = Guid([5; 16]);
@@ -159,23 +162,8 @@ fn drive(dir: &Path, id: DriveId, domain: DomainId, bytes: u64) -> DriveSpec {
     DriveSpec { id, path, uuid }
 }
 
-fn noise(len: usize, mut seed: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        out.extend_from_slice(&seed.to_le_bytes());
-    }
-    out.truncate(len);
-    out
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test waits for a real host")]
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + WAIT;
-    while !is() {
-        assert!(Instant::now() < until, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+fn wait_for(what: &str, is: impl FnMut() -> bool) {
+    real::wait_for(WAIT, what, is);
 }
 
 /// Four hosts with two drives each: a pack has no two shards on one host, so the loss of both drives of one costs nothing,

@@ -1,9 +1,11 @@
 //! A host with drives and a directory as its object store: cold data leaves, comes back, and goes when it is removed.
 
+mod real;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use braid_base::ErrorKind;
 use braid_base::ids::{Chunk, ClientId, DomainId, DriveId, FsId, Guid, HostId, Ino, PartitionId, StoreId, Term};
@@ -21,6 +23,7 @@ use braid_drive::{FormatParams, format_file};
 use braid_host::run::{DriveSpec, Host, HostConfig};
 use braid_meta::TierPolicy;
 use bytes::Bytes;
+use real::noise;
 
 const FS: FsId = FsId(1);
 const STORE: StoreId = StoreId(3);
@@ -179,23 +182,8 @@ fn start(
     (host, fs)
 }
 
-fn noise(len: usize, mut seed: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(len + 8);
-    while out.len() < len {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        out.extend_from_slice(&seed.to_le_bytes());
-    }
-    out.truncate(len);
-    out
-}
-
-#[expect(clippy::disallowed_methods, reason = "a test waits for a real host")]
-fn wait_for(what: &str, mut is: impl FnMut() -> bool) {
-    let until = Instant::now() + WAIT;
-    while !is() {
-        assert!(Instant::now() < until, "{what}: not in time");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+fn wait_for(what: &str, is: impl FnMut() -> bool) {
+    real::wait_for(WAIT, what, is);
 }
 
 #[test]

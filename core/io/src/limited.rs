@@ -71,8 +71,8 @@ impl<I: Clone, T> Late<I, T> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn one_that_hangs_keeps_nobody_waiting() {
+    /// Ten times an item, but for 2 only when the first part is dropped.
+    fn hangs_at_two() -> (mpsc::Sender<()>, impl Fn(&u64) -> u64 + Clone + Send + 'static) {
         let (end, hangs) = mpsc::channel::<()>();
         let hangs = std::sync::Arc::new(std::sync::Mutex::new(hangs));
         let work = move |item: &u64| {
@@ -81,6 +81,12 @@ mod tests {
             }
             item * 10
         };
+        (end, work)
+    }
+
+    #[test]
+    fn one_that_hangs_keeps_nobody_waiting() {
+        let (end, work) = hangs_at_two();
         let began_ms = clock::mono_ms();
         assert_eq!(each_within("test", 300, vec![1, 2, 3], work), [(1, Some(10)), (2, None), (3, Some(30))]);
         assert!((300..3_000).contains(&(clock::mono_ms() - began_ms)));
@@ -92,14 +98,7 @@ mod tests {
 
     #[test]
     fn one_that_comes_late_comes_once() {
-        let (end, hangs) = mpsc::channel::<()>();
-        let hangs = std::sync::Arc::new(std::sync::Mutex::new(hangs));
-        let work = move |item: &u64| {
-            if *item == 2 {
-                let _ = hangs.lock().expect("no panic").recv();
-            }
-            item * 10
-        };
+        let (end, work) = hangs_at_two();
         let (found, late) = each_or_late("test", 300, vec![1, 2], work);
         assert_eq!((found, late.ended()), (vec![(1, Some(10)), (2, None)], vec![]));
         drop(end);

@@ -210,8 +210,9 @@ impl Fs {
         self.promises_kept(self.0.promises.about(ino)).await
     }
 
-    /// The same before a lease on `ino` is given back, however long it takes. But the removal of a directory waits for another partition than that of
-    /// the lease, too: if that does not answer, the lease goes first, while its own partition still waits for it.
+    /// The same before a lease on `ino` is given back, however long it takes. But the removal of a directory waits for
+    /// another partition than that of the lease, too: if that does not answer, the lease goes first, while its own partition
+    /// still waits for it.
     pub(super) async fn names_kept_for_others(&self, ino: Ino) {
         let (dirs, files): (Vec<u64>, Vec<u64>) =
             self.0.promises.about(ino).into_iter().partition(|id| self.0.promises.waits_for_dir(*id));
