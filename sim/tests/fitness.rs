@@ -56,3 +56,19 @@ fn a_primary_whose_view_is_full_names_another_one_and_is_not_named_again() {
     pass(&mut run, 60 * SECOND_US);
     assert_eq!(run.world.server(P), Some(0), "where it should be");
 }
+
+#[test]
+fn views_that_are_all_full_cost_no_copy() {
+    let mut run = cluster();
+    (0..3).for_each(|host| run.world.set_view_full(host, true));
+    write(&mut run, 1);
+    pass(&mut run, 15 * SECOND_US);
+    let before = run.world.register_of(P);
+    pass(&mut run, 60 * SECOND_US);
+    assert_eq!(run.world.register_of(P), before, "nobody could take the place of another");
+    assert_eq!(before.members.len(), 3);
+    (0..3).for_each(|host| run.world.set_view_full(host, false));
+    pass(&mut run, 20 * SECOND_US);
+    write(&mut run, 2);
+    assert_eq!(run.world.register_of(P).members.len(), 3);
+}

@@ -321,8 +321,7 @@ impl Control for Node {
     fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
         Box::pin(async move {
             self.among_others()?;
-            let reports = self.host()?.partitions().await;
-            let stored = Host::on_drives(&reports, self.cluster.partitions);
+            let stored = self.host()?.on_drives().await;
             let coordinator = Arc::clone(&self.coordinator);
             blocking(move || host_changes::remove(coordinator.as_ref(), &name, stored, force)).await.map(|_| ())
         })
@@ -349,8 +348,7 @@ impl Control for Node {
     fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()> {
         Box::pin(async move {
             let (id, host) = (DriveId(id), self.host()?);
-            let (reports, stats) = tokio::join!(host.partitions(), host.drives());
-            let stored = Host::on_drives(&reports, self.cluster.partitions);
+            let (stored, stats) = tokio::join!(host.on_drives(), host.drives());
             let on = |stat: &DriveStat| u64::from(stat.slots - stat.free) * stat.shard_bytes;
             let on = stats.iter().find(|(drive, _)| *drive == id).and_then(|(_, stat)| stat.as_ref().ok().map(on));
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
@@ -368,7 +366,7 @@ impl Control for Node {
 
     fn settings_update(&self, change: SettingsChange) -> Answer<'_, SettingsView> {
         Box::pin(async move {
-            let stored = Host::on_drives(&self.host()?.partitions().await, self.cluster.partitions);
+            let stored = self.host()?.on_drives().await;
             let raw_of = drives::raw_of(self.cluster.shard_bytes);
             let view = self.asked(|c| settings::update(c, &change, stored, &raw_of))?.view();
             if matches!(self.way, Way::Here) {

@@ -148,6 +148,22 @@ fn what_too_few_are_left_of_is_told_and_never_made_up() {
 }
 
 #[test]
+fn a_pack_that_is_given_up_while_it_is_checked_has_lost_nothing() {
+    let scene = Scene::new();
+    for shard in [1, 2, 4] {
+        scene.world.drives.drop_at_read(ShardId { pack: scene.pack, shard });
+    }
+    let error = scene.scrub().expect_err("nothing can be said of it");
+    assert_eq!(error.kind(), ErrorKind::Stale, "{error}");
+    // Two could be made up for: then the others are whole.
+    let scene = Scene::new();
+    for shard in [1, 4] {
+        scene.world.drives.drop_at_read(ShardId { pack: scene.pack, shard });
+    }
+    assert_eq!(scene.scrub().expect("four are there").bad, [1, 4]);
+}
+
+#[test]
 fn a_shard_that_is_gone_is_made_anew_and_one_whose_drive_is_silent_is_not() {
     let scene = Scene::new();
     scene.world.drives.break_it(3, Fault::Broken);

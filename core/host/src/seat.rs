@@ -143,12 +143,22 @@ pub struct Seat {
     failed: Option<Error>,
     /// The view has no room for what is committed. Nobody was told of that yet; each tick tries again.
     full: Option<Error>,
-    /// Since when it has none, as of the last tick, milliseconds.
-    full_ms: Option<u64>,
+    /// The same of a primary, as of the last tick.
+    full_view: Option<FullView>,
     /// That is long enough for a primary to fall mute.
     full_long: bool,
+    /// It was mute at the last tick.
+    was_mute: bool,
     /// The log has no room for what is to be appended.
     log_full: bool,
+}
+
+/// A primary's view has no room: since when, in which term, and since when in that one, milliseconds.
+#[derive(Clone, Copy)]
+struct FullView {
+    since_ms: u64,
+    term: Term,
+    term_ms: u64,
 }
 
 /// What is committed and not in the view: up to where it was counted, and its bytes.
@@ -239,8 +249,9 @@ impl Seat {
             import: None,
             failed: None,
             full: None,
-            full_ms: None,
+            full_view: None,
             full_long: false,
+            was_mute: false,
             log_full: false,
         };
         if alone {
@@ -283,7 +294,7 @@ impl Seat {
             SeatEvent::Flushed(upto) => {
                 self.flushed = self.flushed.max(upto);
                 self.imported(out);
-                self.trim(out);
+                self.trim(now, out);
             }
             SeatEvent::Replica(_) if self.is_mute() => {}
             SeatEvent::Replica(message) => self.hear(now, message, out),
@@ -295,7 +306,12 @@ impl Seat {
             SeatEvent::Tick => {
                 self.settle_all(now, out);
                 self.replica.set_fit(self.unfit().is_none());
-                if !self.is_mute() {
+                let (was_mute, is_mute) = (self.was_mute, self.is_mute());
+                self.was_mute = is_mute;
+                if was_mute && !is_mute {
+                    self.replica.hears_again(now.mono_ms + self.ahead_ms);
+                }
+                if !is_mute {
                     self.replicate(now, ReplicaEvent::Tick, out);
                 }
                 // Nothing new is begun while nothing can be said.
@@ -303,7 +319,7 @@ impl Seat {
                     self.tell(now, Event::Tick, out);
                 }
                 self.ask_view(now, out);
-                self.trim(out);
+                self.trim(now, out);
             }
         }
     }
@@ -325,7 +341,7 @@ impl Seat {
         self.tell(now, Event::Gather(token, request), out);
     }
 
-    /// Group commit: everything appended since the last write becomes one, unless one is still under way. Returns when to
+    /// Group commit: what was appended since the last write becomes one, unless one is still under way. Returns when to
     /// call again, if entries gather: microseconds as in `now`.
     pub fn batch_end(&mut self, now: Now, out: &mut Vec<SeatEffect>) -> Option<u64> {
         if self.failed.is_some() {
@@ -550,7 +566,7 @@ impl Seat {
         Ok(Reply::Layout(layout))
     }
 
-    fn trim(&mut self, out: &mut Vec<SeatEffect>) {
+    fn trim(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
         if let Some(partition) = &mut self.serving {
             let oldest = partition.oldest_stage();
             self.stage.keep_from(oldest.unwrap_or(partition.next_index()));
@@ -561,12 +577,12 @@ impl Seat {
             let pressure = self.journal.pressure(self.log_soft_bytes);
             partition.state_mut().want_stage_below(pressure);
         }
+        let needed = self.replica.oldest_needed(now.mono_ms + self.ahead_ms, self.journal.first_told());
         let keep = Retention {
             applied: self.flushed,
-            // And the one before it: who takes the view with the log from there on must know its term.
+            // And the one before it: who has the log from there on must know its term.
             oldest_stage: Some(Index(self.replica.stage_from().0.saturating_sub(1))),
-            // What it lacks from before that comes with the view.
-            oldest_needed: self.replica.oldest_needed().filter(|first| *first >= self.journal.first_told()),
+            oldest_needed: needed.map(|first| Index(first.0 - 1)),
         };
         self.journal.trim(&keep, out);
     }

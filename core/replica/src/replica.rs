@@ -129,8 +129,6 @@ pub struct Replica {
     commit: Index,
     /// What primaries said of payloads: see [`Replica::stage_begins`].
     stage_from: Index,
-    /// Learners to which the view is sent, and the first record that each will need.
-    kept: Vec<(Member, Index)>,
     /// Appends under way: ticket and last index.
     tickets: VecDeque<(u64, Index)>,
     next_ticket: u64,
@@ -187,7 +185,6 @@ impl Replica {
             durable: start.tail.last().1,
             commit: applied,
             stage_from: Index(0),
-            kept: Vec::new(),
             tail: start.tail,
             cut: start.cut,
             tickets: VecDeque::new(),
@@ -252,6 +249,17 @@ impl Replica {
         }
     }
 
+    /// True if another one could take its place: it follows, or leads other members.
+    pub fn has_members(&self) -> bool {
+        !matches!(&self.role, Role::Lead(lead) if !lead.has_voters())
+    }
+
+    /// True if, as far as is known, another member could lead in its place; `now_ms`: one that answers and advances.
+    pub fn has_fit_peer(&self, now_ms: Option<u64>) -> bool {
+        let Role::Lead(lead) = &self.role else { return false };
+        lead.fit_voters(&self.unfit).any(|peer| now_ms.is_none_or(|now| !peer.is_lost(now, &self.timing)))
+    }
+
     /// Highest term adopted.
     pub fn term(&self) -> Term {
         self.term
@@ -285,21 +293,6 @@ impl Replica {
     /// Payloads of entries before this one are not needed any more, as the primaries so far have said.
     pub fn stage_from(&self) -> Index {
         self.stage_from
-    }
-
-    /// First entry that a replica lacks which is about to become a member, if any.
-    pub fn oldest_needed(&self) -> Option<Index> {
-        match &self.role {
-            Role::Lead(lead) => lead.oldest_needed(&self.kept),
-            _ => None,
-        }
-    }
-
-    /// The shell sends `learner` the view: it will need the log from `first` on.
-    pub fn keep_for(&mut self, learner: Member, first: Index) {
-        let config = &self.known;
-        self.kept.retain(|(member, _)| *member != learner && config.learners.contains(member));
-        self.kept.push((learner, first));
     }
 
     /// The view is here, as it was after the record `start` or later: the log goes on from there.
@@ -438,8 +431,9 @@ impl Replica {
         {
             self.durable = self.durable.max(upto);
             self.tickets.pop_front();
-            self.log_moved_ms = now;
         }
+        // Also one whose records were cut off meanwhile.
+        self.log_moved_ms = now;
         // What lies behind the cut came after it, and the segment it is in voids what was cut. It may be of an old term: the
         // note, if it stayed, would take it away again at the next start, when others count on it.
         if self.cut.0 > Term(0) && self.durable > self.cut.1 {
@@ -487,6 +481,13 @@ impl Replica {
         for (_, upto) in &mut self.tickets {
             *upto = (*upto).min(index);
         }
+        // Nobody waits for what is left of nothing.
+        let mut before = self.durable;
+        self.tickets.retain(|(_, upto)| {
+            let covers = *upto > before;
+            before = before.max(*upto);
+            covers
+        });
         self.effects.push(Effect::TruncateLog { after: self.tail.last() });
     }
 

@@ -287,6 +287,11 @@ impl World {
         places.iter().find(serves).map(|at| at.host)
     }
 
+    /// Who has a part in `p`, as the register says.
+    pub fn register_of(&self, p: PartitionId) -> Members {
+        self.registers.get(&p).cloned().unwrap_or_default()
+    }
+
     /// All places of `p`.
     pub fn replicas(&self, p: PartitionId) -> impl Iterator<Item = At> + use<> {
         self.config.hosts_of(p).map(move |host| At { host, p })

@@ -35,7 +35,7 @@ enum Shard {
 /// Some blocks of a shard, one after another; none where one cannot be read.
 type Found = Vec<Option<Bytes>>;
 
-/// Carries out `job`. Errors: so many drives do not answer that nothing can be said.
+/// Carries out `job`. Errors: so many drives do not answer that nothing can be said; `Stale`: the pack is given up.
 pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
     let ScrubJob { pack, place, rows, bytes_per_s, .. } = job;
     let code = code_of(place)?;
@@ -78,12 +78,27 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
         }
         let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
         result.bytes += (read * BLOCK) as u64;
+        let known = result.lost.clone();
         judge(code, first, &found, &mut result);
+        if result.lost != known {
+            still_there(reader, job, &shards).await?;
+        }
         let took_ms = reader.wire().now_ms().saturating_sub(begun_ms);
         let due_ms = u64::from(count) * BLOCK as u64 * 1_000 / (*bytes_per_s).max(1);
         reader.wire().sleep_ms((RESTS * took_ms).max(due_ms.saturating_sub(took_ms))).await;
     }
     Ok(result)
+}
+
+/// What is dropped while it is checked is given up, or moves elsewhere: it is not lost. Errors: `Stale` if a shard is gone
+/// that was there.
+async fn still_there(reader: &Reader, job: &ScrubJob, before: &[Shard]) -> Result<()> {
+    let now = are_there(reader, job.pack, &job.place).await;
+    let is_gone = |said: &Result<()>| said.as_ref().is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    if before.iter().zip(&now).any(|(before, now)| *before == Shard::Here && is_gone(now)) {
+        return Err(Error::new(ErrorKind::Stale, format!("{} was given up while it was checked", job.pack)));
+    }
+    Ok(())
 }
 
 /// Blocks `[first, first+count)` of a shard, and what became of its drive.

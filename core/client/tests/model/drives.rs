@@ -47,6 +47,8 @@ struct State {
     busy_puts: usize,
     /// Blocks that do not match their checksums, until they are written again.
     rotten: HashSet<(DriveId, ShardId, u16)>,
+    /// Shards that are gone when they are read next.
+    going: HashSet<ShardId>,
     /// Blocks that cannot be read.
     unreadable: HashSet<(DriveId, ShardId, u16)>,
 }
@@ -68,6 +70,11 @@ impl Drives {
     /// The sectors under the block cannot be read any more.
     pub fn wear_out(&self, d: DriveId, id: ShardId, block: u16) {
         self.0.lock().expect("drives").unreadable.insert((d, id, block));
+    }
+
+    /// The shard is dropped just before it is read next.
+    pub fn drop_at_read(&self, id: ShardId) {
+        self.0.lock().expect("drives").going.insert(id);
     }
 
     /// Blocks that do not match their checksums.
@@ -102,6 +109,9 @@ impl Drives {
         let mut state = self.0.lock().expect("drives");
         if let DriveOp::Read { id, block, count } = op {
             state.reads.push((d, id, block, count));
+            if state.going.contains(&id) {
+                state.shards.entry(d).or_default().remove(&id);
+            }
         }
         match state.faults.get(&d) {
             Some(Fault::Silent) => Box::pin(pending()),

@@ -77,6 +77,10 @@ const STAT_WAIT: Duration = Duration::from_secs(1);
 /// How long a host that stops waits until others do without it, milliseconds: a change of a partition's members takes
 /// a few messages and a write to etcd.
 const LEAVE_WAIT_MS: u64 = 1_200;
+/// Times that all partitions are asked for what they store before some of them count as silent.
+const ASK_REPORTS: u32 = 3;
+/// How long after the answers before: a partition may just be on its way to another host.
+const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// How long a stopping part may take.
 const STOP_WAIT: Duration = Duration::from_secs(4);
 
@@ -378,11 +382,21 @@ impl Host {
         serving.iter().map(|report| report.data.leaving.get(&drive).copied()).sum()
     }
 
-    /// What is stored on drives, as far as the `partitions` that are served say.
-    pub fn on_drives(reports: &[SeatReport], partitions: u16) -> OnDrives {
-        let serving = || reports.iter().filter(|report| report.term != Term(0));
-        let silent = usize::from(partitions).saturating_sub(serving().count());
-        OnDrives { bytes: serving().map(|report| report.data.on_drives()).sum(), silent }
+    /// What is stored on drives, as far as the partitions that are served say. A busy host may be late once with what it
+    /// says: all are asked again then.
+    pub async fn on_drives(&self) -> OnDrives {
+        let partitions = usize::from(self.config.partitions);
+        let mut asked = 0;
+        loop {
+            let reports = self.partitions().await;
+            let serving = || reports.iter().filter(|report| report.term != Term(0));
+            let silent = partitions.saturating_sub(serving().count());
+            asked += 1;
+            if silent == 0 || asked == ASK_REPORTS {
+                return OnDrives { bytes: serving().map(|report| report.data.on_drives()).sum(), silent };
+            }
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Whether nothing lies on `drive`, which leaves, any more. Blocks.

@@ -159,10 +159,8 @@ impl Seat {
         let known = self.replica.term_at(before);
         let term = if known.is_some() { known } else { self.journal.term_of(before, reader)? };
         let Some(term) = term else { return Ok(()) };
-        if after.is_empty() {
-            self.replica.keep_for(to, first);
-        }
-        self.replica.view_asked(now.mono_ms + self.ahead_ms, to, after);
+        let now_ms = now.mono_ms + self.ahead_ms;
+        self.replica.view_asked(now_ms, to, after, first);
         let start = (term, before);
         let (rows, last) = self.rows_after(after)?;
         let body = Body::View { after: after.to_vec(), start, applied: self.applied.index, rows, last };

@@ -18,6 +18,10 @@ use super::SeatEffect;
 /// Bytes of replayed effects that go to the view at once.
 const REPLAY_BYTES: usize = 4 << 20;
 
+/// A group takes no more appends when it is this large, bytes: how far a disk comes is seen group by group, and one that is
+/// slow with many partitions is not to be taken for one that hangs.
+const GROUP_BYTES: usize = 4 << 20;
+
 /// Term and index of the record before, and records.
 pub(super) type Fetched = ((Term, Index), Vec<Arc<Record>>);
 
@@ -41,8 +45,8 @@ pub(super) struct Journal {
     appended: Vec<Arc<Record>>,
     /// Bytes of staged payload in `appended`.
     appended_bytes: usize,
-    /// The replica's ticket of the newest record in `appended`.
-    ticket: u64,
+    /// The replica's tickets of what is in `appended`, each with its last record, in order.
+    tickets: VecDeque<(u64, Index)>,
     queue: VecDeque<Write>,
     /// Number of the write under way, if any.
     writing: Option<u64>,
@@ -76,7 +80,7 @@ impl Journal {
             log,
             appended: Vec::new(),
             appended_bytes: 0,
-            ticket: 0,
+            tickets: VecDeque::new(),
             queue: VecDeque::new(),
             writing: None,
             group: (0, last),
@@ -165,6 +169,9 @@ impl Journal {
         let (term, index) = after;
         self.appended.retain(|record| record.index <= index);
         self.appended_bytes = self.appended.iter().map(|record| record.entry.payload().len()).sum();
+        for (_, upto) in &mut self.tickets {
+            *upto = (*upto).min(index);
+        }
         if index < self.log.last().1 {
             self.log.truncate_after(term, index);
         }
@@ -179,7 +186,8 @@ impl Journal {
 
     /// Adds records to the next group; `ticket` is the replica's name for the moment they are durable.
     pub(super) fn append(&mut self, ticket: u64, records: Vec<Arc<Record>>) {
-        self.ticket = ticket;
+        let Some(last) = records.last() else { return };
+        self.tickets.push_back((ticket, last.index));
         self.appended_bytes += records.iter().map(|record| record.entry.payload().len()).sum::<usize>();
         self.appended.extend(records);
     }
@@ -202,10 +210,10 @@ impl Journal {
         }
         let is_group = self.begins_group();
         if is_group {
-            self.queue.extend(self.log.append(&self.appended));
-            self.group = (self.ticket, self.log.last().1);
-            self.appended.clear();
-            self.appended_bytes = 0;
+            let (ticket, records) = self.next_group();
+            self.queue.extend(self.log.append(&records));
+            self.group = (ticket, self.log.last().1);
+            self.appended_bytes -= records.iter().map(|record| record.entry.payload().len()).sum::<usize>();
         }
         if let Some(write) = self.queue.pop_front() {
             let id = self.id();
@@ -213,6 +221,22 @@ impl Journal {
             out.push(SeatEffect::LogWrite { id, segment: write.segment, off: write.offset, data: write.bytes });
         }
         is_group
+    }
+
+    /// Of what was appended, what is written together: whole appends, at least one record, and the last ticket of them.
+    fn next_group(&mut self) -> (u64, Vec<Arc<Record>>) {
+        let (mut ticket, mut taken, mut bytes) = (0, 0, 0);
+        while taken < self.appended.len()
+            && bytes < GROUP_BYTES
+            && let Some((next, upto)) = self.tickets.pop_front()
+        {
+            ticket = next;
+            while let Some(record) = self.appended.get(taken).filter(|record| record.index <= upto) {
+                bytes += record.entry.bytes();
+                taken += 1;
+            }
+        }
+        (ticket, self.appended.drain(..taken).collect())
     }
 
     /// Write `id` is durable; the ticket of the group if that was its last write.
@@ -335,5 +359,76 @@ impl Journal {
     fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::ids::Guid;
+    use braid_base::limits::SEGMENT_BYTES;
+    use braid_replica::Entry;
+    use braid_replica::log::Segment;
+
+    use super::*;
+
+    /// A disk without a log.
+    struct Empty;
+
+    impl LogReader for Empty {
+        fn segments(&self) -> Result<Vec<Segment>> {
+            Ok(Vec::new())
+        }
+
+        fn read(&self, segment: Segment, _offset: u64, _len: usize) -> Result<Vec<u8>> {
+            panic!("there is no {segment:?}")
+        }
+    }
+
+    fn journal() -> Journal {
+        let ident = LogIdent { cluster: Guid([1; 16]), partition: PartitionId(0), store: Guid([2; 16]) };
+        let begin = (Term(0), Index(0));
+        let expect = Expect { start: begin, applied: begin, clean: None };
+        Journal::recover(ident, SEGMENT_BYTES, expect, begin, Applied::default(), &Empty).expect("an empty log").0
+    }
+
+    fn records(indexes: std::ops::RangeInclusive<u64>, bytes: usize) -> Vec<Arc<Record>> {
+        let entry = || Entry::new(Vec::new(), Batch::new(), Bytes::from(vec![7; bytes]));
+        let record = |index| Record { term: Term(1), index: Index(index), entry: entry(), state_hash: None };
+        indexes.map(|index| Arc::new(record(index))).collect()
+    }
+
+    /// Writes one group to the end: its ticket, and what is durable then.
+    fn write(journal: &mut Journal) -> (u64, Index) {
+        let mut out = Vec::new();
+        assert!(journal.flush(&mut out), "a group begins");
+        loop {
+            let Some(SeatEffect::LogWrite { id, .. }) = out.pop() else { panic!("a write is under way") };
+            if let Some(ticket) = journal.written(id) {
+                return (ticket, journal.begun());
+            }
+            assert!(!journal.flush(&mut out), "the same group");
+        }
+    }
+
+    #[test]
+    fn a_group_ends_where_an_append_does_and_is_not_much_larger_than_it_may() {
+        let mut journal = journal();
+        (1..=5).for_each(|at| journal.append(at, records(2 * at - 1..=2 * at, 1 << 20)));
+        assert_eq!(write(&mut journal), (2, Index(4)), "4 MiB");
+        // What is cut off is in no group; its tickets are.
+        journal.truncate((Term(1), Index(7)));
+        assert_eq!(journal.writable(), Some(3 << 20));
+        journal.append(6, records(8..=8, 100));
+        assert_eq!(write(&mut journal), (6, Index(8)));
+        assert_eq!((journal.writable(), journal.last()), (None, Index(8)));
+    }
+
+    #[test]
+    fn one_append_is_one_group_however_large() {
+        let mut journal = journal();
+        journal.append(1, records(1..=9, 1 << 20));
+        journal.append(2, records(10..=10, 1));
+        assert_eq!(write(&mut journal), (1, Index(9)));
+        assert_eq!(write(&mut journal), (2, Index(10)));
     }
 }

@@ -7,7 +7,7 @@ use braid_replica::log::LogReader;
 use braid_replica::replica::event::{Body, Effect as ReplicaEffect, Event as ReplicaEvent};
 use braid_replica::{Applied, Batch, Kv};
 
-use super::{Seat, SeatEffect};
+use super::{FullView, Seat, SeatEffect};
 
 /// Changes that go to the view at once, bytes.
 const BATCH_BYTES: usize = 4 << 20;
@@ -16,8 +16,13 @@ const BATCH_BYTES: usize = 4 << 20;
 /// for which others wait.
 const LATER_ENTRIES: u64 = 256;
 const LATER_BYTES: usize = 4 << 20;
-/// A primary whose view has no room has this time to name another one to lead, milliseconds; then it falls mute.
+/// A primary whose view has no room has this time of one term to name another one to lead, milliseconds; then it falls
+/// mute.
 const HAND_OVER_MS: u64 = 3_000;
+/// The same of all its terms: members that come and go do not put it off for ever.
+const HAND_OVER_MAX_MS: u64 = 10_000;
+/// It is mute so long, milliseconds. If nobody has taken its place by then, it goes on for a while, and hears the others.
+const MUTE_MS: u64 = 20_000;
 
 impl Seat {
     /// Leaves a rule of the replica out, to show that tests notice.
@@ -33,10 +38,29 @@ impl Seat {
 
     /// A member without room holds all others up: it says and hears nothing until it has some, like one that is paused,
     /// so that they go on without it. One that only follows needs room in its log alone; one that leads has a moment to
-    /// name another one.
+    /// name another one, and goes on if none could. One that nobody else can take the place of goes on: its learners may
+    /// have room, and its word depends on nobody.
     pub(super) fn is_mute(&self) -> bool {
-        let view_full = self.full.is_some() && self.full_long && self.replica.leads();
-        !self.is_alone() && (self.log_full || view_full)
+        let view_full = self.full_long && self.full.is_some() && self.replica.is_active();
+        self.replica.has_members() && (self.log_full || view_full)
+    }
+
+    /// As of now: since when a primary's view has no room while another member could lead, and whether that is long.
+    fn note_full(&mut self, now: Now) {
+        // Who is mute hears nobody.
+        let answers_at = (!self.full_long).then_some(now.mono_ms + self.ahead_ms);
+        let counts = self.full.is_some() && self.replica.is_active() && self.replica.has_fit_peer(answers_at);
+        let (now_ms, term) = (now.mono_ms, self.replica.term());
+        let begins = FullView { since_ms: now_ms, term, term_ms: now_ms };
+        let full = match self.full_view.filter(|_| counts) {
+            Some(before) if before.term == term => before,
+            Some(before) => FullView { since_ms: before.since_ms, ..begins },
+            None => begins,
+        };
+        let mute_ms = (full.term_ms + HAND_OVER_MS).min(full.since_ms + HAND_OVER_MAX_MS);
+        let is_over = now_ms >= mute_ms + MUTE_MS;
+        self.full_view = counts.then_some(if is_over { begins } else { full });
+        self.full_long = counts && !is_over && now_ms >= mute_ms;
     }
 
     pub(super) fn replicate(&mut self, now: Now, event: ReplicaEvent, out: &mut Vec<SeatEffect>) {
@@ -131,9 +155,7 @@ impl Seat {
         if was_full {
             self.tell_committed(now, upto, out);
         }
-        let counts = self.full.is_some() && self.replica.leads();
-        self.full_ms = counts.then(|| self.full_ms.unwrap_or(now.mono_ms));
-        self.full_long = self.full_ms.is_some_and(|since_ms| now.mono_ms >= since_ms + HAND_OVER_MS);
+        self.note_full(now);
     }
 
     /// The batches of committed records go to the view.

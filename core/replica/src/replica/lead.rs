@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use braid_base::ids::{Guid, Index, Term};
+use braid_base::ids::{Guid, HostId, Index, Term};
 
 use super::event::{Body, Effect};
 use super::variant::Variant;
@@ -42,9 +42,20 @@ pub(super) struct Lead {
     recover_upto: Index,
     /// Own clock when this configuration began.
     since_ms: u64,
-    /// Since when another one should lead, if so.
-    pub(super) wish_ms: Option<u64>,
+    /// Why another one should lead, if so, and since when.
+    pub(super) wish: Option<(Wish, u64)>,
     pub(super) peers: Vec<Peer>,
+}
+
+/// Why a primary names another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Wish {
+    /// It is no member any more.
+    Leaves,
+    /// It could not serve.
+    Unfit,
+    /// Another one should lead.
+    Seats,
 }
 
 pub(super) struct Peer {
@@ -66,8 +77,9 @@ pub(super) struct Peer {
     moved_ms: u64,
     /// It was seen to write its log.
     writes: bool,
-    /// It takes the view, and has come so far.
+    /// It takes the view, has come so far, and will lack the log from there on.
     shown: Vec<u8>,
+    lacks: Option<Index>,
     sent_ms: Option<u64>,
     rewound_ms: u64,
     fetched_ms: Option<u64>,
@@ -82,6 +94,15 @@ enum Stand {
     Joining(Index),
     /// Gets the log; nothing waits for it.
     Catching,
+    /// It was one of these, and is not asked to join just now. What it needs stays for a while.
+    Away,
+}
+
+impl Stand {
+    /// Nothing waits for it.
+    fn learns(self) -> bool {
+        matches!(self, Self::Catching | Self::Away)
+    }
 }
 
 impl Lead {
@@ -90,33 +111,45 @@ impl Lead {
         self.must_ack().all(|p| p.leased_from.is_some_and(|from| now < from + lease_ms))
     }
 
-    /// Last index that every peer holds.
+    /// Last index that every peer holds to which records are sent.
     pub(super) fn slowest_acked(&self, last: Index) -> Index {
-        self.peers.iter().map(|p| p.acked).min().unwrap_or(last)
+        self.peers.iter().filter(|p| p.stand != Stand::Away).map(|p| p.acked).min().unwrap_or(last)
     }
 
-    /// First entry that a learner lacks which answers; `kept`: those who get the view will lack from there on.
-    pub(super) fn oldest_needed(&self, kept: &[(Member, Index)]) -> Option<Index> {
-        let learners = self.peers.iter().filter(|p| p.stand == Stand::Catching && p.leased_from.is_some());
-        let first = |p: &Peer| {
-            let kept = kept.iter().find(|(member, _)| *member == p.member).map_or(Index(0), |(_, first)| *first);
-            p.acked.max(p.floor).next().max(kept)
-        };
-        learners.map(first).min()
+    /// First entry, of those from `first` on, that a learner lacks which was heard of, and came nearer not long ago.
+    pub(super) fn oldest_needed(&self, now: u64, first: Index) -> Option<Index> {
+        let learners = self.peers.iter().filter(|p| p.stand.learns() && !p.stands_still(now, LEARNER_MS));
+        learners.filter_map(Peer::needs).filter(|needed| *needed >= first).min()
     }
 
     /// The peers without which nothing is committed; the primary itself comes on top.
     fn must_ack(&self) -> impl Iterator<Item = &Peer> {
-        self.peers.iter().filter(|p| p.stand != Stand::Catching)
+        self.peers.iter().filter(|p| !p.stand.learns())
     }
 
     /// Of the members that `may` lead, the one that holds most of the log. It answered a message that was sent after it
-    /// was wished for: what answered before may be gone by now, and its store with it.
-    pub(super) fn heir(&mut self, now: u64, may: impl Fn(&Peer) -> bool) -> Option<Member> {
-        let since_ms = *self.wish_ms.get_or_insert(now);
-        let lives = |p: &Peer| p.leased_from.is_some_and(|from| from > since_ms);
-        let able = |p: &&Peer| p.stand == Stand::Voter && !p.leaves && lives(p) && may(p);
-        self.peers.iter().filter(able).max_by_key(|p| p.acked).map(|p| p.member)
+    /// was wished for: what answered before may be gone by now, and its store with it. While nobody may, nothing is
+    /// wished for. It holds all up to `near`. The `unfit`: only if nobody else may.
+    pub(super) fn heir(
+        &mut self,
+        now: u64,
+        wish: Wish,
+        near: Index,
+        unfit: &[HostId],
+        may: impl Fn(&Peer) -> bool,
+    ) -> Option<Member> {
+        let able = |p: &&Peer| p.stand == Stand::Voter && !p.leaves && may(p);
+        if !self.peers.iter().any(|p| able(&p)) {
+            self.wish = None;
+            return None;
+        }
+        if self.wish.is_some_and(|(before, _)| before != wish) {
+            self.wish = None;
+        }
+        let (_, since_ms) = *self.wish.get_or_insert((wish, now));
+        let can = |p: &&Peer| p.acked >= near && p.leased_from.is_some_and(|from| from > since_ms);
+        let rank = |p: &&Peer| (!unfit.contains(&p.member.host), p.acked);
+        self.peers.iter().filter(able).filter(can).max_by_key(rank).map(|p| p.member)
     }
 
     /// How long this configuration has been.
@@ -127,6 +160,15 @@ impl Lead {
     /// True if another member answers and advances.
     pub(super) fn has_sound_voter(&self, now: u64, timing: &Timing) -> bool {
         self.peers.iter().any(|p| p.stand == Stand::Voter && !p.is_lost(now, timing))
+    }
+
+    /// Members that could lead, as far as is known.
+    pub(super) fn fit_voters(&self, unfit: &[HostId]) -> impl Iterator<Item = &Peer> {
+        self.peers.iter().filter(|p| p.stand == Stand::Voter && !unfit.contains(&p.member.host))
+    }
+
+    pub(super) fn has_voters(&self) -> bool {
+        self.peers.iter().any(|p| p.stand == Stand::Voter)
     }
 
     pub(super) fn has_peers(&self) -> bool {
@@ -174,7 +216,7 @@ impl Replica {
             Role::Lead(before) => (before.active, before.recover_upto),
             _ => (false, last), // R4: keeps its whole log
         };
-        let mut lead = Lead { config, inherited: last, active, recover_upto, since_ms: now, wish_ms: None, peers };
+        let mut lead = Lead { config, inherited: last, active, recover_upto, since_ms: now, wish: None, peers };
         if let Role::Lead(before) = &self.role {
             // What was acked in the old term does not count in the new one (R2), but tells where to go on.
             for peer in &mut lead.peers {
@@ -182,6 +224,8 @@ impl Replica {
                     (peer.next, peer.moved, peer.moved_ms) = (old.next, old.moved, old.moved_ms);
                 }
             }
+            let others = before.peers.iter().filter(|p| !lead.config.has(p.member.store));
+            lead.peers.extend(others.map(|p| p.learns_on(now)).collect::<Vec<_>>());
         }
         self.role = Role::Lead(lead);
         if active {
@@ -195,7 +239,7 @@ impl Replica {
         let last = self.tail.last().1;
         if let Role::Lead(lead) = &mut self.role {
             let owes = |p: &Peer| match p.stand {
-                Stand::Catching => p.acked < last,
+                Stand::Catching | Stand::Away => p.acked < last,
                 _ => p.answered().next() < p.next,
             };
             lead.peers.iter_mut().filter(|p| !owes(p)).for_each(|p| p.moved_ms = now);
@@ -308,7 +352,11 @@ impl Replica {
         let (to, next) = (peer.member, peer.next);
         let due = peer.sent_ms.is_none_or(|sent| now >= sent + heartbeat_ms);
         let answered = peer.answered();
+        if peer.stand == Stand::Away {
+            return false;
+        }
         let ahead = next.0 - answered.0 <= WINDOW && self.record_bytes(answered.next(), next) < WINDOW_BYTES;
+        let waits = ahead && !peer.is_silent(now, &self.timing);
         let more = next <= last && ahead;
         let before = Index(next.0 - 1);
         let records = if more { self.records_in_memory(next) } else { Vec::new() };
@@ -316,7 +364,9 @@ impl Replica {
             Some(term) if !more || !records.is_empty() => ((term, before), records),
             _ => {
                 // Not in memory any more: the shell reads it; meanwhile any record both know keeps the lease.
-                self.fetch(now, at);
+                if waits {
+                    self.fetch(now, at);
+                }
                 (self.tail.base(), Vec::new())
             }
         };
@@ -346,25 +396,47 @@ impl Replica {
     /// The peer behind an answer, if the answer counts: same term (R2), same store (R9).
     fn peer_heard(&mut self, now: u64, from: Member, term: Term, echo_ms: u64) -> Option<&mut Peer> {
         let by_host = self.is_broken(Variant::NoUuid) || self.is_broken(Variant::MsgNoUuid);
+        let timing = self.timing;
         let Role::Lead(lead) = &mut self.role else { return None };
         if term != lead.config.term {
             return None;
         }
         let same = |p: &Peer| p.member == from || (by_host && p.member.host == from.host);
-        let peer = lead.peers.iter_mut().find(|p| same(p))?;
+        let peer = lead.peers.iter_mut().find(|p| p.stand != Stand::Away && same(p))?;
+        // Its log may hang by now.
+        peer.writes &= !peer.is_silent(now, &timing);
         peer.heard_ms = now;
         peer.leased_from = peer.leased_from.max(Some(echo_ms.min(now)));
         Some(peer)
     }
 
-    /// `learner` asks for the rows of the view after `key`.
-    pub fn view_asked(&mut self, now: u64, learner: Member, key: &[u8]) {
+    /// `learner` asks for the rows of the view after `key`; it will need the log from `first` on, if it begins with them.
+    pub fn view_asked(&mut self, now: u64, learner: Member, key: &[u8], first: Index) {
         let Role::Lead(lead) = &mut self.role else { return };
         let Some(peer) = lead.peers.iter_mut().find(|p| p.member == learner) else { return };
         if peer.shown.as_slice() < key {
             peer.moved_ms = now;
         }
+        if key.is_empty() || peer.lacks.is_none() {
+            peer.lacks = Some(first);
+        }
         peer.shown = key.to_vec(); // empty: it takes the view from the beginning
+    }
+
+    /// The shell has kept everything from this replica for a while: nobody's silence counts.
+    pub fn hears_again(&mut self, now_ms: u64) {
+        if let Role::Lead(lead) = &mut self.role {
+            lead.peers.iter_mut().flat_map(Peer::times).for_each(|ms| *ms = now_ms);
+        }
+    }
+
+    /// First entry, of those from `first` on, that a replica lacks which is about to become a member, if any. Those that are
+    /// before that come with the view.
+    pub fn oldest_needed(&self, now_ms: u64, first: Index) -> Option<Index> {
+        match &self.role {
+            Role::Lead(lead) => lead.oldest_needed(now_ms, first),
+            _ => None,
+        }
     }
 
     /// R3: a silent member, one that does not advance, and one that leaves, is dropped by the register first; until then
@@ -373,11 +445,18 @@ impl Replica {
         let (timing, drop_early) = (self.timing, self.is_broken(Variant::DropEarly));
         let Role::Lead(lead) = &mut self.role else { return };
         let goes = |p: &Peer| p.leaves || p.is_lost(now, &timing);
-        let is_catching = |p: &Peer| p.stand == Stand::Catching;
-        // One that was only silent goes on where it was, and needs what was kept for it.
-        let begins_again = |p: &Peer| is_catching(p) && !p.is_silent(now, &timing) && p.is_lost(now, &timing);
-        self.kept.retain(|(member, _)| !lead.peers.iter().any(|p| p.member == *member && begins_again(p)));
-        lead.peers.retain(|p| !(is_catching(p) && goes(p)));
+        let Config { members, learners, .. } = &lead.config;
+        // One that is silent, or stops and comes back, goes on where it was, and needs what is kept for it.
+        let has_another = |p: &Peer| {
+            let mut named = members.iter().chain(learners);
+            named.any(|other| other.host == p.member.host && *other != p.member)
+        };
+        lead.peers.retain(|p| !p.stand.learns() || !(p.stands_still(now, LEARNER_MS) || has_another(p)));
+        for peer in lead.peers.iter_mut().filter(|p| p.stand == Stand::Catching) {
+            if peer.leaves || !learners.contains(&peer.member) {
+                (peer.stand, peer.leaves) = (Stand::Away, false);
+            }
+        }
         let gone: Vec<Member> = lead.must_ack().filter(|p| goes(p)).map(|p| p.member).collect();
         if drop_early {
             lead.peers.retain(|p| !goes(p));
@@ -400,9 +479,12 @@ impl Replica {
     /// R3: a learner gets the log, then counts, and only then becomes a member.
     fn welcome_learners(&mut self, now: u64) {
         let (last, commit, late) = (self.tail.last().1, self.commit, self.is_broken(Variant::AddLate));
+        let timing = self.timing;
         let Role::Lead(lead) = &mut self.role else { return };
         for learner in lead.config.learners.clone() {
-            if !lead.has(learner.store) && !lead.config.has(learner.store) && learner != self.me {
+            if let Some(peer) = lead.peers.iter_mut().find(|p| p.stand == Stand::Away && p.member == learner) {
+                (peer.stand, peer.heard_ms) = (Stand::Catching, now);
+            } else if !lead.has(learner.store) && !lead.config.has(learner.store) && learner != self.me {
                 lead.peers.push(Peer::new(now, learner, Stand::Catching, last.next()));
             }
         }
@@ -415,9 +497,10 @@ impl Replica {
             let bytes = |at| self.tail.record(Index(at)).map_or(0, |record| record.entry.bytes());
             let little = peer.acked.0 + JOIN_LAG >= last.0
                 && (peer.acked.0 + 1..=commit.0).map(bytes).sum::<usize>() <= WINDOW_BYTES;
-            let near = peer.leased_from.is_some() && little && at_hand && writes;
+            let answers = peer.leased_from.is_some() && !peer.is_silent(now, &timing);
+            let near = answers && little && at_hand && writes;
             if peer.stand == Stand::Catching && near && !late {
-                peer.stand = Stand::Joining(last);
+                (peer.stand, peer.moved_ms) = (Stand::Joining(last), now);
             }
         }
     }
@@ -429,7 +512,7 @@ impl Replica {
         let holds = |p: &&Peer| match p.stand {
             Stand::Joining(from) => p.leased_from.is_some() && p.acked >= from && p.acked >= commit,
             Stand::Catching => late,
-            Stand::Voter => false,
+            Stand::Voter | Stand::Away => false,
         };
         let Some(learner) = lead.peers.iter().find(holds).map(|p| p.member) else { return };
         if self.cas.is_some() {
@@ -458,6 +541,7 @@ impl Peer {
             moved_ms: now,
             writes: false,
             shown: Vec::new(),
+            lacks: None,
             sent_ms: None,
             rewound_ms: 0,
             fetched_ms: None,
@@ -478,10 +562,29 @@ impl Peer {
         now >= self.heard_ms + timing.drop_ms
     }
 
-    /// Silent, or without a step forward for long.
-    fn is_lost(&self, now: u64, timing: &Timing) -> bool {
-        // Nobody waits for a learner: it may have a whole view to take, and the primary a log to read for it.
-        let stall_ms = if self.stand == Stand::Catching { LEARNER_MS } else { timing.stall_ms };
-        self.is_silent(now, timing) || now >= self.moved_ms + stall_ms
+    fn stands_still(&self, now: u64, stall_ms: u64) -> bool {
+        now >= self.moved_ms + stall_ms
+    }
+
+    /// A member that is silent, or without a step forward for long.
+    pub(super) fn is_lost(&self, now: u64, timing: &Timing) -> bool {
+        self.is_silent(now, timing) || self.stands_still(now, timing.stall_ms)
+    }
+
+    /// First entry that a learner lacks which was heard of.
+    fn needs(&self) -> Option<Index> {
+        self.lacks_behind().or(self.leased_from.map(|_| Index(1)))
+    }
+
+    /// The same, as far as it is known what it has.
+    fn lacks_behind(&self) -> Option<Index> {
+        let answered = Some(self.answered()).filter(|answered| *answered > Index(0));
+        answered.map(Index::next).or(self.lacks)
+    }
+
+    /// One that is no member in the next term, and may become one: what it needs stays at hand.
+    fn learns_on(&self, now: u64) -> Self {
+        let (moved, moved_ms, shown, lacks) = (self.moved, self.moved_ms, self.shown.clone(), self.lacks_behind());
+        Self { moved, moved_ms, shown, lacks, ..Self::new(now, self.member, Stand::Away, self.next) }
     }
 }

@@ -2,11 +2,11 @@
 //! log hangs. Nobody waits for a promise to run out then. Each is a change of the configuration like any other (R3, R6): the
 //! register decides.
 
-use braid_base::ids::{HostId, Term};
+use braid_base::ids::{HostId, Index, Term};
 
 use super::event::{Body, Effect};
 use super::follow::Follow;
-use super::lead::{JOIN_LAG, Peer};
+use super::lead::{JOIN_LAG, Peer, Wish};
 use super::variant::Variant;
 use super::{Replica, Role};
 use crate::config::Member;
@@ -16,7 +16,8 @@ impl Replica {
     pub(super) fn make_way(&mut self, now: u64) {
         let resigns = self.leaves && self.at_full_strength();
         let (me, settled_ms, lease_ms) = (self.me, self.timing.settled_ms, self.timing.lease_ms);
-        let near = self.tail.last().1.0.saturating_sub(JOIN_LAG);
+        // Who holds nearly all fetches the rest (R8).
+        let near = Index(self.tail.last().1.0.saturating_sub(JOIN_LAG));
         let (is_fit, unfit) = (self.is_fit, &self.unfit);
         let Role::Lead(lead) = &mut self.role else { return };
         if !lead.active || self.cas.is_some() {
@@ -30,25 +31,21 @@ impl Replica {
             (!filled || self.seats.is_empty() || self.seats.contains(&member.host)) && !(resigns && *member == me)
         };
         let members: Vec<Member> = expect.members.iter().filter(|member| stays(member)).copied().collect();
-        let may = |peer: &Peer| members.contains(&peer.member) && !unfit.contains(&peer.member.host);
-        // Who holds nearly all fetches the rest (R8).
-        let can = |peer: &Peer| may(peer) && peer.acked.0 >= near;
+        let stays = |peer: &Peer| members.contains(&peer.member);
+        let may = |peer: &Peer| stays(peer) && !unfit.contains(&peer.member.host);
         let is_settled = lead.age_ms(now) >= settled_ms;
         // By then it was heard who else should not lead.
         let has_heard = lead.age_ms(now) >= lease_ms;
         let heir = if !members.contains(&me) {
-            lead.heir(now, may).or_else(|| lead.heir(now, |peer| members.contains(&peer.member)))
+            lead.heir(now, Wish::Leaves, Index(0), unfit, stays)
         } else if !is_fit && has_heard {
-            lead.heir(now, can).or(Some(me))
+            lead.heir(now, Wish::Unfit, near, unfit, may).or(Some(me))
         } else if filled && members == expect.members && is_settled {
             let first = self.seats.first().filter(|first| **first != me.host && !unfit.contains(first));
-            if first.is_none() {
-                // What was heard before it could lead says nothing of then.
-                lead.wish_ms = None;
-            }
-            first.and_then(|first| lead.heir(now, |peer| peer.member.host == *first && can(peer))).or(Some(me))
+            let is_first = |peer: &Peer| first.is_some_and(|first| peer.member.host == *first) && may(peer);
+            lead.heir(now, Wish::Seats, near, unfit, is_first).or(Some(me))
         } else {
-            lead.wish_ms = None;
+            lead.wish = None;
             Some(me)
         };
         // Without an heir it goes on: it is better led by somebody who should not than by nobody.
