@@ -7,6 +7,7 @@
 
 mod audits;
 pub mod backend;
+pub mod certificate;
 pub mod control;
 mod detour;
 mod drive_changes;

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::exit::Outcome;
 use crate::measure::parse_protection;
-use crate::node::backend;
+use crate::node::{backend, certificate};
 use crate::out;
 use crate::whole::Whole;
 
@@ -66,7 +66,7 @@ pub fn run(whole: &Whole, create: &Create) -> Outcome {
     let mut founding = create::plan(&now, &wish, secrets, World { identity: &mut identity, now_s })?;
     match &create.join_secret_file {
         Some(file) => {
-            let authority = Authority::new(founding.cluster.guid)?.seal(&backend::join_secret(file)?)?;
+            let authority = Authority::new(founding.cluster.guid)?.seal(&certificate::join_secret(file)?)?;
             founding.cluster.authority = STANDARD.encode(authority);
         }
         None => {

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use braid_base::ids::{Guid, HostId, PartitionId};
 use braid_base::msg::host::{HostOp, HostReply};
 use braid_base::{Error, ErrorKind, Result};
@@ -24,10 +22,11 @@ use braid_cluster::records::{self, Record};
 use braid_cluster::setup::{self, Found, Known, Label, Wish, World};
 use braid_cluster::snapshot::{self, Snapshot};
 use braid_host::run::{self, Company, DriveSpec, Host, HostConfig};
-use braid_wire::tls::{self, Authority, Identity};
+use braid_wire::tls;
 use braid_wire::{Caller, Routes, Visit};
 use serde::{Deserialize, Serialize};
 
+use super::certificate::{self, Certificate};
 use super::control::Node;
 use super::filesystems::{Network, Way};
 use super::recall::{KEPT, Stranded};
@@ -38,10 +37,6 @@ use crate::reach::Reach;
 pub const MARK: &str = "backend.json";
 /// What lets clients in, for those who may read the host's directory.
 pub const TOKEN: &str = "client.json";
-/// Certificate and key of the host.
-const IDENTITY: &str = "host.pem";
-/// A certificate is replaced when it is good for less than this, seconds.
-const RENEW_S: i64 = 90 * 24 * 3600;
 /// How long other hosts may take to say what they have seen of etcd.
 const HEARSAY_MAX: Duration = Duration::from_secs(1);
 /// How long a candidate that falls silent is remembered, milliseconds.
@@ -111,6 +106,11 @@ impl Options {
         places.extend(self.given.iter().cloned());
         places
     }
+
+    /// What it shows others as `host` of `cluster`, if anything.
+    fn certificate(&self, cluster: &Cluster, host: HostId) -> Result<Option<Certificate>> {
+        Certificate::of(&self.dir, self.join_secret.as_deref(), cluster, host)
+    }
 }
 
 /// A host that looks for its cluster.
@@ -179,8 +179,8 @@ impl Enlisted {
         };
         let kept = self.coordinator.kept();
         let Some(cluster) = kept.record::<Cluster>(Cluster::KEY)? else { return Ok(None) };
-        let identity = identity(&self.options, &cluster, HostId(*id))?;
-        let tls = identity.as_ref().map(tls::server_config).transpose()?;
+        let certificate = self.options.certificate(&cluster, HostId(*id))?;
+        let tls = certificate.map(|own| tls::server_config(own.identity())).transpose()?;
         let (dir, name) = (self.options.dir.clone(), self.options.name.clone());
         Ok(Some((Stranded { dir, name, cluster, kept }, tls)))
     }
@@ -259,12 +259,13 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<(Arc<Node>, Follow)> {
     // Formatted drives are active now.
     let now = Snapshot::read(coordinator.as_ref())?;
     say("starting");
-    let identity = identity(&options, &cluster, record.id)?;
-    let ca = identity.as_ref().map(|own| own.ca().to_pem()).unwrap_or_default();
+    let certificate = options.certificate(&cluster, record.id)?.map(Arc::new);
+    let identity = certificate.as_ref().map(|own| own.identity());
+    let ca = identity.map(|own| own.ca().to_pem()).unwrap_or_default();
     let reach = |secret: &str, own| Reach::new(cluster.guid, secret.to_owned(), &ca, own).map(Arc::new);
     let as_client = reach(&cluster.client_secret, None)?;
     as_client.write(&options.dir.join(TOKEN))?;
-    let as_host = reach(&cluster.host_secret, identity.as_ref())?;
+    let as_host = reach(&cluster.host_secret, identity)?;
     let runtime = tokio::runtime::Handle::current();
     let routes = Arc::new(Routes::new(Caller::Host(record.id), as_host.finder()));
     {
@@ -280,9 +281,13 @@ pub fn start(enlisted: Enlisted, say: &Say) -> Result<(Arc<Node>, Follow)> {
     let guard = Arc::clone(&coordinator);
     let coordinator: Arc<dyn Coordinator> = coordinator;
     let host = Host::start(config, &coordinator, Some(Company { routes, etcd_by_others, forsaken }), runtime)?;
-    let tls = identity.as_ref().map(tls::server_config).transpose()?;
+    let tls = identity.map(tls::server_config).transpose()?;
+    if let Some(own) = &certificate {
+        tokio::spawn(Certificate::keep(Arc::downgrade(own)));
+    }
     let (name, addresses) = (options.name.clone(), vec![options.listen.clone()]);
-    let way = Way::Network(Network { host: record.id, name, etcd, guard, reach: as_client, addresses, tls });
+    let way =
+        Way::Network(Network { host: record.id, name, etcd, guard, reach: as_client, addresses, tls, certificate });
     let node = Arc::new(Node::new(options.dir, coordinator, (host, record.id), cluster, plan.lost, way));
     let starts = Arc::clone(&node);
     Ok((node, Box::new(move || starts.follow(now, hears))))
@@ -330,52 +335,8 @@ pub fn reach_as(dir: &Path, cluster: &Cluster, host: HostId) -> Result<Reach> {
         let words = format!("{}: no certificate of host {host}: start `braid backend` there once", dir.display());
         Error::new(ErrorKind::Refused, words)
     };
-    let own = kept_identity(dir, cluster, host).ok_or_else(none)?;
+    let own = certificate::kept(dir, cluster, host).ok_or_else(none)?;
     Reach::new(cluster.guid, secret, &own.ca().to_pem(), Some(&own))
-}
-
-/// The certificate of `host` that lies in its directory, if one does.
-fn kept_identity(dir: &Path, cluster: &Cluster, host: HostId) -> Option<Identity> {
-    let text = std::fs::read_to_string(dir.join(IDENTITY)).ok()?;
-    let parts: [String; 3] = serde_json::from_str(&text).ok()?;
-    let own = Identity::from_pem(&parts[0], &parts[1], &parts[2]).ok()?;
-    (own.host() == host && own.cluster() == cluster.guid).then_some(own)
-}
-
-/// Who this host is, by a certificate, if the cluster has an authority: the one kept from before while it is good for
-/// some time, else a new one.
-fn identity(options: &Options, cluster: &Cluster, host: HostId) -> Result<Option<Identity>> {
-    if cluster.authority.is_empty() {
-        return Ok(None);
-    }
-    let path = options.dir.join(IDENTITY);
-    if let Some(own) = kept_identity(&options.dir, cluster, host).filter(|own| own.expires_s() > soon_s()) {
-        return Ok(Some(own));
-    }
-    let Some(file) = &options.join_secret else {
-        let words = format!("cluster {} wants to hear its join secret: say --join-secret-file", cluster.name);
-        return Err(Error::new(ErrorKind::Refused, words));
-    };
-    let secret = join_secret(file)?;
-    let sealed = STANDARD.decode(&cluster.authority).map_err(|error| {
-        Error::new(ErrorKind::Corrupt, format!("the authority in the coordinator is not base 64: {error}"))
-    })?;
-    let authority = Authority::open(&sealed, &secret).map_err(|error| error.within(file.display()))?;
-    let own = authority.issue(host)?;
-    let text = serde_json::to_vec(&[own.certificate_pem(), own.key_pem(), own.ca().to_pem()]);
-    braid_admin::write_private(&path, &text.map_err(|e| Error::new(ErrorKind::Invalid, e.to_string()))?)?;
-    Ok(Some(own))
-}
-
-/// The secret in `file`.
-pub fn join_secret(file: &Path) -> Result<String> {
-    let text = std::fs::read_to_string(file).map_err(|error| Error::os(file.display(), &error))?;
-    Ok(text.trim().to_owned())
-}
-
-/// A certificate that ends before this is replaced at a start, seconds since 1970.
-fn soon_s() -> i64 {
-    braid_io::clock::now().wall.sec + RENEW_S
 }
 
 /// Finds the drives of this host; formats those that are new.

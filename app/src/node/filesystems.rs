@@ -18,6 +18,7 @@ use braid_fuse::{Mount, Mounts, Options};
 use braid_host::run::Host;
 use braid_wire::{RemoteWire, Who, tls};
 
+use super::certificate::Certificate;
 use super::{WRITE_BEHIND_BYTES, views};
 use crate::mount_guard;
 use crate::reach::Reach;
@@ -65,6 +66,8 @@ pub struct Network {
     pub addresses: Vec<String>,
     /// How it secures connections, if it does.
     pub tls: Option<tls::Server>,
+    /// What it shows on them.
+    pub certificate: Option<Arc<Certificate>>,
 }
 
 impl Way {

@@ -5,7 +5,7 @@
 //! 3. A server shows it ([`server_config`]); a client knows the authority and the host it means, and shows an identity
 //!    of its own if it is a host ([`client_config`]).
 //!
-//! A certificate names the host and the cluster, not an address.
+//! A certificate names the host and the cluster, not an address. It is replaced while the host runs ([`Identity::renew`]).
 
 mod authority;
 mod channel;
@@ -14,6 +14,7 @@ mod conn;
 #[cfg(test)]
 mod fuzz;
 mod identity;
+mod shown;
 #[cfg(test)]
 mod tests;
 

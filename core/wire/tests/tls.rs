@@ -248,6 +248,21 @@ fn certificates_that_are_not_right_are_refused_in_words() {
 
         let at = serves(authority.issue_for(HOST, now - 1000, now - 10).expect("issued")).await;
         says(&refused(at, client()).await, ErrorKind::Refused, "has expired");
+        // It is replaced while the host runs, by one of its own only.
+        let own = authority.issue_for(HOST, now - 1000, now - 10).expect("issued");
+        let at = listen(Some(&own), &Arc::new(Fake::default())).await;
+        says(&refused(at, client()).await, ErrorKind::Refused, "has expired");
+        let another = authority.issue(HostId(8)).expect("issued");
+        assert_eq!(own.renew(&another).err().map(|error| error.kind()), Some(ErrorKind::Invalid));
+        says(&refused(at, client()).await, ErrorKind::Refused, "has expired");
+        own.renew(&authority.issue(HOST).expect("issued")).expect("its own");
+        assert!(own.expires_s() > now + 1000);
+        connect(at, client()).await.expect("the newer one is shown");
+        let asks = authority.issue_for(HostId(4), now - 1000, now - 10).expect("issued");
+        let tls = client_config(&authority.ca(), Some(&asks)).expect("an identity");
+        asks.renew(&authority.issue(HostId(4)).expect("issued")).expect("its own");
+        connect(at, Some(tls)).await.expect("the newer one is shown here, too");
+
         let at = serves(authority.issue_for(HOST, now + 1000, now + 2000).expect("issued")).await;
         says(&refused(at, client()).await, ErrorKind::Refused, "not valid yet");
         let at = serves(authority.issue(HostId(8)).expect("issued")).await;

@@ -9,6 +9,8 @@ use braid_cluster::records::Stored;
 use braid_cluster::view::{Capacity, DriveView, PartitionView, State, Status};
 use braid_host::run::Host;
 
+use super::super::certificate::Certificate;
+use super::super::filesystems::Way;
 use super::super::{problems, views};
 use super::Node;
 
@@ -76,6 +78,10 @@ impl Node {
             state = state.max(State::Degraded);
             problems.push(damage.message().to_owned());
         }
+        if let Some(words) = self.certificate().and_then(|own| own.problem(views::now_s())) {
+            state = state.max(State::Degraded);
+            problems.push(words);
+        }
         let net_bytes = self.host()?.capacity();
         let used_bytes = reports.iter().map(|report| report.data.used_bytes).sum();
         Ok(Status {
@@ -103,6 +109,11 @@ impl Node {
             filesystems: recorded.filesystems.len() as u64,
             mounts: self.all_mounts(),
         })
+    }
+
+    fn certificate(&self) -> Option<&Certificate> {
+        let Way::Network(network) = &self.way else { return None };
+        network.certificate.as_deref()
     }
 
     /// The drives, ordered by number.

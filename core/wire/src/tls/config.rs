@@ -49,8 +49,7 @@ pub fn server_config(own: &Identity) -> Result<Server> {
         .with_protocol_versions(&[&version::TLS13])
         .map_err(unfit)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(own.chain.clone(), own.private_key())
-        .map_err(unfit)?;
+        .with_cert_resolver(own.shown()?);
     // Connections are few and last: each shows its certificate anew, and no ticket outlives one.
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -64,7 +63,7 @@ pub fn client_config(ca: &Ca, own: Option<&Identity>) -> Result<Client> {
         .map_err(unfit)?
         .with_root_certificates(roots(ca)?);
     let mut config = match own {
-        Some(own) => config.with_client_auth_cert(own.chain.clone(), own.private_key()).map_err(unfit)?,
+        Some(own) => config.with_client_cert_resolver(own.shown()?),
         None => config.with_no_client_auth(),
     };
     config.resumption = Resumption::disabled();
@@ -155,7 +154,7 @@ fn roots(ca: &Ca) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn unfit(error: rustls::Error) -> Error {
+pub(super) fn unfit(error: rustls::Error) -> Error {
     match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             invalid("the host's key does not belong to its certificate".to_owned())

@@ -1,14 +1,20 @@
 //! Who a host is: its certificate, its key, and the authority that vouches for it. As files they are PEM.
 
 use std::fmt;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use braid_base::ids::{Guid, HostId};
 use braid_base::{Error, ErrorKind, Result};
+use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
 use time::{Date, Month, OffsetDateTime, Time};
+
+use super::config::unfit;
+use super::shown::Shown;
 
 /// The certificate of a cluster's authority: what clients and hosts trust.
 #[derive(Clone, PartialEq, Eq)]
@@ -21,7 +27,8 @@ pub struct Identity {
     pub(super) ca: Ca,
     host: HostId,
     cluster: Guid,
-    expires_s: i64,
+    /// What connections show that were set up with it, or with a clone.
+    shown: Arc<Shown>,
 }
 
 impl Ca {
@@ -42,7 +49,7 @@ impl Identity {
         let first = chain.first().ok_or_else(|| invalid("there is no certificate in the host's PEM file"))?;
         let (host, cluster) = named(first).ok_or_else(|| invalid("the certificate names no host of a cluster"))?;
         let expires_s = not_after_s(first).ok_or_else(|| invalid("the certificate does not say how long it lasts"))?;
-        Ok(Self { chain, key, ca, host, cluster, expires_s })
+        Ok(Self { chain, key, ca, host, cluster, shown: Arc::new(Shown::new(expires_s)) })
     }
 
     /// Reads certificate, key and the authority's certificate. `Invalid` if one of them is something else.
@@ -79,20 +86,39 @@ impl Identity {
         self.cluster
     }
 
-    /// When it must have been replaced, seconds since 1970.
+    /// When what is shown must have been replaced, seconds since 1970.
     pub fn expires_s(&self) -> i64 {
-        self.expires_s
+        self.shown.expires_s()
     }
 
-    pub(super) fn private_key(&self) -> PrivateKeyDer<'static> {
-        PrivateKeyDer::Pkcs8(self.key.clone_key())
+    /// New connections of all that was set up with this identity show `newer`. Errors: `Invalid` if that is another host,
+    /// or its parts do not belong together; then nothing changes.
+    pub fn renew(&self, newer: &Self) -> Result<()> {
+        if (newer.host, newer.cluster, &newer.ca) != (self.host, self.cluster, &self.ca) {
+            return Err(invalid("a newer certificate is of the same host, cluster and authority"));
+        }
+        self.shown.set(newer.certified()?, newer.expires_s());
+        Ok(())
+    }
+
+    /// What connections show. Errors: `Invalid` if the parts do not belong together.
+    pub(super) fn shown(&self) -> Result<Arc<Shown>> {
+        if self.shown.key().is_none() {
+            self.shown.set(self.certified()?, self.shown.expires_s());
+        }
+        Ok(Arc::clone(&self.shown))
+    }
+
+    fn certified(&self) -> Result<Arc<CertifiedKey>> {
+        let key = PrivateKeyDer::Pkcs8(self.key.clone_key());
+        CertifiedKey::from_der(self.chain.clone(), key, &default_provider()).map(Arc::new).map_err(unfit)
     }
 }
 
 impl Clone for Identity {
     fn clone(&self) -> Self {
         let (chain, key, ca) = (self.chain.clone(), self.key.clone_key(), self.ca.clone());
-        Self { chain, key, ca, ..*self }
+        Self { chain, key, ca, host: self.host, cluster: self.cluster, shown: Arc::clone(&self.shown) }
     }
 }
 

@@ -61,8 +61,8 @@ fn wear_soon(client: &mut Client, server: &mut Server, authority: &Authority) {
     let config = config.expect("known").with_root_certificates(roots).with_no_client_auth();
     client.config = Arc::new(config);
     let config = ServerConfig::builder_with_provider(provider).with_protocol_versions(versions);
-    let config = config.expect("known").with_no_client_auth().with_single_cert(own.chain.clone(), own.private_key());
-    server.config = Arc::new(config.expect("an identity"));
+    let shown = own.shown().expect("an identity");
+    server.config = Arc::new(config.expect("known").with_no_client_auth().with_cert_resolver(shown));
 }
 
 fn link(channel: Channel) -> Arc<Link> {
