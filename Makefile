@@ -47,9 +47,9 @@ test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, t
 	$(MAKE) build
 	tests-outside/run.sh
 
-test-long: setup ## the gate and its long versions: 2,000 simulator seeds, 200 kills, a million files (hours)
+test-long: setup ## the gate and its long versions: 5,000 simulator seeds, 200 kills, a million files (hours)
 	cargo xtask ci
-	BRAID_SEEDS=2000 cargo test --release --package braid-sim -- --nocapture
+	BRAID_SEEDS=5000 cargo test --release --package braid-sim -- --nocapture
 	$(MAKE) build
 	tests-outside/run.sh --long
 

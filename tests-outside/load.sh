@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 LOADS=0
+here_loads=$(dirname "${BASH_SOURCE[0]}")
 # Begins it, in a folder of its own. Goes on until load_end.
 load_begin() {
   LOADS=$((LOADS + 1))
@@ -46,6 +47,42 @@ load_end() {
     die "$1: promises are broken: $(tail -n 3 "$SCRATCH/load-check")"
   rm -rf "$LOAD" "$LOAD_LOG"
   echo "$1: kept" >&2
+}
+# others_begin: three programs more, over and over: fio that verifies what it wrote, small trees that come and go, directories
+# that move between parents of several partitions.
+others_begin() {
+  OTHERS=$MOUNT/others-$LOADS
+  OTHERS_LOG=$SCRATCH/others-$$-$LOADS
+  mkdir "$OTHERS" "$OTHERS/verify" "$OTHERS/trees" "$OTHERS/renames"
+  OTHERS_PIDS=()
+  until_stopped fio --name=verify --directory="$OTHERS/verify" --size=24m --rw=randwrite --bsrange=4k-64k --ioengine=libaio \
+    --iodepth=8 --direct=1 --randrepeat=0 --verify=crc32c --verify_fatal=1 --verify_state_save=0 >"$OTHERS_LOG.verify" 2>&1 &
+  OTHERS_PIDS+=($!)
+  until_stopped "$BENCH" meta --dir "$OTHERS/trees/tree" --files 400 --procs 2 >"$OTHERS_LOG.trees" 2>&1 &
+  OTHERS_PIDS+=($!)
+  python3 "$here_loads/renames.py" "$OTHERS/renames" "$OTHERS_LOG" "$LOADS" >"$OTHERS_LOG.renames" 2>&1 &
+  OTHERS_PIDS+=($!)
+}
+# Does it again and again, until it fails or others_end says that it is enough.
+until_stopped() { while [[ -d $OTHERS && ! -e $OTHERS_LOG.stop ]]; do "$@" || return; echo "once more done"; done; }
+others_failed() {
+  local kind
+  for kind in verify trees renames; do tail -n 4 "$OTHERS_LOG.$kind" | sed "s/^/$kind: /" >&2; done
+  die "$1: one of the other programs failed"
+}
+# others_go_on WHAT: if there are any; none has failed.
+others_go_on() {
+  local pid
+  for pid in ${OTHERS_PIDS[@]+"${OTHERS_PIDS[@]}"}; do kill -0 "$pid" 2>/dev/null || others_failed "$1"; done
+}
+# others_end WHAT: each ends in order, and has done something.
+others_end() {
+  local pid
+  touch "$OTHERS_LOG.stop"
+  for pid in "${OTHERS_PIDS[@]}"; do wait "$pid" || others_failed "$1"; done
+  OTHERS_PIDS=()
+  echo "$1: fio verified $(grep -c 'once more' "$OTHERS_LOG.verify") times, $(grep -c 'once more' "$OTHERS_LOG.trees") trees, $(tail -n 1 "$OTHERS_LOG.renames") renames of directories" >&2
+  remove "$OTHERS" "$OTHERS_LOG".*
 }
 # contest_begin MOUNT...: programs fight over the same few names, bytes and a lock through all of these, besides.
 CONTESTS=0
