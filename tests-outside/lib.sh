@@ -15,6 +15,15 @@ within() {
   ((code != 124 && code != 137)) || die "no end within $limit s: $*"
   return "$code"
 }
+# shuffle WORD...: the words in an order by chance, in 'order'.
+shuffle() {
+  local last other one
+  order=("$@")
+  for ((last = ${#order[@]} - 1; last > 0; last--)); do
+    other=$((RANDOM % (last + 1))) one=${order[last]}
+    order[last]=${order[other]} order[other]=$one
+  done
+}
 # One field of a JSON text.
 field() { "$BENCH" field "$1"; }
 

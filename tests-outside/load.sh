@@ -75,7 +75,7 @@ others_go_on() {
   local pid
   for pid in ${OTHERS_PIDS[@]+"${OTHERS_PIDS[@]}"}; do kill -0 "$pid" 2>/dev/null || others_failed "$1"; done
 }
-# others_end WHAT: each ends in order, and has done something.
+# others_end WHAT: each ends in order, and says what it has done.
 others_end() {
   local pid
   touch "$OTHERS_LOG.stop"

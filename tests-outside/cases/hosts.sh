@@ -61,15 +61,6 @@ at_once() {
 }
 # The status of one that is not away names it.
 says_away() { on "$asked" status --json | field problems | grep -w "$1" >/dev/null; }
-# Two others each time: the hosts in an order of their own.
-shuffled() {
-  local last other one
-  order=("${HOSTS[@]}")
-  for ((last = ${#order[@]} - 1; last > 0; last--)); do
-    other=$((RANDOM % (last + 1))) one=${order[last]}
-    order[last]=${order[other]} order[other]=$one
-  done
-}
 no_etcd() {
   for member in e1 e2 e3; do etcd_kill $member; done
   sleep "$away"
@@ -83,7 +74,8 @@ for more in a b; do
 done
 begin=$(now)
 for ((round = 0; round < rounds; round++)); do
-  shuffled
+  # Two others each time.
+  shuffle "${HOSTS[@]}"
   a=${order[0]} b=${order[1]} c=${order[2]} d=${order[3]} e=${order[4]} f=${order[5]}
   fault "$a and $b killed" at_once kill:$a kill:$b
   fault "$c and $d stopped" at_once stop:$c stop:$d

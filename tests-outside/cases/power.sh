@@ -22,11 +22,7 @@ for ((round = 1; round <= rounds; round++)); do
   for member in e1 e2 e3; do etcd_kill $member; done
   begin=$(now)
   # Some time without anything, then one after the other, etcd among them.
-  order=("${HOSTS[@]}" e1 e2 e3)
-  for ((last = ${#order[@]} - 1; last > 0; last--)); do
-    other=$((RANDOM % (last + 1))) one=${order[last]}
-    order[last]=${order[other]} order[other]=$one
-  done
+  shuffle "${HOSTS[@]}" e1 e2 e3
   echo "round $round: ${order[*]}" >&2
   coming=()
   for one in "${order[@]}"; do
