@@ -273,6 +273,20 @@ tried=$((tried + 1))
 host_start h3 --join-secret-file "$STATE/join-secret" || bad "the right join secret" "the host does not start"
 until_serving 60 2
 
+# A host whose clock is two days ahead: what it shows begins tomorrow. Both sides name the clocks; set right, it is one of
+# them.
+cc -O2 -shared -fPIC -o "$SCRATCH/clock.so" "$(dirname "$0")/../clock.c" -ldl
+tried=$((tried + 1))
+CLOCK_AHEAD=172800 CLOCK_RATE=1 LD_PRELOAD=$SCRATCH/clock.so host_first h6
+on h1 cluster add h6
+says_clocks() { grep -q 'compare the clocks of both machines' "$STATE/$1/braid.log"; }
+until_true 60 "h1 does not say that the clocks differ" says_clocks h1
+until_true 60 "h6 does not say that the clocks differ" says_clocks h6
+host_kill h6
+host_start h6 --join-secret-file "$STATE/join-secret" || bad "a clock set right" "the host does not start"
+has_drives() { [[ $(on h1 cluster drive --json | field '*.state' | sort | uniq -c | xargs) == "4 active" ]]; }
+until_true 90 "the drives of h6 are not used" has_drives
+
 goes_on "all of it"
 kill -TERM "$writer"
 wait "$writer" || true

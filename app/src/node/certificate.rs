@@ -38,7 +38,8 @@ impl Certificate {
         }
         let (dir, join_secret) = (dir.to_owned(), join_secret.map(Path::to_owned));
         let (old, now_s) = (kept(&dir, cluster, host), now_s());
-        let shown = match old.filter(|own| own.expires_s() > now_s) {
+        // One that is good from tomorrow on was made while the clock of this host was ahead.
+        let shown = match old.filter(|own| own.begins_s() <= now_s && own.expires_s() > now_s) {
             Some(own) if own.expires_s() > now_s + RENEW_S => own,
             // It is good enough to start with.
             Some(own) => issue(&dir, join_secret.as_deref(), cluster, host).unwrap_or(own),
@@ -192,6 +193,11 @@ mod tests {
         write(dir, &short).expect("written");
         assert_eq!(of(None).expect("good enough").expect("kept").identity().expires_s(), short.expires_s());
         assert!(of(Some(&file)).expect("issued").expect("new").identity().expires_s() > now_s() + RENEW_S);
+        // The clock was two days ahead when it was made, and was set right.
+        let early = authority.issue_for(HOST, now_s() + DAY_S, now_s() + 300 * DAY_S).expect("issued");
+        write(dir, &early).expect("written");
+        assert!(of(None).is_err_and(|error| error.message().contains("--join-secret-file")));
+        assert!(of(Some(&file)).expect("issued").expect("new").identity().begins_s() <= now_s());
     }
 
     #[test]

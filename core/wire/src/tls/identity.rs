@@ -27,6 +27,7 @@ pub struct Identity {
     pub(super) ca: Ca,
     host: HostId,
     cluster: Guid,
+    begins_s: i64,
     /// What connections show that were set up with it, or with a clone.
     shown: Arc<Shown>,
 }
@@ -48,8 +49,9 @@ impl Identity {
     pub(super) fn new(chain: Vec<CertificateDer<'static>>, key: PrivatePkcs8KeyDer<'static>, ca: Ca) -> Result<Self> {
         let first = chain.first().ok_or_else(|| invalid("there is no certificate in the host's PEM file"))?;
         let (host, cluster) = named(first).ok_or_else(|| invalid("the certificate names no host of a cluster"))?;
-        let expires_s = not_after_s(first).ok_or_else(|| invalid("the certificate does not say how long it lasts"))?;
-        Ok(Self { chain, key, ca, host, cluster, shown: Arc::new(Shown::new(expires_s)) })
+        let (begins_s, expires_s) =
+            validity_s(first).ok_or_else(|| invalid("the certificate does not say how long it lasts"))?;
+        Ok(Self { chain, key, ca, host, cluster, begins_s, shown: Arc::new(Shown::new(expires_s)) })
     }
 
     /// Reads certificate, key and the authority's certificate. `Invalid` if one of them is something else.
@@ -86,6 +88,11 @@ impl Identity {
         self.cluster
     }
 
+    /// From when on this one is good, seconds since 1970.
+    pub fn begins_s(&self) -> i64 {
+        self.begins_s
+    }
+
     /// When what is shown must have been replaced, seconds since 1970.
     pub fn expires_s(&self) -> i64 {
         self.shown.expires_s()
@@ -117,8 +124,8 @@ impl Identity {
 
 impl Clone for Identity {
     fn clone(&self) -> Self {
-        let (chain, key, ca) = (self.chain.clone(), self.key.clone_key(), self.ca.clone());
-        Self { chain, key, ca, host: self.host, cluster: self.cluster, shown: Arc::clone(&self.shown) }
+        let (chain, key, ca, begins_s) = (self.chain.clone(), self.key.clone_key(), self.ca.clone(), self.begins_s);
+        Self { chain, key, ca, host: self.host, cluster: self.cluster, begins_s, shown: Arc::clone(&self.shown) }
     }
 }
 
@@ -161,8 +168,8 @@ pub(super) fn named(certificate: &CertificateDer<'_>) -> Option<(HostId, Guid)> 
     })
 }
 
-/// The end of a certificate's validity. rustls checks it and does not tell it.
-fn not_after_s(certificate: &[u8]) -> Option<i64> {
+/// The begin and end of a certificate's validity. rustls checks it and does not tell it.
+fn validity_s(certificate: &[u8]) -> Option<(i64, i64)> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut fields, _) = element(certificate)?;
     // Version, serial number, algorithm, issuer.
@@ -170,7 +177,12 @@ fn not_after_s(certificate: &[u8]) -> Option<i64> {
         fields = element(fields)?.2;
     }
     let (_, validity, _) = element(fields)?;
-    let (tag, text, _) = element(element(validity)?.2)?;
+    let (tag, text, rest) = element(validity)?;
+    let (end_tag, end_text, _) = element(rest)?;
+    Some((moment_s(tag, text)?, moment_s(end_tag, end_text)?))
+}
+
+fn moment_s(tag: u8, text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     // `UTCTime` has two digits for the years up to 2049, `GeneralizedTime` four for the others.
     let (century, text) = match tag {
