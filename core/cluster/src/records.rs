@@ -54,6 +54,9 @@ pub fn read<T: Record>(coordinator: &dyn Coordinator, key: &str) -> Result<Optio
     Ok(Some(Stored { value: decode(key, &item.value)?, revision: item.modified }))
 }
 
+/// So often it is looked for what became of a change of which nobody said that.
+const UNKNOWN_MAX: u32 = 3;
+
 /// The record under `key`; `NotFound` if there is none.
 pub fn must<T: Record>(coordinator: &dyn Coordinator, key: &str) -> Result<Stored<T>> {
     let missing = || Error::new(ErrorKind::NotFound, format!("{key} expected in the coordinator, not found"));
@@ -71,10 +74,27 @@ pub fn list<T: Record>(coordinator: &dyn Coordinator) -> Result<(Vec<Stored<T>>,
 /// Writes a record that must not exist yet; `Exists` if it does.
 pub fn create<T: Record>(coordinator: &dyn Coordinator, record: &T) -> Result<Stored<T>> {
     let key = record.key();
-    let txn = Txn::new().when(&key, Check::Absent).put(&key, encode(record)?);
-    match coordinator.txn(&txn)? {
+    match create_with(coordinator, record, Txn::new())? {
         Outcome::Done(revision) => Ok(Stored { value: decode(&key, &encode(record)?)?, revision }),
         Outcome::Conflict => Err(Error::new(ErrorKind::Exists, format!("{key} exists already"))),
+    }
+}
+
+/// Writes a record that must not exist yet, and with it what `txn` does. If it is not said what became of that, it is
+/// looked for and tried again: it happens once at most, because the record is there then.
+pub fn create_with<T: Record>(coordinator: &dyn Coordinator, record: &T, txn: Txn) -> Result<Outcome> {
+    let (key, bytes) = (record.key(), encode(record)?);
+    let txn = txn.when(&key, Check::Absent).put(&key, bytes.clone());
+    let mut unknown = 0;
+    loop {
+        match coordinator.txn(&txn) {
+            Err(error) if error.kind() == ErrorKind::TimedOut && unknown < UNKNOWN_MAX => unknown += 1,
+            Ok(Outcome::Conflict) if unknown > 0 => {
+                let found = coordinator.get(&key)?.filter(|item| item.value == bytes);
+                return Ok(found.map_or(Outcome::Conflict, |item| Outcome::Done(item.modified)));
+            }
+            other => return other,
+        }
     }
 }
 
@@ -92,18 +112,32 @@ pub fn delete<T: Record>(coordinator: &dyn Coordinator, stored: &Stored<T>) -> R
 }
 
 /// Reads the record under `key`, lets `change` edit it and writes it back, again from the start when somebody
-/// else was faster. `change` may refuse; it must not have effects of its own.
+/// else was faster, or if it is not said what became of it: then what was written is looked for, so that a change is made
+/// once unless others change the same record just then. `change` may refuse; it must not have effects of its own.
 pub fn modify<T: Record>(
     coordinator: &dyn Coordinator,
     key: &str,
     mut change: impl FnMut(&mut T) -> Result<()>,
 ) -> Result<Stored<T>> {
+    // What may have been written, over what.
+    let mut unknown: Option<(Vec<u8>, Revision)> = None;
+    let mut answers_lost = 0;
     for _ in 0..CAS_ATTEMPTS_MAX {
         let Stored { mut value, revision } = must::<T>(coordinator, key)?;
+        if unknown
+            .take_if(|(_, over)| *over != revision)
+            .is_some_and(|(bytes, _)| encode(&value).is_ok_and(|is| is == bytes))
+        {
+            return Ok(Stored { value, revision });
+        }
         change(&mut value)?;
         match update(coordinator, revision, &value) {
             Ok(revision) => return Ok(Stored { value, revision }),
             Err(error) if error.kind() == ErrorKind::Stale => {}
+            Err(error) if error.kind() == ErrorKind::TimedOut && answers_lost < UNKNOWN_MAX => {
+                answers_lost += 1;
+                unknown = Some((encode(&value)?, revision));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -4,7 +4,8 @@
 
 mod suite;
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -13,8 +14,11 @@ use std::thread;
 use std::time::Duration;
 
 use braid_base::ErrorKind;
+use braid_base::ids::{PartitionId, Term};
 use braid_cluster::Etcd;
 use braid_cluster::coordinator::{Check, Coordinator, Outcome, Revision, Txn};
+use braid_cluster::facts::Partition;
+use braid_cluster::records::{self, Record};
 use suite::Subject;
 
 /// Three members on free ports of this machine.
@@ -197,6 +201,102 @@ fn who_reaches_no_member_asks_by_way_of_another() {
     assert!(asked.load(Ordering::Relaxed) > 50);
     let refused = other.ask_for_another("maintenance/snapshot", "{}").expect_err("not for hosts");
     assert_eq!(refused.kind(), ErrorKind::NotPermitted);
+}
+
+/// So many changes never reach a member, and then so many answers of it are lost.
+#[derive(Default)]
+struct Losses {
+    asked: AtomicU64,
+    answers: AtomicU64,
+}
+
+/// A way to one member that loses that.
+fn forgetful(member: &str, losses: Arc<Losses>) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let at = format!("http://{}", listener.local_addr().expect("it is bound"));
+    let member = member.strip_prefix("http://").expect("an address").to_owned();
+    thread::spawn(move || {
+        for asker in listener.incoming() {
+            // Whoever asked is gone, or the test is over: the next one.
+            let _ = asker.and_then(|asker| forward(asker, &member, &losses));
+        }
+    });
+    at
+}
+
+/// One question and its answer; the connection ends with it.
+fn forward(asker: TcpStream, member: &str, losses: &Losses) -> std::io::Result<()> {
+    let mut asked = BufReader::new(&asker);
+    let (mut head, mut length) = (String::new(), 0);
+    loop {
+        let mut line = String::new();
+        asked.read_line(&mut line)?;
+        if let Some(count) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = count.trim().parse().expect("a number");
+        }
+        if line == "\r\n" || line.is_empty() {
+            break;
+        }
+        head += &line;
+    }
+    let mut body = vec![0; length];
+    asked.read_exact(&mut body)?;
+    let lost = |of: &AtomicU64| {
+        let one_less = |left: u64| left.checked_sub(1);
+        head.contains("/kv/txn") && of.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less).is_ok()
+    };
+    if lost(&losses.asked) {
+        return Ok(());
+    }
+    let mut to = TcpStream::connect(member)?;
+    to.write_all(format!("{head}connection: close\r\n\r\n").as_bytes())?;
+    to.write_all(&body)?;
+    let mut answer = Vec::new();
+    to.read_to_end(&mut answer)?;
+    if lost(&losses.answers) {
+        return Ok(());
+    }
+    (&asker).write_all(&answer)
+}
+
+#[test]
+fn a_change_whose_answer_is_lost_is_made_once() {
+    let members = Members::start();
+    let losses = Arc::new(Losses::default());
+    let lose = |asked, answers| {
+        losses.asked.store(asked, Ordering::Relaxed);
+        losses.answers.store(answers, Ordering::Relaxed);
+    };
+    let client = Etcd::new(&[forgetful(&members.endpoints[0], Arc::clone(&losses))], "c/").expect("a client");
+    lose(0, 1);
+    let error = client.txn(&Txn::new().put("k", "1")).expect_err("nobody said what became of it");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
+    assert_eq!(client.get("k").expect("get").expect("it was made").value, b"1");
+    let (id, term) = (PartitionId(3), Term(5));
+    let partition = Partition { id, term, primary: None, members: Vec::new(), learners: Vec::new() };
+    lose(1, 2);
+    let made = records::create(&client, &partition).expect("it is looked for");
+    assert_eq!(records::create(&client, &partition).map(|_| ()).map_err(|e| e.kind()), Err(ErrorKind::Exists));
+    for lost in [(0, 0), (0, 1), (2, 0), (2, 1)] {
+        lose(lost.0, lost.1);
+        let before = records::must::<Partition>(&client, &made.value.key()).expect("it is there").value.term;
+        let change = |partition: &mut Partition| {
+            partition.term.0 += 1;
+            Ok(())
+        };
+        let after = records::modify(&client, &made.value.key(), change).expect("it is looked for");
+        let found = records::must::<Partition>(&client, &made.value.key()).expect("it is there");
+        assert_eq!((after.value.term, found.value.term), (Term(before.0 + 1), Term(before.0 + 1)), "{lost:?} lost");
+        assert_eq!(after.revision, found.revision, "{lost:?} lost");
+        assert_eq!(losses.answers.load(Ordering::Relaxed) + losses.asked.load(Ordering::Relaxed), 0, "{lost:?}");
+    }
+    lose(9, 0);
+    let change = |partition: &mut Partition| {
+        partition.term.0 += 1;
+        Ok(())
+    };
+    let error = records::modify(&client, &made.value.key(), change).expect_err("nobody ever says it");
+    assert_eq!(error.kind(), ErrorKind::TimedOut, "{error}");
 }
 
 #[test]

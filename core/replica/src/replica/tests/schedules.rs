@@ -447,6 +447,28 @@ fn a_different_state_hash_takes_the_store_out() {
     assert!(record.state_hash.is_some() && tail.push(Arc::new(record)).is_ok());
 }
 
+/// What host 1 made of the log is not what the primary made of it: it goes, and the other two go on without it.
+#[test]
+fn a_replica_whose_state_differs_leaves_and_the_others_go_on() {
+    let mut lab = Lab::started(3, None);
+    (1..STATE_HASH_EVERY).for_each(|op| lab.step(0, Event::Propose(entry(op))));
+    lab.tick_until(|lab| lab.committed(1) == STATE_HASH_EVERY - 1);
+    lab.step(0, Event::Propose(entry(0)));
+    let mut altered = 0;
+    for (_, to, msg) in &mut lab.wires {
+        let Body::Append { records, .. } = &mut msg.body else { continue };
+        for record in records.iter_mut().filter(|record| *to == 1 && record.state_hash.is_some()) {
+            let hash = record.state_hash.map(|hash| hash ^ 1);
+            *record = Arc::new(Record { state_hash: hash, ..(**record).clone() });
+            altered += 1;
+        }
+    }
+    assert_eq!(altered, 1);
+    lab.tick_until(|lab| lab.register.members.len() == 2 && lab.committed(2) == STATE_HASH_EVERY);
+    assert!(lab.quarantined(1) && !lab.register.has(lab.members[1].store));
+    assert!(!lab.quarantined(0) && !lab.quarantined(2) && lab.op(2, STATE_HASH_EVERY) == Some(0));
+}
+
 #[test]
 fn a_learner_that_lacks_what_no_log_holds_does_not_count() {
     let mut lab = Lab::new(2, None);
