@@ -106,3 +106,21 @@ contest_end() {
   rm -rf "$CONTEST_DIR"
   echo "$1: $(tail -n 1 "$SCRATCH/contest-out")" >&2
 }
+# all_begin [MOUNT...]: the load, the other programs and the contest, which goes through these mounts.
+all_begin() {
+  load_begin
+  others_begin
+  contest_begin "${@:-$MOUNT}"
+}
+# all_go_on WHAT
+all_go_on() {
+  load_goes_on "$1"
+  others_go_on "$1"
+  contest_goes_on "$1"
+}
+# all_end WHAT
+all_end() {
+  contest_end "$1"
+  others_end "$1"
+  load_end "$1"
+}

@@ -79,12 +79,12 @@ clocks=("3600 1" "-3600 1" "0 1.05")
 ((!LONG)) || clocks+=("0 0.95" "-3600 1.02")
 for what in "${clocks[@]}"; do
   read -r off rate <<<"$what"
-  load_begin
+  all_begin "$MOUNT" "$OTHER"
   again_with "$off" "$rate"
   see_each_other "seen-$LOADS"
   begin=$(now)
   until awk -v t="$(since "$begin")" -v m="$seconds" 'BEGIN { exit !(t >= m) }'; do
-    load_goes_on "the clock of h2 ($off s, rate $rate)"
+    all_go_on "the clock of h2 ($off s, rate $rate)"
     sleep 1
   done
   sane_times "$MOUNT/seen-$LOADS" "$off"
@@ -99,9 +99,9 @@ for what in "${clocks[@]}"; do
   said+=("$is")
   # It is killed, too: who takes over has waited for what it granted.
   host_kill h2
-  load_goes_on "h2 with a wrong clock is gone"
+  all_go_on "h2 with a wrong clock is gone"
   see_each_other "seen-$LOADS"
-  load_end "the clock of h2 ($off s, rate $rate)"
+  all_end "the clock of h2 ($off s, rate $rate)"
   CLOCK_AHEAD=$off CLOCK_RATE=$rate LD_PRELOAD=$SCRATCH/clock.so host_start h2
   until_serving 60 3
 done

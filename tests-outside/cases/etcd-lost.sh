@@ -12,16 +12,16 @@ away=$(pick 60 300)
 hosts_new lost 3 --protection 2+1 --partitions 4 --metadata-copies 3
 
 # Two of three are a majority: nobody notices, commands neither.
-load_begin
+all_begin
 etcd_kill e2
 sleep 10
-load_goes_on "a member of etcd lost"
+all_go_on "a member of etcd lost"
 on h1 fs add second >/dev/null || die "a member of etcd lost: no file system can be added"
 on h1 status --json | field state | grep -qx ok || die "a member of etcd lost: status is $(on h1 status --json | field problems)"
-load_end "a member of etcd lost"
+all_end "a member of etcd lost"
 
 # All silent: they take connections, and say nothing.
-load_begin
+all_begin
 for member in e1 e3; do kill -STOP "$(<"$STATE/$member.pid")"; done
 begin=$(now)
 # A host stops for a while besides: nobody can take over from it, so what needs it waits for it, and then goes on.
@@ -30,23 +30,23 @@ host_signal h2 STOP
 sleep 10
 host_signal h2 CONT
 back=$(now)
-load_goes_on "etcd silent, and a host stopped for 10 s"
+all_go_on "etcd silent, and a host stopped for 10 s"
 waited=$(since "$back")
 until awk -v t="$(since "$begin")" -v m="$away" 'BEGIN { exit !(t >= m) }'; do
-  load_goes_on "etcd silent"
+  all_go_on "etcd silent"
   sleep 5
 done
 on h1 status --json >"$SCRATCH/lost-status" || die "etcd silent: no status"
 field problems <"$SCRATCH/lost-status" | grep -q etcd || die "etcd silent: status does not say so: $(field problems <"$SCRATCH/lost-status")"
 for member in e1 e3; do kill -CONT "$(<"$STATE/$member.pid")"; done
 until_serving 60 3
-load_end "etcd silent for $away s"
+all_end "etcd silent for $away s"
 
 # All gone.
-load_begin
+all_begin
 for member in e1 e3; do etcd_kill $member; done
 sleep "$away"
-load_goes_on "etcd gone"
+all_go_on "etcd gone"
 on h1 status --json >"$SCRATCH/lost-status" || die "etcd gone: no status"
 field problems <"$SCRATCH/lost-status" | grep -q etcd || die "etcd gone: status does not say so: $(field problems <"$SCRATCH/lost-status")"
 # A client that comes anew needs a number from etcd: it is told so, in time.
@@ -56,7 +56,7 @@ hosts_mount "$MOUNT.second" 2>"$SCRATCH/lost-mount" || code=$?
   die "etcd gone: a mount ends with $code: $(cat "$SCRATCH/lost-mount")"
 for member in e1 e3; do etcd_start $member; done
 until_serving 60 3
-load_end "etcd gone for $away s"
+all_end "etcd gone for $away s"
 etcd_start e2
 on h1 fs add third >/dev/null || die "etcd back: no file system can be added"
 umount "$MOUNT"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: fsx.sh through a mount of several hosts, one of which is restarted every 10 s, and killed every other time.
+# What: fsx.sh through a mount of six hosts, one of which is restarted every 10 s, and killed every other time.
 # Needs: cluster
 # Seconds: 400 7200
 # Long only: minutes of restarts; the cases fsx and members have the parts.
@@ -7,11 +7,11 @@ set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
 
-hosts_new fsx 3 --protection 2+1 --partitions 4 --metadata-copies 3
+hosts_new fsx 6 --protection 4+2 --partitions 6
 restarts() {
   local host count=0
   until [[ -e $SCRATCH/fsx-done ]]; do
-    host=h$((1 + count / 2 % 3))
+    host=h$((1 + count / 2 % 6))
     count=$((count + 1))
     if ((count % 2)); then in_ns $host "$BRAID" down "$STATE/$host"; else host_kill $host; fi &&
       host_start $host || { echo "$host did not restart"; return 1; }

@@ -20,7 +20,7 @@ rmdir "$disk/lost+found"
 DRIVE_SIZE=512MiB hosts_new disk 4 --protection 2+1 --partitions 4 --metadata-copies 3
 
 for ((round = 1; round <= $(pick 1 5); round++)); do
-  load_begin
+  all_begin
   sleep 5
   # To the last block.
   dd if=/dev/zero of="$disk/ballast" bs=1M status=none 2>/dev/null || true
@@ -34,7 +34,7 @@ for ((round = 1; round <= $(pick 1 5); round++)); do
   much=$!
   begin=$(now)
   until awk -v t="$(since "$begin")" -v m="$(pick 40 180)" 'BEGIN { exit !(t >= m) }'; do
-    load_goes_on "the disk of h2 is full"
+    all_go_on "the disk of h2 is full"
     sleep 1
   done
   problem=$(on h1 status --json | field problems)
@@ -44,7 +44,7 @@ for ((round = 1; round <= $(pick 1 5); round++)); do
   wait $much || die "small files met an error: $(cat "$SCRATCH/disk-much")"
   kill -0 "$(host_pid h2)" 2>/dev/null || die "h2 has ended: $(tail -n 2 "$STATE/h2/braid.log")"
   until_serving 150 3 || die "h2 does not come back: $(on h2 status --json | field problems)"
-  load_end "a full disk of h2, round $round"
+  all_end "a full disk of h2, round $round"
   rm -rf "$MOUNT/much-$round"
 done
 umount "$MOUNT"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What: the POSIX cases of pjdfstest.sh through a mount of several hosts, then again while one host after the other is restarted every 10 s.
+# What: the POSIX cases of pjdfstest.sh through a mount of six hosts, then again while one host after the other is restarted every 10 s.
 # Needs: cluster
 # Seconds: 300 900
 # Long only: minutes of restarts; the cases pjdfstest and members have the parts.
@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/../lib.sh"
 . "$(dirname "$0")/../net.sh"
 
-hosts_new pjd 3 --protection 2+1 --partitions 4 --metadata-copies 3
+hosts_new pjd 6 --protection 4+2 --partitions 6
 export DIR=$MOUNT/calm
 mkdir "$DIR"
 bash "$(dirname "$0")/pjdfstest.sh"
@@ -15,7 +15,7 @@ bash "$(dirname "$0")/pjdfstest.sh"
 restarts() {
   local host count=0
   until [[ -e $SCRATCH/pjd-done ]]; do
-    host=h$((1 + count % 3))
+    host=h$((1 + count % 6))
     count=$((count + 1))
     in_ns $host "$BRAID" down "$STATE/$host" && host_start $host || { echo "$host did not restart"; return 1; }
     echo "$count" >"$SCRATCH/pjd-restarts"

@@ -15,7 +15,7 @@ started() { host_start "$1" 2>"$STATE/$1.err"; }
 # A host that starts before etcd has a majority says that there is none, and is started again, as systemd would; others
 # do not wait for it. (One after the other took longer than the 30 s after which a write gives up.)
 back() { until_true 60 "$1 does not come back" started "$1"; }
-load_begin
+all_begin
 for ((round = 1; round <= rounds; round++)); do
   sleep "$((2 + RANDOM % 5))"
   for host in "${HOSTS[@]}"; do kill -KILL "$(host_pid "$host")"; done
@@ -34,9 +34,9 @@ for ((round = 1; round <= rounds; round++)); do
   done
   for one in "${coming[@]}"; do wait "$one" || die "round $round: not all hosts are back"; done
   until_serving 60 3
-  load_goes_on "round $round"
+  all_go_on "round $round"
   slowest=$(awk -v a="$slowest" -v b="$(since "$begin")" 'BEGIN { print (b > a) ? b : a }')
 done
-load_end "all power lost $rounds times"
+all_end "all power lost $rounds times"
 umount "$MOUNT"
 echo "$rounds times all power lost: no error, nothing lost, all of it serves again within $slowest s"

@@ -34,7 +34,7 @@ is_refused() { [[ -n $(refusal) ]]; }
 settled() { is_refused || until_serving 1 3 2>/dev/null; }
 
 hosts_new versions 4 --protection 2+1 --partitions 4 --metadata-copies 3
-load_begin
+all_begin
 replace h2 "$SCRATCH/braid-previous"
 until_true 60 "h2 of the earlier build neither serves nor is refused" settled
 if is_refused; then
@@ -42,7 +42,7 @@ if is_refused; then
   echo "refused: $words" >&2
   [[ $words == *"wire: expected version"* ]] || die "it is not said what has two versions: $words"
   for ((round = 0; round < $(pick 10 40); round++)); do
-    load_goes_on "h2 has another version of the wire"
+    all_go_on "h2 has another version of the wire"
     sleep 1
   done
   # Of this build again, it is one of them, without a hand.
@@ -53,16 +53,16 @@ else
   for host in h3 h1 h4; do
     replace "$host" "$SCRATCH/braid-previous"
     until_serving 60 3
-    load_goes_on "$host of the earlier build"
+    all_go_on "$host of the earlier build"
   done
   for host in "${HOSTS[@]}"; do
     replace "$host" "$BRAID"
     until_serving 60 3
-    load_goes_on "$host of this build again"
+    all_go_on "$host of this build again"
   done
   what="an earlier build works with this one"
 fi
 until_serving 90 3
-load_end "hosts of two builds"
+all_end "hosts of two builds"
 umount "$MOUNT"
 echo "$what: no error, nothing lost"

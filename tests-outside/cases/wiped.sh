@@ -22,18 +22,18 @@ intact() {
 whole() { on "$1" status rebuild | grep -q 'nothing is to be made anew'; }
 gone() { ! on h1 cluster drive --json | field '*.id' | grep -qx "$1"; }
 
-load_begin
+all_begin
 sleep 3
 for host in h2 h5; do
   host_kill $host
   rm -rf "${STATE:?}/$host"
 done
-load_goes_on "two hosts gone"
+all_go_on "two hosts gone"
 for host in h2 h5; do
   # As at first; who they were lies in etcd.
   host_first $host || die "$host does not start with an empty directory: $(cat "$STATE/$host.err")"
 done
-load_goes_on "two hosts with nothing"
+all_go_on "two hosts with nothing"
 until_serving 90 3
 on h1 status --json | field problems | grep -q 'd2\b' || die "status does not name the lost drive: $(on h1 status --json | field problems)"
 begin=$(now)
@@ -45,7 +45,7 @@ until_true 200 "what lay on two drives is not made anew" whole h1
 made=$(since "$begin")
 for number in 2 5; do until_true 60 "d$number is still there" gone $number; done
 intact "after two hosts were wiped"
-load_end "two hosts wiped"
+all_end "two hosts wiped"
 host_kill h1
 host_kill h3
 intact "after two more hosts were lost"
