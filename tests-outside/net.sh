@@ -136,7 +136,8 @@ on() {
 }
 
 # hosts_new NAME COUNT [words of cluster create]: etcd, COUNT hosts with a drive each (DRIVE_SIZE), a file system, and a
-# mount of it. Sets STATE, MOUNT and HOSTS. Over TLS, unless TLS=0. Each host works with HOST_CORES processors, if set.
+# mount of it. Sets STATE, MOUNT and HOSTS. Over TLS, unless TLS=0. Each host works with HOST_CORES processors, if set, and
+# stands in one of RACKS failure domains.
 hosts_new() {
   local name=$1 count=$2 host
   shift 2
@@ -154,7 +155,8 @@ hosts_new() {
     JOIN=(--join-secret-file "$STATE/join-secret")
   fi
   for host in "${HOSTS[@]}"; do
-    host_first "$host" ${HOST_CORES:+--cores "$HOST_CORES"} || return
+    host_first "$host" ${HOST_CORES:+--cores "$HOST_CORES"} \
+      ${RACKS:+--failure-domain "rack$((${host:1} % RACKS))"} || return
   done
   "$BRAID" cluster create "${HOSTS[@]}" --etcd "$(etcd_urls)" "${JOIN[@]}" "$@" || return
   until_serving 60 || return

@@ -28,7 +28,7 @@ use braid_cluster::coordinator::Coordinator;
 use braid_cluster::embedded::Embedded;
 use braid_cluster::setup::{self, Known, Plan, Wish, World};
 use braid_cluster::snapshot::Snapshot;
-use braid_host::run::{DriveSpec, Host, HostConfig};
+use braid_host::run::{Host, HostConfig};
 
 use control::Node;
 use filesystems::Way;
@@ -95,8 +95,7 @@ fn open_coordinator(path: &Path, recover: bool) -> Result<Arc<dyn Coordinator>> 
 }
 
 fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfig {
-    let spec =
-        |drive: &braid_cluster::facts::Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    let [drives, awaited, absent] = drives::specs(plan);
     HostConfig {
         dir: options.dir.clone(),
         cluster: plan.cluster.guid,
@@ -105,8 +104,9 @@ fn host_config(options: &Options, plan: &Plan, capacity_bytes: u64) -> HostConfi
         parity: plan.cluster.protection.parity,
         shard_bytes: plan.cluster.shard_bytes,
         partitions: plan.cluster.partitions,
-        drives: plan.present.iter().map(spec).collect(),
-        awaited: plan.awaited.iter().map(spec).collect(),
+        drives,
+        awaited,
+        absent,
         replicas: (0..plan.cluster.partitions).map(PartitionId).collect(),
         capacity_bytes,
     }

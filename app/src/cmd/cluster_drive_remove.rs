@@ -15,13 +15,23 @@ pub struct Remove {
     /// Also if the other drives have too little room for what is stored, or too few failure domains are left
     #[arg(long)]
     force: bool,
+    /// It never comes back, and what only it has is lost: see `braid status lost` then
+    #[arg(long, conflicts_with = "force")]
+    abandon: bool,
 }
 
 pub fn run(whole: &Whole, remove: &Remove) -> Outcome {
     let id = number(&remove.drive)?;
-    Client::find(whole.dir.as_deref())?.call("DELETE", &format!("/drives/{id}?force={}", remove.force))?;
+    let path = format!("/drives/{id}?force={}&abandon={}", remove.force, remove.abandon);
+    Client::find(whole.dir.as_deref())?.call("DELETE", &path)?;
     if whole.json {
         return out::json(&json!({ "draining": id }));
+    }
+    if remove.abandon {
+        return out::lines(&[format!(
+            "drive d{id} is not waited for any more: what others make up for is made anew, what only it had is lost; \
+             `braid status rebuild` shows how far that is, `braid status lost` what it cost"
+        )]);
     }
     out::lines(&[format!(
         "drive d{id} is being emptied: `braid status rebuild` shows how far that is, `braid cluster drive activate d{id}` \

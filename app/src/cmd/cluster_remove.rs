@@ -15,15 +15,22 @@ pub struct Remove {
     /// Also if too few hosts or failure domains are left for the protection of the data: it is protected less then
     #[arg(long)]
     force: bool,
+    /// It never comes back, and what only it has is lost: see `braid status lost` then
+    #[arg(long, conflicts_with = "force")]
+    abandon: bool,
 }
 
 pub fn run(whole: &Whole, remove: &Remove) -> Outcome {
-    let path = format!("/hosts/{}?force={}", escape(&remove.host), remove.force);
+    let path = format!("/hosts/{}?force={}&abandon={}", escape(&remove.host), remove.force, remove.abandon);
     Client::find(whole.dir.as_deref())?.call("DELETE", &path)?;
     let host = &remove.host;
     if whole.json {
         return out::json(&json!({ "draining": host }));
     }
-    let words = "is being emptied, and leaves the cluster when nothing is left on it";
+    let words = if remove.abandon {
+        "is not waited for any more: what others make up for is made anew, what only it had is lost (`braid status lost`)"
+    } else {
+        "is being emptied, and leaves the cluster when nothing is left on it"
+    };
     out::lines(&[format!("host {host} {words}: see `braid cluster host` and `braid status rebuild`")])
 }

@@ -1,6 +1,6 @@
 //! `braid status rebuild`: what is being made anew or moved, and how much is left.
 
-use braid_cluster::view::{DriveView, HealingView, Status};
+use braid_cluster::view::{DriveView, HealingView, SettingsView, Status};
 use serde_json::json;
 
 use crate::client::Client;
@@ -10,7 +10,8 @@ use crate::out;
 use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
-    let status: Status = Client::find(whole.dir.as_deref())?.get("/status")?;
+    let client = Client::find(whole.dir.as_deref())?;
+    let (status, settings): (Status, SettingsView) = (client.get("/status")?, client.get("/settings")?);
     let leaves = |drive: &&DriveView| matches!(drive.state.as_str(), "failed" | "draining");
     let leaving: Vec<&DriveView> = status.drives.iter().filter(leaves).collect();
     if whole.json {
@@ -25,11 +26,12 @@ pub fn run(whole: &Whole) -> Outcome {
         let drives: Vec<_> = rows.collect();
         return out::json(&json!({
             "healing": status.healing,
+            "rebuild_bytes_per_s_max": settings.rebuild_bytes_per_s,
             "close_packs": status.close_packs,
             "drives": drives,
         }));
     }
-    out::lines(&healing(&status.healing))?;
+    out::lines(&healing(&status.healing, settings.rebuild_bytes_per_s))?;
     if status.close_packs > 0 {
         let words = "packs lie closer together than they should, and are moved apart";
         out::lines(&[format!("{} {words}", status.close_packs)])?;
@@ -53,12 +55,13 @@ pub fn run(whole: &Whole) -> Outcome {
 }
 
 /// How fast it goes, how far checks are, what cannot be made good.
-fn healing(healing: &HealingView) -> Vec<String> {
+fn healing(healing: &HealingView, most_per_s: Option<u64>) -> Vec<String> {
     let mut lines = Vec::new();
     if healing.rebuild_bytes_left > 0 {
         let end = healing.rebuild_eta_s.map_or("no end in sight".to_owned(), |s| format!("done in {}", duration(s)));
         let (left, speed) = (size(healing.rebuild_bytes_left), size(healing.rebuild_bytes_per_s));
-        lines.push(format!("rebuild: {left} left, {speed}/s, {end}"));
+        let bound = most_per_s.map_or(String::new(), |most| format!("; each host makes {}/s at most", size(most)));
+        lines.push(format!("rebuild: {left} left, {speed}/s, {end}{bound}"));
     }
     if healing.rebalance_bytes_left > 0 {
         let end = healing.rebalance_eta_s.map_or("no end in sight".to_owned(), |s| format!("done in {}", duration(s)));

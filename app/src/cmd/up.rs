@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use braid_base::ids::DriveId;
 use braid_cluster::embedded::CHECKER;
 use braid_cluster::facts::Protection;
 use braid_cluster::setup::Wish;
 use clap::Args;
 use tracing_subscriber::EnvFilter;
 
+use crate::cmd::cluster_drive_remove::number;
 use crate::detach::{self, Line, Ready, WAITING};
 use crate::exit::{Failure, Outcome};
 use crate::measure::{parse_protection, parse_size};
@@ -35,6 +37,9 @@ pub struct Up {
     /// Existing file or device to use as a drive instead (repeat for each)
     #[arg(long, value_name = "PATH")]
     drive: Vec<PathBuf>,
+    /// A drive that never comes back, such as d3: what only it has is lost (repeat for each)
+    #[arg(long, value_name = "DRIVE")]
+    abandon: Vec<String>,
     /// Data and parity shards of new data [default for a new cluster: 4+2, narrower with fewer drives]
     #[arg(long, value_name = "D+P", value_parser = parse_protection)]
     protection: Option<Protection>,
@@ -99,6 +104,7 @@ fn order(whole: &Whole, up: &Up) -> Result<Order, Failure> {
         drives: up.drives,
         drive_bytes: up.drive_size,
         given: given.collect::<Result<Vec<_>, Failure>>()?,
+        abandon: up.abandon.iter().map(|drive| number(drive).map(DriveId)).collect::<Result<Vec<_>, Failure>>()?,
         protection: up.protection,
         partitions: up.partitions,
         cores: thread::available_parallelism().map_or(1, usize::from),

@@ -21,7 +21,7 @@ use braid_cluster::guard::{Guard, Terms};
 use braid_cluster::records::{self, Record};
 use braid_cluster::setup::{self, Found, Known, Label, Wish, World};
 use braid_cluster::snapshot::{self, Snapshot};
-use braid_host::run::{self, Company, DriveSpec, Host, HostConfig};
+use braid_host::run::{self, Company, Host, HostConfig};
 use braid_wire::tls;
 use braid_wire::{Caller, Routes, Visit};
 use serde::{Deserialize, Serialize};
@@ -362,7 +362,7 @@ fn prepare(
 }
 
 fn config(options: &Options, cluster: &Cluster, host: HostId, plan: &setup::Plan, capacity_bytes: u64) -> HostConfig {
-    let spec = |drive: &Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    let [drives, awaited, absent] = drives::specs(plan);
     HostConfig {
         dir: options.dir.clone(),
         cluster: cluster.guid,
@@ -371,8 +371,9 @@ fn config(options: &Options, cluster: &Cluster, host: HostId, plan: &setup::Plan
         parity: cluster.protection.parity,
         shard_bytes: cluster.shard_bytes,
         partitions: cluster.partitions,
-        drives: plan.present.iter().map(spec).collect(),
-        awaited: plan.awaited.iter().map(spec).collect(),
+        drives,
+        awaited,
+        absent,
         replicas: Vec::new(),
         capacity_bytes,
     }

@@ -18,6 +18,7 @@ use braid_base::msg::host::{Attached, Lost, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
+use braid_cluster::removal::Removal;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
@@ -318,12 +319,12 @@ impl Control for Node {
         })
     }
 
-    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
+    fn host_remove(&self, name: String, how: Removal) -> Answer<'_, ()> {
         Box::pin(async move {
             self.among_others()?;
             let stored = self.host()?.on_drives().await;
             let coordinator = Arc::clone(&self.coordinator);
-            blocking(move || host_changes::remove(coordinator.as_ref(), &name, stored, force)).await.map(|_| ())
+            blocking(move || host_changes::remove(coordinator.as_ref(), &name, stored, how)).await.map(|_| ())
         })
     }
 
@@ -345,14 +346,15 @@ impl Control for Node {
         })
     }
 
-    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()> {
+    fn drive_remove(&self, id: u32, how: Removal) -> Answer<'_, ()> {
         Box::pin(async move {
             let (id, host) = (DriveId(id), self.host()?);
             let (stored, stats) = tokio::join!(host.on_drives(), host.drives());
             let on = |stat: &DriveStat| u64::from(stat.slots - stat.free) * stat.shard_bytes;
             let on = stats.iter().find(|(drive, _)| *drive == id).and_then(|(_, stat)| stat.as_ref().ok().map(on));
             let (coordinator, cluster) = (Arc::clone(&self.coordinator), self.cluster.clone());
-            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, (id, force), (stored, on))).await
+            let lost = host.lacks(id, self.recorded()?.0.live.len()).await;
+            blocking(move || drive_changes::remove(coordinator.as_ref(), &cluster, (id, how, lost), (stored, on))).await
         })
     }
 

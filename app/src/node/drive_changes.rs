@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::capacity::OnDrives;
-use braid_cluster::coordinator::{Coordinator, Txn};
+use braid_cluster::coordinator::Coordinator;
 use braid_cluster::drives as records_of;
 use braid_cluster::facts::{Cluster, Drive, DriveState};
-use braid_cluster::records::{self, Record};
+use braid_cluster::records;
+use braid_cluster::removal::{self, Removal};
 use braid_cluster::setup::{self, Label, bounds};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::view::DriveSpec;
@@ -50,8 +51,9 @@ pub fn add(
     let number = coordinator.counter("drive")?;
     let id = u32::try_from(number).map_err(|_| Error::new(ErrorKind::Refused, "all drive numbers were given"))?;
     let (id, uuid, domain) = (DriveId(id), braid_io::chance::guid()?, own.unwrap_or(DomainId(next)));
-    let drive = Drive { id, uuid, host: me, path, size_bytes, domain, state: DriveState::Adding };
-    coordinator.txn(&Txn::new().put(&drive.key(), records::encode(&drive)?))?;
+    let (state, abandoned) = (DriveState::Adding, false);
+    let drive = Drive { id, uuid, host: me, path, size_bytes, domain, state, abandoned };
+    records::create(coordinator, &drive)?;
     let shard_bytes = cluster.shard_bytes;
     let params = FormatParams { cluster: cluster.guid, drive: uuid, id, domain, shard_bytes, force: false };
     braid_drive::format_file(&drive.path, size_bytes, &params)?;
@@ -61,23 +63,32 @@ pub fn add(
 }
 
 /// Begins to empty drive `id`; `stored`: on all drives, and the bytes on it. Blocks. `Refused` if what lies on it would have no
-/// other place, or be less protected, and nobody forces it.
+/// other place, or be less protected, and nobody forces it. One that is abandoned must not answer: `lacks`.
 pub fn remove(
     coordinator: &dyn Coordinator,
     cluster: &Cluster,
-    (id, force): (DriveId, bool),
+    (id, how, lacks): (DriveId, Removal, bool),
     stored: (OnDrives, Option<u64>),
 ) -> Result<()> {
     let now = Snapshot::read(coordinator)?;
     let drive = records_of::find(&now, id)?;
+    if how == Removal::Abandoned {
+        if !lacks {
+            return Err(Error::new(
+                ErrorKind::Refused,
+                format!("drive {id} answers, or most hosts cannot be asked: {}", removal::WHOM_TO_ABANDON),
+            ));
+        }
+        return removal::drain(coordinator, drive, true);
+    }
     if drive.state == DriveState::Draining {
         return Ok(());
     }
     let against = records_of::objections(&now, drive, stored, drives::raw_of(cluster.shard_bytes));
-    if !against.is_empty() && !force {
+    if !against.is_empty() && how == Removal::Safe {
         let place = if cluster.copies > 1 { " to the same host" } else { "" };
         let words = format!("without drive {id}: {}; add a drive{place} first, or say --force", against.join("; "));
         return Err(Error::new(ErrorKind::Refused, words));
     }
-    setup::set_drive_state(coordinator, id, drive.state, DriveState::Draining)
+    removal::drain(coordinator, drive, false)
 }

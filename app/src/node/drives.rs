@@ -10,7 +10,7 @@ use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Drive, DriveState};
 use braid_cluster::setup::{self, Found, Label, Plan};
 use braid_drive::{FormatParams, Layout, Look};
-use braid_host::run::Events;
+use braid_host::run::{DriveSpec, Events};
 use braid_io::file::{File, OpenMode, ReadAt};
 use braid_io::limited::each_within;
 
@@ -73,6 +73,15 @@ pub fn prepare(coordinator: &dyn Coordinator, plan: &mut Plan) -> Result<()> {
     let adding = plan.present.iter().filter(|drive| drive.state == DriveState::Adding);
     let ids: Vec<DriveId> = adding.map(|drive| drive.id).collect();
     setup::activate(coordinator, &ids)
+}
+
+/// The drives of this host, as its threads are to open them: those that are there, that do not answer, and that are away.
+pub fn specs(plan: &Plan) -> [Vec<DriveSpec>; 3] {
+    let spec = |drive: &Drive| DriveSpec { id: drive.id, path: drive.path.clone(), uuid: drive.uuid };
+    // One that holds nothing yet is prepared by the next start.
+    let away = plan.lost.iter().map(|(drive, _)| drive).filter(|drive| drive.state != DriveState::Adding);
+    let away = away.filter(|drive| plan.awaited.iter().all(|awaited| awaited.id != drive.id));
+    [plan.present.iter().map(spec).collect(), plan.awaited.iter().map(spec).collect(), away.map(spec).collect()]
 }
 
 /// Data bytes of a drive of so many bytes, with shards of `shard_bytes`.

@@ -1,11 +1,13 @@
 //! What is wrong with hosts, and what to do, in sentences.
 
+use std::collections::BTreeMap;
+
 use braid_base::ids::HostId;
 use braid_base::msg::host::{LostObject, SeatReport, Ways};
-use braid_cluster::facts::Filesystem;
+use braid_cluster::facts::{Filesystem, Protection};
 use braid_cluster::health;
-use braid_cluster::view::HostView;
 use braid_cluster::view::stores::ObjectStoreView;
+use braid_cluster::view::{DriveView, HostView};
 
 /// Adds what is wrong with hosts; true if it makes the cluster less than well.
 pub fn hosts(hosts: &[HostView], problems: &mut Vec<String>) -> bool {
@@ -90,6 +92,22 @@ pub fn flash(filesystems: &[Filesystem], served: &[SeatReport], problems: &mut V
             ));
         }
     }
+}
+
+/// That shards of drives that leave may have no place on those that stay, if so.
+pub fn too_few(drives: &[DriveView], protection: Protection) -> Option<String> {
+    let stay = drives.iter().filter(|drive| !matches!(drive.state.as_str(), "draining" | "failed"));
+    let mut of: BTreeMap<u16, usize> = BTreeMap::new();
+    stay.for_each(|drive| *of.entry(drive.domain).or_default() += 1);
+    // The loss of a domain is made up for as long as it has no more of a pack than there is parity.
+    let most = usize::from(protection.parity).max(1);
+    let (room, width) = (of.into_values().map(|count| count.min(most)).sum::<usize>(), protection.width());
+    (room < width).then(|| {
+        format!(
+            "the drives that stay have places for {room} shards of a pack, which may have {width}: what cannot go to narrower \
+             packs waits for another host or drive"
+        )
+    })
 }
 
 /// Why a part of a file cannot be read, in a few words.

@@ -28,18 +28,27 @@ pub fn mount(who: Who) -> MountView {
     MountView { filesystem: who.filesystem, path: who.point, client, since_s, pid }
 }
 
+/// So long a host that was taken in may take to prepare its drives until it counts as down, seconds.
+const ADDING_S: u64 = 120;
+
 /// The hosts that the coordinator knew at `now`; one that is alone is up, or nobody would ask.
 /// `ahead`: by how much their clocks are ahead of some clock, as far as they say so.
 pub fn hosts(now: &Snapshot, partitions: &[PartitionView], ahead: Vec<(HostId, i64)>) -> Vec<HostView> {
     let clocks = health::clocks(ahead);
     let alone = now.cluster.as_ref().is_none_or(|cluster| cluster.copies == 1 && now.hosts.len() == 1);
     let count = |which: &dyn Fn(&PartitionView) -> bool| partitions.iter().filter(|p| which(p)).count() as u64;
+    // It was taken in, and has not prepared its drives yet.
+    let is_new = |host: &Host| {
+        let mut own = now.drives.iter().filter(|drive| drive.host == host.id).peekable();
+        own.peek().is_some() && own.all(|drive| drive.state == DriveState::Adding)
+    };
     let view = |host: &Host| HostView {
         id: host.id.0,
         name: host.name.clone(),
         addresses: host.addresses.clone(),
         failure_domain: if host.domain.is_empty() { host.name.clone() } else { host.domain.clone() },
         state: match host.state {
+            HostState::Active if is_new(host) && now_s() < host.joined_s + ADDING_S => "adding",
             HostState::Active if alone || now.live.contains(&host.id) => "up",
             HostState::Active => "down",
             other => other.word(),
@@ -70,6 +79,7 @@ pub fn drive(record: &Drive, stats: &[(DriveId, Result<DriveStat>)], lost: Optio
             Some(format!("{} I/O errors, {} checksum errors since start", stat.errors, stat.corrupt))
         }
         Some(Ok(_)) => None,
+        _ if record.abandoned => Some("it was abandoned: what others do not make up for is lost".to_owned()),
         Some(Err(error)) => Some(error.message().to_owned()),
         None => Some(
             lost.unwrap_or("it does not answer: it could not be opened, or what was there is gone; see the log")

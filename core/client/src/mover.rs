@@ -12,7 +12,7 @@
 //!    itself can still be read. A shard that is made whole where it is gets what can be computed: a block that is as it
 //!    should be is left alone by its drive;
 //! 3. a block that cannot be computed any more does not keep the others from being made: it is left out, so that reads of
-//!    it go on to fail.
+//!    it go on to fail. Of a shard that never comes back, as somebody said, all blocks are lost.
 //!
 //! An object that is put into its store: see [`upload`]. A check of a pack: see [`scrub`].
 
@@ -66,12 +66,17 @@ pub async fn run(reader: &Reader, stage: &dyn StageSource, objects: &dyn Objects
 /// Makes the shard of `job` on its new drive. When it returns, all of it is durable. Errors: too few of the other shards
 /// can be read, or the new drive does not take it; then nothing must be committed.
 pub async fn rebuild(reader: &Reader, job: &RebuildJob) -> Result<()> {
-    let RebuildJob { pack, shard, place, rows, to, class, term, fs, .. } = job;
+    let RebuildJob { pack, shard, place, rows, to, gone, class, term, fs, .. } = job;
     let (pack, shard, wire) = (*pack, *shard, reader.wire());
     let id = ShardId { pack, shard };
     let create = DriveOp::Create { id, data: place.data, parity: place.parity, class: *class, term: *term, fs: *fs };
     ask_drive(&**wire, *to, &create, &PUT_WAITS_MS).await.map_err(|error| error.within(to))?;
     let mends = place.drives.get(usize::from(shard)) == Some(to);
+    if !gone.is_empty() && able(job).count() < usize::from(place.data) {
+        // Not one row of it can be computed, so that it stays empty.
+        tracing::error!("{pack} shard {shard}: too few of the others will ever be back, all of it is lost");
+        return Ok(());
+    }
     let pieces = rows.iter().flat_map(|(first, count)| {
         let (first, end) = (*first, first.saturating_add(*count));
         (first..end).step_by(usize::from(REBUILD_BLOCKS)).map(move |from| (from, REBUILD_BLOCKS.min(end - from)))
@@ -125,11 +130,16 @@ async fn put_rows(reader: &Reader, job: &RebuildJob, (first, count): (u16, u16),
 /// True if so many of the shards have lost a block for good that it cannot be computed, even if all that do not
 /// answer come back.
 async fn is_beyond_repair(reader: &Reader, job: &RebuildJob, block: u16) -> bool {
-    // The shard itself may have it, if it is only moved.
-    let able = (0..job.place.drives.len() as u8).filter(|shard| *shard != job.shard || job.copies);
-    let looks = able.map(|shard| is_gone(reader, job, shard, block));
+    let looks = able(job).map(|shard| is_gone(reader, job, shard, block));
     let gone = join_bounded(job.place.drives.len().max(1), looks.collect()).await;
     gone.iter().filter(|gone| !**gone).count() < usize::from(job.place.data)
+}
+
+/// The shards that may help to make the one of `job`.
+fn able(job: &RebuildJob) -> impl Iterator<Item = u8> {
+    // The shard itself may have it, if it is only moved.
+    let all = 0..job.place.drives.len() as u8;
+    all.filter(|shard| (*shard != job.shard || job.copies) && !job.gone.contains(shard))
 }
 
 /// True if a shard has lost a block for good. A whole shard that is not where it should be, or cannot be read, is no matter
@@ -138,6 +148,8 @@ async fn is_gone(reader: &Reader, job: &RebuildJob, shard: u8, block: u16) -> bo
     let read = |block| reader.blocks(job.pack, &job.place, shard, block, 1);
     match read(block).await.map_err(|error| error.kind()) {
         Err(ErrorKind::Corrupt) => true,
+        // One that was never written, where nobody waits for the shard that is made: it is one of those that are gone.
+        Err(ErrorKind::Invalid) if !job.gone.is_empty() => true,
         // A sector that cannot be read, or a block that was beyond repair when the shard was made, if others can be read.
         Err(ErrorKind::Io | ErrorKind::Invalid) => {
             let ends =

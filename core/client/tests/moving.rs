@@ -104,6 +104,7 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
             rows: rows.clone(),
             to,
             copies: false,
+            gone: Vec::new(),
             class,
             term: Term(1),
             fs: FsId(1),
@@ -125,6 +126,29 @@ fn a_lost_shard_is_made_anew_from_any_that_are_left() {
         world.drives.break_it(place.drives[usize::from((shard + 1) % 6)].0, Fault::Lies);
         world.drives.break_it(place.drives[usize::from((shard + 2) % 6)].0, Fault::Empty);
         world.run(mover::rebuild(fs.reader(), &rebuild)).expect_err("only three are left");
+        // Unless those that are lost never come back: nothing is made up, and nobody waits for it.
+        let gone: Vec<u8> = (0..2).map(|next| (shard + next) % 6).collect();
+        let of = |gone: &[u8], to| RebuildJob { gone: gone.to_vec(), to: DriveId(to), ..rebuild.clone() };
+        let empty = to.0 + 40;
+        world.run(mover::rebuild(fs.reader(), &of(&gone, empty))).expect_err("the third one may come back");
+        let all: Vec<u8> = (0..3).map(|next| (shard + next) % 6).collect();
+        world.run(mover::rebuild(fs.reader(), &of(&all, empty))).expect("nobody is waited for");
+        assert_eq!(blocks(&world, DriveId(empty), id), Some(Vec::new()));
+        // Then the next one has nothing to wait for either, though an empty one is there.
+        let mut place = place.clone();
+        place.drives[usize::from(shard)] = DriveId(empty);
+        let (shard, gone) = (all[1], vec![all[1], all[2]]);
+        let next = RebuildJob { shard, place, gone, to: DriveId(to.0 + 60), ..rebuild.clone() };
+        world.run(mover::rebuild(fs.reader(), &next)).expect("nobody is waited for");
+        assert_eq!(blocks(&world, next.to, ShardId { pack, shard }), Some(Vec::new()));
+        // And one of the others, which is only away, is waited for: what it has can be read.
+        let RebuildJob { mut place, .. } = next.clone();
+        place.drives[usize::from(shard)] = next.to;
+        let away = (0..6).find(|other| !all.contains(other)).expect("three are whole");
+        world.drives.break_it(place.drives[usize::from(away)].0, Fault::Broken);
+        let (gone, to) = (Vec::new(), DriveId(to.0 + 80));
+        let waits = RebuildJob { shard: away, place, gone, to, ..next };
+        world.run(mover::rebuild(fs.reader(), &waits)).expect_err("it may come back");
         world.drives.mend_all();
     }
 }

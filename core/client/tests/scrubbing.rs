@@ -76,7 +76,19 @@ impl Scene {
         let (pack, place, class) = (self.pack, self.place.clone(), PackClass::Destage);
         let to = place.drives[usize::from(shard)];
         let (rows, term) = (vec![(self.first, ROWS)], Term(1));
-        let job = RebuildJob { id: 1, pack, shard, place, rows, to, copies: false, class, term, fs: FsId(1) };
+        let job = RebuildJob {
+            id: 1,
+            pack,
+            shard,
+            place,
+            rows,
+            to,
+            copies: false,
+            gone: Vec::new(),
+            class,
+            term,
+            fs: FsId(1),
+        };
         self.world.run(mover::rebuild(self.fs.reader(), &job))
     }
 
@@ -220,6 +232,7 @@ fn a_row_beyond_repair_does_not_keep_the_rest_of_a_lost_shard_from_being_made() 
         rows: vec![(scene.first, ROWS)],
         to,
         copies: false,
+        gone: Vec::new(),
         class: PackClass::Destage,
         term: Term(1),
         fs: FsId(1),
@@ -279,7 +292,19 @@ fn sectors_that_cannot_be_read_cost_their_rows_and_no_others() {
     let make = |to| {
         let (pack, place, class) = (scene.pack, scene.place.clone(), PackClass::Destage);
         let (rows, term) = (vec![(scene.first, ROWS)], Term(1));
-        let job = RebuildJob { id: 1, pack, shard: 0, place, rows, to, copies: false, class, term, fs: FsId(1) };
+        let job = RebuildJob {
+            id: 1,
+            pack,
+            shard: 0,
+            place,
+            rows,
+            to,
+            copies: false,
+            gone: Vec::new(),
+            class,
+            term,
+            fs: FsId(1),
+        };
         scene.world.run(mover::rebuild(scene.fs.reader(), &job))
     };
     // A drive that can be read nowhere may come back: nothing is left out for its sake.
@@ -330,6 +355,7 @@ fn a_shard_is_not_made_empty_because_others_have_forgotten_what_they_hold() {
         rows: vec![(scene.first, ROWS)],
         to,
         copies: true,
+        gone: Vec::new(),
         class: PackClass::Destage,
         term: Term(1),
         fs: FsId(1),

@@ -180,6 +180,7 @@ pub(crate) fn host(
         size_bytes: offer.size_bytes,
         domain: DomainId(number),
         state: DriveState::Adding,
+        abandoned: false,
     });
     let drives = drives.collect();
     let state = HostState::Active;

@@ -73,6 +73,7 @@ mod tests {
     use crate::embedded::Embedded;
     use crate::facts::{Cluster, Host};
     use crate::records::{self, Record};
+    use crate::removal::{answers, drain};
     use crate::setup::set_host_state;
 
     /// Seven drives of a GiB, 4+2, each a domain of its own.
@@ -101,6 +102,7 @@ mod tests {
                 size_bytes: 1 << 30,
                 domain: DomainId(n as u16),
                 state: DriveState::Active,
+                abandoned: false,
             };
             txn = txn.put(&drive.key(), records::encode(&drive).expect("JSON"));
         }
@@ -140,8 +142,15 @@ mod tests {
     fn a_drive_that_is_being_emptied_can_be_kept() {
         let store = cluster();
         let kind = |id| keep(&store, DriveId(id)).map_err(|error| error.kind());
-        set_drive_state(&store, DriveId(2), DriveState::Active, DriveState::Draining).expect("written");
+        let drive = || find(&Snapshot::read(&store).expect("read"), DriveId(2)).expect("there").clone();
+        drain(&store, &drive(), true).expect("written");
+        drain(&store, &drive(), false).expect("written");
+        assert_eq!((drive().state, drive().abandoned), (DriveState::Draining, true), "it stays so");
+        answers(&store, DriveId(2)).expect("written");
+        assert_eq!((drive().state, drive().abandoned), (DriveState::Draining, false), "it is back");
+        drain(&store, &drive(), true).expect("written");
         assert_eq!((kind(2), state(&store, 2)), (Ok(()), DriveState::Active));
+        assert!(!drive().abandoned, "it is kept");
         assert_eq!((kind(2), kind(9)), (Ok(()), Err(ErrorKind::NotFound)));
         set_drive_state(&store, DriveId(3), DriveState::Active, DriveState::Failed).expect("written");
         assert_eq!((kind(3), state(&store, 3)), (Err(ErrorKind::Refused), DriveState::Failed));

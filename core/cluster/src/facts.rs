@@ -201,6 +201,9 @@ pub struct Drive {
     pub domain: DomainId,
     /// Where it stands.
     pub state: DriveState,
+    /// It never comes back, somebody said: what only it has is lost. Written only if so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub abandoned: bool,
 }
 
 /// Where a drive stands.

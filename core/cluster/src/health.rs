@@ -105,7 +105,8 @@ pub fn judge(protection: Protection, drives: &[DriveView], partitions: &[Partiti
     if domains > parity {
         let (what, count) = if domains == lost.len() { ("drives", domains) } else { ("failure domains", domains) };
         problems.push(format!(
-            "{count} {what} are lost and {protection} survives {parity}: bring back at least {}",
+            "{count} {what} are lost and {protection} survives {parity}: bring back at least {}; what never comes back is \
+             given up by `braid cluster remove HOST --abandon` or `braid cluster drive remove DRIVE --abandon`",
             count - parity
         ));
     }

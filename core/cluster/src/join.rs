@@ -6,11 +6,12 @@ use braid_base::ids::{DomainId, DriveId, HostId};
 use braid_base::{Error, ErrorKind, Result};
 
 use crate::capacity::OnDrives;
-use crate::coordinator::{Check, Coordinator, Outcome, Txn};
+use crate::coordinator::{Coordinator, Outcome, Txn};
 use crate::create::{chosen, host};
 use crate::facts::{Cluster, Drive, DriveState, Host, HostState};
 use crate::records::{self, Record};
-use crate::setup::{World, bounds, number, set_drive_state, set_host_state};
+use crate::removal;
+use crate::setup::{World, bounds, number, set_host_state};
 use crate::snapshot::Snapshot;
 
 /// The hosts called `names`, which wait to be taken in, with their drives; not numbered yet.
@@ -63,12 +64,12 @@ pub fn record(coordinator: &dyn Coordinator, hosts: &[(Host, Vec<Drive>)]) -> Re
     let mut joined = Vec::new();
     for (host, drives) in hosts {
         let host = Host { id: HostId(number(coordinator, "host")?), ..host.clone() };
-        let mut txn = Txn::new().when(&host.key(), Check::Absent).put(&host.key(), records::encode(&host)?);
+        let mut txn = Txn::new();
         for drive in drives {
             let drive = Drive { id: DriveId(number(coordinator, "drive")?), host: host.id, ..drive.clone() };
             txn = txn.put(&drive.key(), records::encode(&drive)?);
         }
-        if coordinator.txn(&txn)? == Outcome::Conflict {
+        if records::create_with(coordinator, &host, txn)? == Outcome::Conflict {
             return Err(Error::new(
                 ErrorKind::Stale,
                 format!("host {} came up meanwhile: look, and try again", host.id),
@@ -104,12 +105,12 @@ pub fn objections(now: &Snapshot, host: HostId, stored: OnDrives, raw_of: impl F
     against
 }
 
-/// Begins to empty `host`, with all its drives; it is removed when it holds nothing any more.
-pub fn drain(coordinator: &dyn Coordinator, now: &Snapshot, host: &Host) -> Result<()> {
+/// Begins to empty `host`, with all its drives; it is removed when it holds nothing any more. `abandoned`: it never comes
+/// back, and what only it has is lost.
+pub fn drain(coordinator: &dyn Coordinator, now: &Snapshot, host: &Host, abandoned: bool) -> Result<()> {
     // The host last: if this breaks off it is asked for once more, and goes on where it was.
-    let stays = |drive: &&Drive| drive.host == host.id && drive.state != DriveState::Draining;
-    for drive in now.drives.iter().filter(stays) {
-        set_drive_state(coordinator, drive.id, drive.state, DriveState::Draining)?;
+    for drive in now.drives.iter().filter(|drive| drive.host == host.id) {
+        removal::drain(coordinator, drive, abandoned)?;
     }
     set_host_state(coordinator, host.id, host.state, HostState::Draining)
 }
@@ -200,7 +201,7 @@ mod tests {
         let of = |now: &Snapshot, used| objections(now, HostId(7), OnDrives { bytes: used, silent: 0 }, |bytes| bytes);
         assert_eq!(of(&now, 1 << 30), Vec::<String>::new());
         assert!(of(&now, 1 << 50)[0].contains("would have room"));
-        drain(&store, &now, find(&now, "h7").expect("there")).expect("written");
+        drain(&store, &now, find(&now, "h7").expect("there"), false).expect("written");
         let now = Snapshot::read(&store).expect("read");
         assert_eq!((now.hosts[6].state, now.drives[6].state), (HostState::Draining, DriveState::Draining));
         let against = objections(&now, HostId(1), OnDrives::default(), |bytes| bytes);

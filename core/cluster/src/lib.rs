@@ -42,6 +42,7 @@ pub mod partitions;
 pub mod placement;
 pub mod records;
 pub mod recover;
+pub mod removal;
 pub mod settings;
 pub mod setup;
 pub mod snapshot;

@@ -25,6 +25,7 @@ use crate::facts::{Cluster, Drive, DriveState, Filesystem, Group, Host, HostStat
 use crate::groups;
 use crate::partitions::{self, founding};
 use crate::records::{self, Record};
+use crate::removal;
 
 /// What the administrator asked for; none = not said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct Wish {
     pub drive_bytes: Option<u64>,
     /// Existing files or devices instead, as absolute paths without symbolic links.
     pub given: Vec<PathBuf>,
+    /// Drives that never come back: what only they have is lost.
+    pub abandon: Vec<DriveId>,
     /// Coding.
     pub protection: Option<Protection>,
     /// Number of partitions.
@@ -207,6 +210,9 @@ pub fn record(coordinator: &dyn Coordinator, mut plan: Plan) -> Result<Plan> {
                 Ok(())
             })?;
         }
+        for (drive, _) in plan.lost.iter().filter(|(drive, _)| drive.abandoned) {
+            removal::drain(coordinator, drive, true)?;
+        }
         return Ok(plan);
     }
     clear_leftovers(coordinator)?;
@@ -239,6 +245,7 @@ pub fn set_drive_state(coordinator: &dyn Coordinator, id: DriveId, from: DriveSt
             return Err(Error::new(ErrorKind::Stale, message));
         }
         drive.state = to;
+        drive.abandoned &= to == DriveState::Draining;
         Ok(())
     })
     .map(|_| ())

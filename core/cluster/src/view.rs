@@ -173,8 +173,8 @@ views! {
         pub addresses: Vec<String>,
         /// What fails together with it.
         pub failure_domain: String,
-        /// `up`, `down` (its process does not say that it lives), `failed` (it has been down for so long that others
-        /// hold what it held), or `draining`.
+        /// `adding` (it was taken in, and prepares its drives), `up`, `down` (its process does not say that it lives),
+        /// `failed` (it has been down for so long that others hold what it held), or `draining`.
         pub state: String,
         /// Number of its drives.
         pub drives: u64,

@@ -50,6 +50,7 @@ fn records_are_as_drawn() {
         size_bytes: 4,
         domain: DomainId(3),
         state: DriveState::Active,
+        abandoned: false,
     };
     let partition = Partition {
         id: PartitionId(3),

@@ -33,7 +33,8 @@ fn coordinator() -> Embedded {
     for id in 1..=8 {
         let (host, uuid, domain) = (HostId(id), Guid([id as u8; 16]), DomainId(id as u16));
         let (path, state) = ("/d".into(), DriveState::Active);
-        let drive = Drive { id: DriveId(id), uuid, host, path, size_bytes: DRIVE_BYTES, domain, state };
+        let drive =
+            Drive { id: DriveId(id), uuid, host, path, size_bytes: DRIVE_BYTES, domain, state, abandoned: false };
         records::create(&coordinator, &drive).expect("drive");
     }
     coordinator

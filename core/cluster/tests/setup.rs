@@ -171,7 +171,19 @@ fn continuing_finds_moved_and_lost_drives() {
     let plan = decide(Some(&known), &wish, &found).expect("two lost");
     assert_eq!((plan.lost.len(), &plan.awaited[..]), (2, &known.drives[..1]), "the silent one may come");
     found[1].label = Label::Braid { cluster: known.cluster.guid, drive: known.drives[1].uuid, size_bytes: GIB };
-    refused(decide(Some(&known), &wish, &found), &["3 of 6", "d1 ", "d2 ", "d5 ", "cut short", "at least 1"]);
+    refused(
+        decide(Some(&known), &wish, &found),
+        &["3 of 6", "d1 ", "d2 ", "d5 ", "cut short", "at least 1", "--abandon"],
+    );
+    let giving_up = |drives: &[u32]| Wish { abandon: drives.iter().copied().map(DriveId).collect(), ..wish.clone() };
+    refused(decide(Some(&known), &giving_up(&[3]), &found), &["d3 is there"]);
+    refused(decide(Some(&known), &giving_up(&[9]), &found), &["d9 is none of this cluster"]);
+    let plan = decide(Some(&known), &giving_up(&[2]), &found).expect("it is not waited for");
+    setup::record(&coordinator, plan).expect("record");
+    let again = setup::known(&coordinator).expect("known").expect("there");
+    assert_eq!((again.drives[1].state, again.drives[1].abandoned), (DriveState::Draining, true));
+    assert_eq!(decide(Some(&again), &wish, &found).expect("it is remembered").lost.len(), 3);
+    assert!(decide(None, &giving_up(&[1]), &[]).is_err_and(|error| error.message().contains("no cluster yet")));
 }
 
 #[test]

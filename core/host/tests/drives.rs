@@ -20,6 +20,8 @@ use braid_cluster::facts::{Partition, Protection};
 use braid_cluster::records;
 use braid_drive::{FormatParams, Layout, format_file};
 use braid_host::run::{DriveSpec, Host, HostConfig};
+use braid_io::clock;
+use braid_meta::Leave;
 use bytes::Bytes;
 use real::noise;
 
@@ -65,6 +67,7 @@ impl World {
             partitions: 1,
             drives,
             awaited,
+            absent: Vec::new(),
             replicas: vec![PartitionId(0)],
             capacity_bytes: net_bytes(drive_bytes, domains.values()),
         };
@@ -80,8 +83,15 @@ impl World {
 
     /// What the steward of a host does when it hears that the drives in `leaving` have failed, and no others.
     fn leave(&self, leaving: &[u32]) {
-        let leaving: BTreeSet<DriveId> = leaving.iter().map(|drive| DriveId(*drive)).collect();
-        let stay = self.domains.iter().filter(|(drive, _)| !leaving.contains(drive));
+        self.let_go(leaving, Leave::Failed);
+    }
+
+    fn let_go(&self, leaving: &[u32], why: Leave) {
+        self.go(leaving.iter().map(|drive| (DriveId(*drive), why)).collect());
+    }
+
+    fn go(&self, leaving: BTreeMap<DriveId, Leave>) {
+        let stay = self.domains.iter().filter(|(drive, _)| !leaving.contains_key(drive));
         self.host.set_capacity(net_bytes(self.drive_bytes, stay.map(|(_, domain)| domain)));
         self.host.set_drive_facts(self.domains.clone(), leaving);
     }
@@ -162,6 +172,24 @@ fn drive(dir: &Path, id: DriveId, domain: DomainId, bytes: u64) -> DriveSpec {
     DriveSpec { id, path, uuid }
 }
 
+fn pass_s(seconds: u64) {
+    let until_ms = clock::mono_ms() + 1_000 * seconds;
+    wait_for("time passes", || clock::mono_ms() >= until_ms);
+}
+
+/// What `what` says when it has said the same for a while.
+fn settled<T: PartialEq>(what: impl Fn() -> T) -> T {
+    let mut last = (what(), clock::mono_ms());
+    wait_for("nothing changes any more", || {
+        let now = what();
+        if now != last.0 {
+            last = (now, clock::mono_ms());
+        }
+        clock::mono_ms() > last.1 + 12_000
+    });
+    last.0
+}
+
 fn wait_for(what: &str, is: impl FnMut() -> bool) {
     real::wait_for(WAIT, what, is);
 }
@@ -221,6 +249,122 @@ fn a_drive_is_lost_while_all_is_full() {
     wait_for("the rest is made anew", || world.left_on(&[3]) == Some(0));
     world.lose(&[1]);
     world.check(&stay, len, "a second drive is lost");
+    world.host.stop();
+}
+
+/// What is made anew keeps to the rate that was set.
+#[test]
+fn a_rebuild_keeps_to_its_rate() {
+    let world = World::new(&[0, 1, 2, 3], 160 << 20, &[]);
+    for n in 0..24 {
+        world.write(&format!("f{n}"), &noise(2 * MIB, n)).expect("there is room");
+    }
+    wait_for("all is on drives", || world.report().data.staged_bytes == 0);
+    // So many bytes of shards are made at once at a fresh start, and no more.
+    let rate = MIB as u64;
+    world.host.set_rates(0, Some(rate));
+    world.lose(&[1]);
+    world.leave(&[1]);
+    wait_for("it is known that it leaves", || world.left_on(&[1]).is_some_and(|left| left > 0));
+    let (begun, before) = (clock::mono_ms(), world.report().data.healing.rebuilt_bytes);
+    pass_s(6);
+    let made = world.report().data.healing.rebuilt_bytes - before;
+    let most = rate * ((clock::mono_ms() - begun) / 1_000 + 2) + 4 * SHARD_BYTES;
+    assert!(world.left_on(&[1]) > Some(0) && made <= most, "{made} bytes were made anew, {most} may be");
+    world.host.set_rates(0, None);
+    wait_for("it is made anew", || world.left_on(&[1]) == Some(0));
+    world.host.stop();
+}
+
+/// More drives are lost than the data survives. Nobody decides for their owner that they never come back: when that was
+/// said, what can be made anew is, the rest is told, and they can go.
+#[test]
+fn drives_that_never_come_back_are_abandoned() {
+    let world = World::new(&[0, 1, 2, 3, 4, 5], 96 << 20, &[]);
+    let len = MIB;
+    let files: Vec<(u64, Ino)> =
+        (0..40).map(|n| (n, world.write(&format!("f{n}"), &noise(len, n)).expect("there is room"))).collect();
+    wait_for("all is on drives", || world.report().data.staged_bytes == 0);
+    let lost = [1, 2];
+    world.lose(&lost);
+    world.leave(&lost);
+    // Packs that lost one shard are made whole; those that lost both are waited for.
+    let left = settled(|| world.left_on(&lost));
+    assert!(left > Some(0), "no pack lost two shards");
+    world.go([(DriveId(1), Leave::Abandoned), (DriveId(2), Leave::Failed)].into());
+    pass_s(8);
+    assert_eq!(world.left_on(&lost), left, "the other one may come back, and would make up for it");
+    world.let_go(&lost, Leave::Abandoned);
+    world.host.set_rates(1 << 30, None);
+    wait_for("nothing waits for them", || world.left_on(&lost) == Some(0));
+    let parts = settled(|| world.runtime.block_on(world.host.lost()).expect("it says"));
+    assert!(!parts.is_empty(), "nothing is told");
+    // What is not told is there, byte for byte; what is told fails, and nothing is made up.
+    let told: BTreeSet<Ino> = parts.iter().map(|part| part.ino).collect();
+    let (gone, there): (Vec<_>, Vec<_>) = files.iter().copied().partition(|(_, ino)| told.contains(ino));
+    assert!(!there.is_empty(), "all was lost");
+    world.check(&there, len, "two drives are abandoned");
+    for (_, ino) in &gone {
+        let read = world.runtime.block_on(world.fs.read_direct(*ino, 0, len as u64));
+        assert_eq!(read.map(|_| ()).map_err(|error| error.kind()), Err(ErrorKind::Io));
+    }
+    // All that is left has its protection.
+    world.lose(&[3]);
+    world.check(&there, len, "a third drive is lost");
+    let more = world.write("more", &noise(len, 1_000)).expect("it goes on");
+    world.check(&[(1_000, more)], len, "written since");
+    for (n, _) in &gone {
+        let name = format!("f{n}");
+        world.runtime.block_on(world.fs.unlink(Ino::root(FS), name.as_bytes())).expect("what is lost can be removed");
+    }
+    wait_for("it is told no more", || world.runtime.block_on(world.host.lost()).expect("it says").is_empty());
+    world.host.stop();
+}
+
+/// One of just as many drives as a pack has shards is taken out: nothing can take its shards, so what is in the packs goes
+/// to narrower ones, and the drive is empty in the end. One that failed is waited for.
+#[test]
+fn a_drive_is_emptied_though_too_few_are_left_for_its_packs() {
+    let world = World::new(&[0, 1, 2], 128 << 20, &[]);
+    let len = MIB;
+    let files: Vec<(u64, Ino)> =
+        (0..20).map(|n| (n, world.write(&format!("f{n}"), &noise(len, n)).expect("there is room"))).collect();
+    wait_for("all is on drives", || world.report().data.staged_bytes == 0);
+    world.let_go(&[3], Leave::Failed);
+    wait_for("it is known that it leaves", || world.left_on(&[3]).is_some_and(|left| left > 0));
+    assert!(settled(|| world.left_on(&[3])) > Some(0), "it may come back");
+    world.let_go(&[3], Leave::Draining);
+    wait_for("it is empty", || world.left_on(&[3]) == Some(0));
+    world.lose(&[3]);
+    world.check(&files, len, "it is away");
+    world.lose(&[1]);
+    world.check(&files, len, "one more is lost");
+    world.host.stop();
+}
+
+/// A drive that was pulled out and is put back is used again, with what is still valid on it.
+#[test]
+fn a_drive_that_comes_back_is_used_again() {
+    let world = World::new(&[0, 1, 2, 3], 96 << 20, &[]);
+    let len = MIB;
+    let write = |names: std::ops::Range<u64>| -> Vec<(u64, Ino)> {
+        names.map(|n| (n, world.write(&format!("f{n}"), &noise(len, n)).expect("there is room"))).collect()
+    };
+    let mut files = write(0..20);
+    let (path, away) = (path_of(world.dir.path(), DriveId(2)), world.dir.path().join("away"));
+    std::fs::rename(&path, &away).expect("it is there");
+    wait_for("it is known to be gone", || !world.runs(2));
+    files.extend(write(20..30));
+    world.check(&files, len, "a drive is away");
+    std::fs::write(&path, "something else").expect("written");
+    pass_s(12);
+    assert!(!world.runs(2), "that is no drive");
+    std::fs::rename(&away, &path).expect("it is put back");
+    wait_for("it is back", || world.runs(2));
+    files.extend(write(30..40));
+    wait_for("all is on drives", || world.report().data.staged_bytes == 0);
+    world.lose(&[4]);
+    world.check(&files, len, "another one is lost");
     world.host.stop();
 }
 

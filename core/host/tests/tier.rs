@@ -170,6 +170,7 @@ fn start(
         partitions: 1,
         drives: drives.to_vec(),
         awaited: Vec::new(),
+        absent: Vec::new(),
         replicas: vec![PartitionId(0)],
         capacity_bytes: 200 << 20,
     };

@@ -60,7 +60,7 @@ impl OpenMode {
         Self { write: true, create: Create::New(bytes), direct: true, exclusive: false }
     }
 
-    /// The same, refused while another process holds it.
+    /// The same, refused while somebody else holds it, in this process or another one.
     pub const fn alone(self) -> Self {
         Self { exclusive: true, ..self }
     }

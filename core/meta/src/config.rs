@@ -27,6 +27,17 @@ pub struct Config {
     pub capacity_bytes: u64,
 }
 
+/// Why the shards of a drive are to be made anew elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It failed. It may come back, with what is on it.
+    Failed,
+    /// It is taken out of the cluster, and may serve until it is empty.
+    Draining,
+    /// It is taken out of the cluster, and never answers again, somebody said: what only it has is lost.
+    Abandoned,
+}
+
 /// The drives of a cluster, as far as a partition must know them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriveSet {
@@ -34,8 +45,8 @@ pub struct DriveSet {
     pub usable: Vec<DriveId>,
     /// What fails together: the domain of each drive, usable or not. One that is not named is a domain of its own.
     pub domains: BTreeMap<DriveId, DomainId>,
-    /// Those whose shards are to be made anew elsewhere: they failed, or are to be emptied.
-    pub leaving: BTreeSet<DriveId>,
+    /// Those whose shards are to be made anew elsewhere, and why.
+    pub leaving: BTreeMap<DriveId, Leave>,
     /// Those that do not answer now.
     pub absent: BTreeSet<DriveId>,
     /// Bytes per second that each may be read with, in the background, to check what lies there; 0: nothing is checked.

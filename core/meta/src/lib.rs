@@ -34,7 +34,7 @@ mod opens;
 mod ops;
 mod peers;
 
-pub use config::{Config, Damaged, DriveSet, TierPolicy};
+pub use config::{Config, Damaged, DriveSet, Leave, TierPolicy};
 #[doc(hidden)]
 pub use data::Mutation;
 pub use data::tier::audit::Judged;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use braid_base::Result;
+use braid_cluster::removal::Removal;
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
 use braid_cluster::view::stores::{
     AttachSpec, AuditSpec, AuditView, HoldingsView, ObjectStoreChange, ObjectStoreDone, ObjectStoreSpec,
@@ -33,8 +34,8 @@ pub trait Control: Send + Sync {
     fn host_add(&self, spec: HostSpec) -> Answer<'_, Vec<HostView>>;
 
     /// Begins to empty the host called `name`; it is removed when it holds nothing any more. `Refused` where the data
-    /// would be less protected, unless it is forced, and where it would have no room.
-    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()>;
+    /// would be less protected, or have no room, unless it is forced; and if one is abandoned that lives.
+    fn host_remove(&self, name: String, how: Removal) -> Answer<'_, ()>;
 
     /// The drives, ordered by number, lost ones included.
     fn drives(&self) -> Answer<'_, Vec<DriveView>>;
@@ -43,8 +44,8 @@ pub trait Control: Send + Sync {
     fn drive_add(&self, spec: DriveSpec) -> Answer<'_, DriveView>;
 
     /// Begins to empty drive `id`; it is removed when nothing lies on it any more. `Refused` where what is stored would
-    /// have no room, or be less protected, unless it is forced.
-    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()>;
+    /// have no room, or be less protected, unless it is forced; and if one is abandoned that answers.
+    fn drive_remove(&self, id: u32, how: Removal) -> Answer<'_, ()>;
 
     /// Keeps drive `id`, which is being emptied. `Refused` if it is not.
     fn drive_activate(&self, id: u32) -> Answer<'_, ()>;

@@ -125,6 +125,8 @@ fn hosts_and_drives_come_and_go() {
     assert_eq!((status, &drive["id"], &drive["path"]), (201, &json!(7), &json!("/srv/drive-7")), "{drive}");
     assert_eq!(running.ask("DELETE", "/api/v1/drives/6", None).0, 409);
     assert_eq!(running.ask("DELETE", "/api/v1/drives/6?force=true", None).0, 204);
+    assert_eq!(running.ask("DELETE", "/api/v1/drives/5?force=true", None).0, 204);
+    assert_eq!(running.ask("DELETE", "/api/v1/drives/5?force=true&abandon=true", None).0, 409, "it answers");
     assert_eq!(running.ask("POST", "/api/v1/drives/6/activate", None).0, 204);
     let (status, body) = running.json("DELETE", "/api/v1/drives/9", None);
     assert_eq!((status, &body["kind"]), (404, &json!("not_found")), "{body}");

@@ -10,7 +10,7 @@ use braid_io::clock::Now;
 use braid_io::file::OpenMode;
 use braid_io::reactor::{FileId, IoOp};
 use braid_io::sim::{Faults, SimDisk};
-use braid_meta::DriveSet;
+use braid_meta::{DriveSet, Leave};
 
 use super::{CLUSTER, World};
 use crate::board::Node;
@@ -281,7 +281,7 @@ impl World {
             // What lies there without parity is given up.
             let gone = (0..self.config.drives).map(DriveId).filter(|drive| !usable.contains(drive));
             set.absent = gone.collect();
-            set.leaving.clone_from(&set.absent);
+            set.leaving = set.absent.iter().map(|drive| (*drive, Leave::Failed)).collect();
         }
         for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
             node.seat.set_drives(set.clone());

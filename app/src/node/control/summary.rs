@@ -34,6 +34,7 @@ impl Node {
         if left > 0 {
             state = state.max(State::Degraded);
             problems.push(format!("{left} shards are to be made anew on other drives: see `braid status rebuild`"));
+            problems.extend(problems::too_few(&drives, cluster.protection));
         }
         let close: u64 = reports.iter().map(|report| report.data.close).sum();
         if close > 0 {

@@ -50,6 +50,9 @@ pub struct RebuildJob {
     pub to: DriveId,
     /// Its own drive answers: it is copied from there, and only what cannot be read there is computed.
     pub copies: bool,
+    /// Shards that never come back, somebody said, if it is one of them: what only they have is lost, and the new one lacks it.
+    /// Else none: it may be what makes up for them.
+    pub gone: Vec<u8>,
     /// What the pack is for.
     pub class: PackClass,
     /// Term of the partition.

@@ -12,6 +12,9 @@ use crate::names::check_name;
 /// A plan that creates everything.
 pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Plan> {
     let World { identity, now_s } = world;
+    if let Some(id) = wish.abandon.first() {
+        return Err(Error::new(ErrorKind::Invalid, format!("--abandon {id}: there is no cluster yet")));
+    }
     bounds::drive_count(found.len())?;
     let protection = wish.protection.unwrap_or(bounds::default_protection(found.len()));
     bounds::protection(protection, found.len())?;
@@ -36,6 +39,7 @@ pub(super) fn plan(wish: &Wish, found: &[Found], world: World<'_>) -> Result<Pla
             // On one machine drives fail one by one, so each is its own domain.
             domain: DomainId(number as u16),
             state: DriveState::Adding,
+            abandoned: false,
         };
         to_format.push(ToFormat { drive, make_file });
     }

@@ -7,6 +7,7 @@ use braid_base::{Error, ErrorKind, Result};
 
 use super::{Found, Known, Label, Plan, SILENT, ToFormat, Wish};
 use crate::facts::{Drive, DriveState};
+use crate::removal::WHOM_TO_ABANDON;
 
 /// A plan that goes on with `known`.
 pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> {
@@ -33,6 +34,14 @@ pub(super) fn plan(known: &Known, wish: &Wish, found: &[Found]) -> Result<Plan> 
                 plan.awaited.extend((drive.state != DriveState::Adding).then(|| drive.clone()));
             }
         }
+    }
+    for id in &wish.abandon {
+        let Some((drive, _)) = plan.lost.iter_mut().find(|(drive, _)| drive.id == *id) else {
+            let is =
+                if known.drives.iter().any(|drive| drive.id == *id) { "is there" } else { "is none of this cluster" };
+            return Err(Error::new(ErrorKind::Refused, format!("--abandon {id}: drive {id} {is}: {WHOM_TO_ABANDON}")));
+        };
+        drive.abandoned = true;
     }
     if known.cluster.copies == 1 {
         refuse_too_few(&plan)?; // with other hosts it is not for this one to say
@@ -142,9 +151,9 @@ fn refuse_strangers(known: &Known, wish: &Wish, found: &[Found]) -> Result<()> {
 }
 
 /// More lost drives than parity: data would be out of reach, so say it before anything starts. What lay on drives that
-/// have failed is made anew, or was.
+/// have failed is made anew, or was; what lay on those that were abandoned is made anew or lost.
 fn refuse_too_few(plan: &Plan) -> Result<()> {
-    let unexpected = plan.lost.iter().filter(|(drive, _)| drive.state != DriveState::Failed);
+    let unexpected = plan.lost.iter().filter(|(drive, _)| drive.state != DriveState::Failed && !drive.abandoned);
     let (lost, parity) = (unexpected.count(), usize::from(plan.cluster.protection.parity));
     let total = plan.lost.len() + plan.present.len() + plan.to_format.len();
     if lost <= parity {
@@ -153,7 +162,8 @@ fn refuse_too_few(plan: &Plan) -> Result<()> {
     let each: Vec<String> =
         plan.lost.iter().map(|(drive, why)| format!("{} {}: {why}", drive.id, drive.path.display())).collect();
     let message = format!(
-        "{lost} of {total} drives are lost and protection {} survives {parity} ({}): bring back at least {}",
+        "{lost} of {total} drives are lost and protection {} survives {parity} ({}): bring back at least {}, or go on without \
+         what only they have: --abandon DRIVE, for each that never comes back",
         plan.cluster.protection,
         each.join("; "),
         lost - parity

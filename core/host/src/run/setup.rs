@@ -18,11 +18,12 @@ use braid_client::reader::Reader;
 use braid_client::wire::Wire;
 use braid_cluster::capacity::OnDrives;
 use braid_cluster::coordinator::{Coordinator, Revision};
-use braid_cluster::facts::{Drive as DriveRecord, DriveState, Partition};
+use braid_cluster::facts::Partition;
+use braid_cluster::health;
 use braid_cluster::snapshot::Snapshot;
 use braid_io::clock;
 use braid_io::reactor::{self, Backend, Ending};
-use braid_meta::{Config, TierPolicy};
+use braid_meta::{Config, Leave, TierPolicy};
 use braid_replica::{Kv, RocksKv, RocksOptions};
 use braid_tier::Links;
 use tokio::task::JoinSet;
@@ -60,6 +61,8 @@ pub struct HostConfig {
     pub drives: Vec<DriveSpec>,
     /// Those that do not answer: they are taken in when they do.
     pub awaited: Vec<DriveSpec>,
+    /// Those that are away: they are taken in when they are where they were.
+    pub absent: Vec<DriveSpec>,
     /// Replicas to run: all partitions of a host that is alone, else those whose stores are here.
     pub replicas: Vec<PartitionId>,
     /// Bytes of file data that all partitions together may hold, to begin with.
@@ -356,12 +359,12 @@ impl Host {
     }
 
     /// What fails together with what, and which drives leave, from now on.
-    pub fn set_drive_facts(&self, domains: BTreeMap<DriveId, DomainId>, leaving: BTreeSet<DriveId>) {
+    pub fn set_drive_facts(&self, domains: BTreeMap<DriveId, DomainId>, leaving: BTreeMap<DriveId, Leave>) {
         let mut removed: Vec<DriveId> = Vec::new();
         self.switch.change_drives(|set| {
             // Not those that nobody has heard of yet: they are just being added.
             removed = set.domains.keys().filter(|drive| !domains.contains_key(drive)).copied().collect();
-            set.usable.retain(|drive| domains.contains_key(drive) && !leaving.contains(drive));
+            set.usable.retain(|drive| domains.contains_key(drive) && !leaving.contains_key(drive));
             (set.domains, set.leaving) = (domains, leaving);
         });
         self.switch.marks.lock().unwrap_or_else(PoisonError::into_inner).retain(|drive, _| !removed.contains(drive));
@@ -405,6 +408,12 @@ impl Host {
         Self::shards_left(&reports, self.config.partitions, drive) == Some(0)
     }
 
+    /// True if `drive` answers neither this host nor most others, of `living` in all.
+    pub async fn lacks(&self, drive: DriveId, living: usize) -> bool {
+        let here = self.switch.drive_set().absent.contains(&drive);
+        here && health::is_lost(drive, &self.switch.absent_elsewhere().await, living)
+    }
+
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
         self.switch.take_in(drives::start(self.config.cluster, &self.switch.runtime, spec)?, &self.drive_endings);
@@ -415,8 +424,7 @@ impl Host {
     pub fn follow(&self, now: &Snapshot, raw_of: impl Fn(u64) -> u64) {
         self.set_capacity(now.net_bytes(raw_of));
         self.set_rates(now.settings.scrub_rate(), now.settings.rebuild_bytes_per_s);
-        let leaves = |drive: &&DriveRecord| matches!(drive.state, DriveState::Failed | DriveState::Draining);
-        let leaving = now.drives.iter().filter(leaves).map(|drive| drive.id).collect();
+        let leaving = now.drives.iter().filter_map(|drive| Some((drive.id, drives::leaves(drive)?))).collect();
         self.set_drive_facts(now.drives.iter().map(|drive| (drive.id, drive.domain)).collect(), leaving);
         self.follow_tiers(now);
     }

@@ -120,6 +120,7 @@ impl Watch {
             }
         }
         let answers = |drive: &DriveId| found.iter().any(|watched| watched.drive == *drive);
+        let fails = |watched: &&Watched| watched.trouble == Some(Trouble::Failing);
         let mut absent: BTreeSet<DriveId> = self.switch.all_drive_ids().into_iter().collect();
         self.switch.change_drives(|set| {
             // One of this host that could not be opened is known by its domain only.
@@ -128,29 +129,31 @@ impl Watch {
             set.absent.clone_from(&absent);
             // One that was removed may answer as long as its process runs, and is no part of the cluster.
             let takes = |drive: &DriveId| {
-                !set.leaving.contains(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
+                !set.leaving.contains_key(drive) && (set.domains.is_empty() || set.domains.contains_key(drive))
             };
             let usable = health::usable(self.parity, &found, |drive| set.domain(drive));
             set.usable = usable.into_iter().filter(takes).collect();
         });
-        let fails = |watched: &&Watched| watched.trouble == Some(Trouble::Failing);
         absent.extend(found.iter().filter(fails).map(|watched| watched.drive));
         *self.switch.absent.lock().unwrap_or_else(PoisonError::into_inner) = Some(absent);
         self.seen = found;
     }
 
-    /// Drives that have opened since are used, unless they were removed meanwhile.
-    fn take_late(&self) {
-        let (late, endings) = &self.late;
+    /// Drives that have opened since are used, unless they were removed meanwhile; those that are away are looked for.
+    fn take_late(&mut self) {
+        let (late, endings) = &mut self.late;
+        let set = self.switch.drive_set().clone();
+        let is_ours = |id| set.domains.is_empty() || set.domains.contains_key(&id);
+        let runs = |id| self.switch.drives.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
+        late.look_again(clock::mono_ms(), |id| is_ours(id) && !runs(id));
         for opened in late.opened() {
             let id = opened.id;
-            let set = self.switch.drive_set().clone();
-            if !set.domains.is_empty() && !set.domains.contains_key(&id) {
+            if !is_ours(id) {
                 tracing::info!("drive {id} has opened, and is no part of the cluster any more");
                 continue;
             }
             self.switch.take_in(opened, endings);
-            let text = format!("drive {id} has opened, late, and is used from now on");
+            let text = format!("drive {id} has opened and is used from now on");
             self.switch.objects.events().tell(Event::new(EventType::DRIVE_RECOVERED, text).about("drive", id));
         }
     }

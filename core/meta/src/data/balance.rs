@@ -116,7 +116,7 @@ pub(crate) fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
                 let better = best.is_none_or(|(most, _)| gap > most);
                 if better && packs.drives.may_take(*to, drives, shard, now_ms) && !rebuilds.is_refused(id, *to, now_ms)
                 {
-                    best = Some((gap, Made { id, from: *from, to: *to, evens: true }));
+                    best = Some((gap, Made { id, from: *from, to: *to, evens: true, gone: 0 }));
                 }
             }
         }

@@ -68,6 +68,8 @@ pub(crate) struct Jobs {
 struct Job {
     /// It makes room in the stage.
     destages: bool,
+    /// It empties packs that are collected.
+    collects: bool,
     /// It brings bytes of that file system back from objects, for which it waits.
     fetches: Option<FsId>,
     chunks: Vec<Planned>,
@@ -409,7 +411,8 @@ fn launch(
         let Moving { chunk, upto, base_upto, held, .. } = moving;
         Planned { chunk, upto, base_upto, extents: moving.into_extents(), held, spoiled: false }
     });
-    let job = Job { destages, fetches: fetched, chunks: planned.collect(), stripes };
+    let collects = matches!(moves, Moves::Packs(_));
+    let job = Job { destages, collects, fetches: fetched, chunks: planned.collect(), stripes };
     s.data.jobs.busy.extend(job.chunks.iter().map(|planned| planned.chunk));
     s.data.jobs.running.insert(id, job);
     t.after(Effect::Job(job::Job::Move(MoveJob { id, stripes: plans })));
@@ -429,6 +432,9 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         s.data.jobs.progress_ms = t.now.mono_ms;
         if job.destages {
             s.data.jobs.destaged_ms = t.now.mono_ms;
+        }
+        if job.collects {
+            gc::moved(s, true, t.now.mono_ms);
         }
         commit(t, s, &job)?;
         job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
@@ -450,6 +456,9 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
     if job.fetches.is_some() {
         // Its source may be down, and what is staged has to move all the same.
         return Ok(());
+    }
+    if job.collects {
+        gc::moved(s, false, t.now.mono_ms);
     }
     s.data.jobs.backoff.failed(t.now.mono_ms);
     Ok(())

@@ -6,7 +6,7 @@ use braid_base::ids::{DriveId, PackId};
 use braid_base::msg::drive::{DriveStat, ShardId};
 use braid_base::record::PackClass;
 
-use crate::config::{Config, DriveSet};
+use crate::config::{Config, DriveSet, Leave};
 
 /// A drive that failed a request is not chosen for so long, milliseconds.
 const SUSPECT_MS: u64 = 10_000;
@@ -96,12 +96,17 @@ impl Drives {
 
     /// True if its shards are to be made anew elsewhere.
     pub fn leaves(&self, drive: DriveId) -> bool {
-        self.set.leaving.contains(&drive)
+        self.set.leaving.contains_key(&drive)
     }
 
     /// True if it does not answer now.
     pub fn is_absent(&self, drive: DriveId) -> bool {
         self.set.absent.contains(&drive)
+    }
+
+    /// True if it does not answer, and never comes back, as somebody said.
+    pub fn is_gone(&self, drive: DriveId) -> bool {
+        self.is_absent(drive) && self.set.leaving.get(&drive) == Some(&Leave::Abandoned)
     }
 
     /// True if it is of the cluster, answers, and does not leave: what was made there stays.
@@ -112,7 +117,24 @@ impl Drives {
 
     /// All of them.
     pub fn leaving(&self) -> impl Iterator<Item = DriveId> {
-        self.set.leaving.iter().copied()
+        self.set.leaving.keys().copied()
+    }
+
+    /// True if it is taken out of the cluster for good: it must be empty in the end.
+    pub fn is_emptied(&self, drive: DriveId) -> bool {
+        matches!(self.set.leaving.get(&drive), Some(Leave::Draining | Leave::Abandoned))
+    }
+
+    /// How many shards of one pack the drives that are not emptied can take, so that the loss of what fails together can be
+    /// made up for: those that do not answer now, or have failed, may be back.
+    pub fn widest(&self, parity: u8) -> usize {
+        let most = if self.forced { usize::MAX } else { usize::from(parity).max(1) };
+        let named = self.set.domains.keys();
+        let all: BTreeSet<DriveId> =
+            named.chain(&self.set.usable).copied().filter(|drive| !self.is_emptied(*drive)).collect();
+        let mut of: BTreeMap<u64, usize> = BTreeMap::new();
+        all.into_iter().for_each(|drive| *of.entry(self.domain(drive)).or_default() += 1);
+        of.into_values().map(|count| count.min(most)).sum()
     }
 
     /// True if none does.
@@ -534,7 +556,7 @@ mod tests {
     #[test]
     fn a_shard_goes_where_none_of_its_pack_is_or_fewest() {
         let mut set = hosts(14, 7);
-        set.leaving = [DriveId(0)].into();
+        set.leaving = [(DriveId(0), Leave::Failed)].into();
         set.usable.retain(|drive| *drive != DriveId(0));
         let mut found = drives(14);
         found.set(set.clone(), 2);

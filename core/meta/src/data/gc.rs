@@ -1,4 +1,5 @@
-//! Garbage collection by copying: picks the packs with the least in use and moves that elsewhere.
+//! Garbage collection by copying: picks the packs with the least in use and moves that elsewhere. Packs that cannot stay
+//! as they are, because the drives that stay are too few for their shards, come first.
 //!
 //! The rest is done by others: the move is an ordinary one, the emptied pack is found by its count.
 
@@ -16,8 +17,8 @@ use crate::data::chunk::ChunkId;
 use crate::data::destage::Choice;
 use crate::data::packs::{Life, Pack};
 use crate::data::plan::Moves;
-use crate::data::remap;
 use crate::data::view::Cuts;
+use crate::data::{remap, scrub};
 use crate::state::State;
 use crate::txn::Txn;
 
@@ -43,6 +44,13 @@ const SAMPLE_CHUNKS: usize = 16;
 /// Chunks looked for at a time: more than one move takes.
 const CHUNKS_AT_ONCE: usize = 128;
 
+/// All packs are looked at this often, milliseconds, while drives are emptied.
+const LOOK_MS: u64 = 1_000;
+/// So many moves out of the same packs fail until others are chosen for a while...
+const FAILURES_MAX: u32 = 3;
+/// ...which is so long, milliseconds.
+const BARRED_MS: u64 = 60_000;
+
 /// The collection under way.
 #[derive(Default)]
 pub(crate) struct Gc {
@@ -53,6 +61,13 @@ pub(crate) struct Gc {
     /// Packs that hold few bytes in many blocks: how many bytes they held when they were looked at, and in about
     /// how many blocks. Nothing comes of copying them until they hold less.
     dense: BTreeMap<PackId, (u64, u64)>,
+    /// Packs that cannot stay as they are, as of the last look, and when to look again.
+    cramped: Vec<PackId>,
+    look_ms: u64,
+    /// Moves that failed in a row.
+    failures: u32,
+    /// Packs that are not chosen before then, because moves out of them failed.
+    barred: BTreeMap<PackId, u64>,
     /// What must never be ([`Mutation::NoScan`]): packs that die whatever refers to them.
     given_up: BTreeSet<PackId>,
 }
@@ -73,17 +88,27 @@ pub(crate) fn urgent(s: &State) -> bool {
 
 /// The next chunks to move out of the victims; `None` if there is nothing to collect or all of it is on its way.
 pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
-    let Some(worth) = worth(s, t.now.mono_ms) else {
+    let now_ms = t.now.mono_ms;
+    if now_ms >= s.data.gc.look_ms {
+        s.data.gc.cramped = cramped(s, now_ms);
+        s.data.gc.look_ms = now_ms + LOOK_MS;
+    }
+    let cramped: Vec<PackId> = s.data.gc.cramped.iter().copied().filter(|id| can_move(s, *id, now_ms)).collect();
+    let worth = worth(s, now_ms);
+    if cramped.is_empty() && worth.is_none() {
         (s.data.gc.victims, s.data.gc.next) = Default::default();
         return Ok(None);
-    };
-    let table = &s.data.packs.table;
-    let sealed =
-        |id: &PackId| matches!(table.get(id), Some(Pack { life: Life::Sealed { .. }, rec, .. }) if rec.live_upper > 0);
+    }
+    let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, rec, .. }) if rec.live_upper > 0);
+    let kept = |id: &PackId| sealed(id) && can_move(s, *id, t.now.mono_ms);
     let first = s.data.gc.victims.first().copied();
-    s.data.gc.victims.retain(sealed);
+    let victims = s.data.gc.victims.iter().copied().filter(kept).collect();
+    s.data.gc.victims = victims;
     if s.data.gc.victims.is_empty() {
-        s.data.gc.victims = pick(t, s, worth)?;
+        s.data.gc.victims = match worth {
+            Some(worth) if cramped.is_empty() => pick(t, s, worth)?,
+            _ => cramped,
+        };
     }
     if s.data.gc.victims.first().copied() != first {
         s.data.gc.next = None;
@@ -114,6 +139,48 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
     s.data.gc.next = first.or(next);
     let (class, moves, sweep) = (PackClass::Gc, Moves::Packs(s.data.gc.victims.clone()), BTreeSet::new());
     Ok((!chunks.is_empty()).then_some(Choice { class, moves, chunks, sweep }))
+}
+
+/// Some of the packs with a shard on a drive that is to be emptied, and more shards than the drives that stay can take:
+/// what is in them has to go to narrower ones. What cannot be read stays where it is.
+///
+/// That takes room, and is done only while there is some for anybody: what is kept for collection is for what frees more.
+fn cramped(s: &State, now_ms: u64) -> Vec<PackId> {
+    let drives = &s.data.packs.drives;
+    if drives.all_stay() || !drives.have_room(PackClass::User, s.config.parity) {
+        return Vec::new();
+    }
+    let widest = drives.widest(s.config.parity);
+    let is_cramped = |id: &PackId, pack: &Pack| {
+        let on = &pack.rec.place.drives;
+        matches!(pack.life, Life::Sealed { .. })
+            && pack.rec.live_upper > 0
+            && on.len() > widest
+            && on.iter().any(|drive| drives.is_emptied(*drive))
+            && can_move(s, *id, now_ms)
+    };
+    let found = s.data.packs.table.iter().filter(|(id, pack)| is_cramped(id, pack)).map(|(id, _)| *id);
+    found.take(VICTIMS_MAX).collect()
+}
+
+/// True unless a move of all that is in a pack would fail, as far as is known.
+fn can_move(s: &State, id: PackId, now_ms: u64) -> bool {
+    s.data.gc.barred.get(&id).is_none_or(|until_ms| now_ms >= *until_ms) && !scrub::has_lost(s, id)
+}
+
+/// A move out of the victims ended. If several in a row failed, others come first for a while, and it is looked whether these can be read.
+pub(crate) fn moved(s: &mut State, ok: bool, now_ms: u64) {
+    let gc = &mut s.data.gc;
+    gc.failures = if ok { 0 } else { gc.failures + 1 };
+    if gc.failures < FAILURES_MAX {
+        return;
+    }
+    gc.failures = 0;
+    gc.barred.retain(|_, until_ms| now_ms < *until_ms);
+    for victim in std::mem::take(&mut gc.victims) {
+        gc.barred.insert(victim, now_ms + BARRED_MS);
+        s.data.scrub.look_at(victim);
+    }
 }
 
 /// How much of a pack may be in use for it to be collected now, per cent; `None`: nothing is.
@@ -152,7 +219,7 @@ fn pick(t: &Txn<'_>, s: &mut State, worth: u64) -> Result<Vec<PackId>> {
         let blocks = live.div_ceil(BLOCK as u64);
         let data = width.unwrap_or(pack.rec.place.data);
         let shape = |shards: usize| Shape::new(shards as u64 * u64::from(packs.shard_blocks), data, s.config.parity);
-        if live == 0 || shape(drives.len()).share(blocks) > worth {
+        if live == 0 || shape(drives.len()).share(blocks) > worth || !can_move(s, *id, t.now.mono_ms) {
             continue;
         }
         // Slots of drives that are not used are no gain.

@@ -20,6 +20,7 @@ use braid_base::{Result, keys};
 use crate::config::Config;
 use crate::data::balance;
 use crate::data::care::drop_orphan;
+use crate::data::drives::Drives;
 use crate::data::packs::{Life, Pack};
 use crate::data::scrub;
 use crate::event::Effect;
@@ -47,8 +48,9 @@ pub(crate) struct Rebuilds {
     running: BTreeMap<u64, Made>,
     /// Packs whose shards lie closer together than one in a failure domain; none: somebody has to count them.
     close: Option<u64>,
-    /// When to try again what failed.
+    /// When to try again what failed, and which shard that was.
     again_ms: BTreeMap<PackId, u64>,
+    failed: BTreeMap<PackId, usize>,
     /// Shards that drives were told to drop in this term.
     dropped: BTreeMap<(ShardId, DriveId), Dropped>,
     /// Packs whose shards lie on drives that leave were there at the last look.
@@ -72,14 +74,16 @@ pub(crate) struct Made {
     pub to: DriveId,
     /// Only to make drives evenly full.
     pub evens: bool,
+    /// The shards of its pack that were taken for lost when it began, as bits: it may lack what only they have.
+    pub gone: u32,
 }
 
 impl Rebuilds {
     /// None yet. Numbers of an earlier primary's moves are not used again.
     pub fn new(config: &Config) -> Self {
         let next = NUMBERS | (config.term.0 << 32);
-        let (running, again_ms, dropped) = Default::default();
-        Self { running, close: None, again_ms, dropped, lacks: false, next, look_ms: 0 }
+        let (running, again_ms, failed, dropped) = Default::default();
+        Self { running, close: None, again_ms, failed, dropped, lacks: false, next, look_ms: 0 }
     }
 
     /// Packs whose shards lie closer together than one in a failure domain, as far as was counted.
@@ -136,15 +140,27 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         let Made { id: ShardId { pack: id, shard }, from, to, .. } = made;
         let (place, class, fs) = (pack.rec.place.clone(), pack.rec.class, FsId(0));
         let copies = !s.data.packs.drives.is_absent(from);
+        let gone = gone(&s.data.packs.drives, &place.drives, shard);
         let rebuilds = &mut s.data.rebuilds;
         rebuilds.next += 1;
-        rebuilds.running.insert(rebuilds.next, made);
+        rebuilds.running.insert(rebuilds.next, Made { gone: bits(&gone), ..made });
         s.data.packs.drives.took(to, 1);
         let (number, term) = (s.data.rebuilds.next, s.config.term);
-        let job = RebuildJob { id: number, pack: id, shard, place, rows, to, copies, class, term, fs };
+        let job = RebuildJob { id: number, pack: id, shard, place, rows, to, copies, gone, class, term, fs };
         t.at_once(Effect::Job(Job::Rebuild(job)));
     }
     Ok(())
+}
+
+/// The shards of a pack on `place` that never come back, if `shard` is one of them: as long as that may, it may make up
+/// for others.
+fn gone(drives: &Drives, place: &[DriveId], shard: u8) -> Vec<u8> {
+    let is_gone = |shard: &u8| place.get(usize::from(*shard)).is_some_and(|drive| drives.is_gone(*drive));
+    if is_gone(&shard) { (0..place.len() as u8).filter(is_gone).collect() } else { Vec::new() }
+}
+
+fn bits(shards: &[u8]) -> u32 {
+    shards.iter().fold(0, |bits, shard| bits | 1 << shard)
 }
 
 /// What is to be done to have all data protected as it should be.
@@ -190,13 +206,18 @@ fn choose(s: &mut State, now_ms: u64) -> Option<Made> {
     let (drives, rebuilds) = (&s.data.packs.drives, &s.data.rebuilds);
     found.into_iter().find_map(|(lacks, pack)| {
         let place = &s.data.packs.table.get(&pack)?.rec.place;
-        let shard = place.drives.iter().position(|drive| drives.leaves(*drive))?;
+        // Those that wait for nobody first; after one that failed the next one: none holds up the others.
+        let mut leaving: Vec<usize> =
+            (0..place.drives.len()).filter(|shard| drives.leaves(place.drives[*shard])).collect();
+        leaving.sort_by_key(|shard| !drives.is_gone(place.drives[*shard]));
+        let after = rebuilds.failed.get(&pack).and_then(|failed| leaving.iter().position(|shard| shard == failed));
+        let shard = *leaving.get(after.map_or(0, |at| (at + 1) % leaving.len()))?;
         let id = ShardId { pack, shard: shard as u8 };
         let stay: Vec<DriveId> = place.drives.iter().copied().filter(|drive| !drives.leaves(*drive)).collect();
         let refused = |drive| rebuilds.is_refused(id, drive, now_ms);
         let urgent = lacks >= usize::from(place.parity);
         let to = drives.replacement(&stay, (place.parity, urgent), now_ms, refused)?;
-        Some(Made { id, from: place.drives[shard], to, evens: false })
+        Some(Made { id, from: place.drives[shard], to, evens: false, gone: 0 })
     })
 }
 
@@ -212,7 +233,7 @@ fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
         let id = ShardId { pack: *pack, shard: shard as u8 };
         let refused = |drive| rebuilds.is_refused(id, drive, now_ms);
         let to = drives.apart_from(&value.rec.place.drives, shard, now_ms, refused)?;
-        Some(Made { id, from: value.rec.place.drives[shard], to, evens: false })
+        Some(Made { id, from: value.rec.place.drives[shard], to, evens: false, gone: 0 })
     });
     s.data.rebuilds.close = Some(close);
     found
@@ -221,7 +242,7 @@ fn choose_close(s: &mut State, now_ms: u64) -> Option<Made> {
 /// A move of [`start`] ended; false if `number` is none of them.
 pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<()>) -> bool {
     let Some(made) = s.data.rebuilds.running.remove(&number) else { return number >= NUMBERS };
-    let Made { id, from, to, evens } = made;
+    let Made { id, from, to, evens, gone: taken_for_lost } = made;
     let (drives, now_ms) = (&s.data.packs.drives, t.now.mono_ms);
     let Some(pack) = s.data.packs.table.get_mut(&id.pack) else {
         // It was dropped meanwhile, without what was just made.
@@ -233,12 +254,18 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     let wanted = leaves || drives.crowded(on).is_some() || (evens && drives.may_take(to, on, at, now_ms));
     // Another shard may have been mended there meanwhile.
     let same = on.get(at) == Some(&from) && !on.contains(&to) && drives.keeps(to);
-    if result.is_ok() && same && wanted && !matches!(pack.life, Life::Dead { .. }) {
+    // What came back meanwhile is not thrown away.
+    let lost = bits(&gone(drives, on, id.shard)) & taken_for_lost == taken_for_lost;
+    if result.is_ok() && same && wanted && lost && !matches!(pack.life, Life::Dead { .. }) {
         pack.rec.place.drives[at] = to;
         pack.rec.place.epoch.0 += 1;
         t.write(keys::pack(t.partition, id.pack), &pack.rec);
         s.data.rebuilds.again_ms.remove(&id.pack);
+        s.data.rebuilds.failed.remove(&id.pack);
         let bytes = s.config.shard_bytes;
+        if taken_for_lost > 0 {
+            s.data.scrub.look_at(id.pack);
+        }
         if evens {
             s.data.balance.moved(now_ms, bytes);
         } else {
@@ -250,6 +277,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
     } else {
         let placed = on.get(at) == Some(&to);
         s.data.rebuilds.again_ms.insert(id.pack, now_ms + AGAIN_MS);
+        s.data.rebuilds.failed.insert(id.pack, at);
         if !placed {
             drop_orphan(t, s, id, to);
         }

@@ -40,6 +40,8 @@ const FIRST_MS: u64 = 20_000;
 const PASS_MS: u64 = 14 * 24 * 3_600_000;
 /// While there is much to write, a pack is begun so long after the last one at the earliest, milliseconds.
 const BUSY_MS: u64 = 1_000;
+/// Bytes per second with which a drive is read for what must be checked although nothing else is.
+const ASKED_BYTES_PER_S: u64 = 32 << 20;
 /// Packs beyond repair are checked again after this, milliseconds.
 const LOST_MS: u64 = 15_000;
 /// What could not be done is tried again after this, milliseconds; the wait doubles up to the second.
@@ -58,6 +60,8 @@ pub(crate) struct Scrub {
     pass: Pass,
     /// Packs to be checked again, and when.
     again_ms: BTreeMap<PackId, u64>,
+    /// Packs to be checked first, whatever the rate.
+    asked: BTreeSet<PackId>,
     found: BTreeMap<PackId, Found>,
     /// When a check began last.
     begun_ms: u64,
@@ -114,9 +118,9 @@ impl Scrub {
         if let Some(Mark { at, upto, begun_s }) = Mark::load(config.partition, kv)? {
             pass = Pass { under_way: at < upto, at, upto, begun_s, marked: true, ..pass };
         }
-        let (checks, mends, again_ms, found) = Default::default();
+        let (checks, mends, again_ms, asked, found) = Default::default();
         let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
-        Ok(Self { next, checks, mends, pass, again_ms, found, begun_ms, speed, told })
+        Ok(Self { next, checks, mends, pass, again_ms, asked, found, begun_ms, speed, told })
     }
 
     /// True if the shard is just being made on `drive`.
@@ -128,6 +132,15 @@ impl Scrub {
     pub fn made(&mut self, now_ms: u64, bytes: u64) {
         self.told.rebuilt_bytes += bytes;
         self.speed.add(now_ms, bytes);
+    }
+
+    /// A pack may have lost what nobody makes up for: it is checked soon, also where nothing else is, and by the next primary
+    /// if this one does not get to it.
+    pub fn look_at(&mut self, pack: PackId) {
+        self.asked.insert(pack);
+        if self.pass.marked {
+            self.pass.since_mark = mark::PACKS;
+        }
     }
 
     fn number(&mut self) -> u64 {
@@ -143,16 +156,19 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let scrub = &mut s.data.scrub;
     scrub.speed.runs(rebuilds, now_ms);
     let limit = s.config.drives.scrub_bytes_per_s;
-    if limit == 0 {
+    if limit == 0 && scrub.asked.is_empty() && scrub.again_ms.is_empty() {
         return Ok(());
     }
-    mend(t, s)?;
+    if limit > 0 {
+        mend(t, s)?;
+    }
     if s.data.scrub.checks.is_some() {
         return Ok(());
     }
     let before = s.data.scrub.pass.at;
     let chosen = choose(s, t.now);
     mark(t, s, before);
+    let limit = if limit > 0 { limit } else { ASKED_BYTES_PER_S };
     let Some((pack, of_pass)) = chosen else { return Ok(()) };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
@@ -181,9 +197,17 @@ fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
     scrub.again_ms.retain(|id, _| table.contains_key(id));
     scrub.found.retain(|id, _| table.contains_key(id));
     let due = |(id, due_ms): &(&PackId, &u64)| now_ms >= **due_ms && table.get(id).is_some_and(can);
+    scrub.asked.retain(|id| table.contains_key(id));
+    if let Some(id) = scrub.asked.iter().find(|id| table.get(id).is_some_and(can)).copied() {
+        scrub.asked.remove(&id);
+        return Some((id, false));
+    }
     if let Some(id) = scrub.again_ms.iter().find(due).map(|(id, _)| *id) {
         scrub.again_ms.remove(&id);
         return Some((id, false));
+    }
+    if s.config.drives.scrub_bytes_per_s == 0 {
+        return None;
     }
     let pass = &mut scrub.pass;
     let sealed = || table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. }));
@@ -231,15 +255,19 @@ fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
 
 /// Keeps how far the pass is, now and then. `before`: the last pack whose check has ended.
 fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId) {
-    let Scrub { pass, found, again_ms, .. } = &mut s.data.scrub;
+    let Scrub { pass, found, again_ms, asked, checks, .. } = &mut s.data.scrub;
     if pass.since_mark < mark::PACKS {
         return;
     }
     (pass.since_mark, pass.marked) = (0, true);
-    let damaged = found.keys().chain(again_ms.keys()).min();
-    let whole = damaged.map_or(PackId(u64::MAX), |id| PackId(id.0.saturating_sub(1)));
+    let checked = checks.iter().map(|(_, id, _)| id);
+    let damaged: BTreeSet<PackId> =
+        found.keys().chain(again_ms.keys()).chain(&*asked).chain(checked).copied().collect();
+    let whole = damaged.first().map_or(PackId(u64::MAX), |id| PackId(id.0.saturating_sub(1)));
     let at = if pass.under_way { before.min(pass.at) } else { pass.at };
-    let mark = Mark { at: at.min(whole), upto: pass.upto, begun_s: pass.begun_s };
+    // What is damaged may be newer than the pass.
+    let upto = damaged.last().map_or(pass.upto, |id| pass.upto.max(*id));
+    let mark = Mark { at: at.min(whole), upto, begun_s: pass.begun_s };
     t.put(Mark::key(t.partition), mark.encode());
 }
 
@@ -273,6 +301,9 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     let matters = !found.lost.is_empty() && !refer(t, s, (id, &rec), &found.lost, 1)?.is_empty();
     if !found.lost.is_empty() {
         s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
+        if !known.lost.eq(&found.lost) && s.data.scrub.pass.marked {
+            s.data.scrub.pass.since_mark = mark::PACKS;
+        }
     }
     let bad: BTreeSet<u8> = found.bad.into_iter().collect();
     // One that was made whole, and is not, is not made so again and again.
@@ -334,6 +365,8 @@ fn mend(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     }
     let (ShardId { pack, shard }, to, term) = (mend.id, mend.to, s.config.term);
     let (PackRec { place, class, .. }, copies) = (rec, false);
+    // Its drive stays.
+    let gone = Vec::new();
     t.at_once(Effect::Job(Job::Rebuild(RebuildJob {
         id: number,
         pack,
@@ -342,6 +375,7 @@ fn mend(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
         rows,
         to,
         copies,
+        gone,
         class,
         term,
         fs: FsId(0),
@@ -384,6 +418,14 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
 
 fn wait_ms(tries: u32) -> u64 {
     AGAIN_MS.0.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(AGAIN_MS.1)
+}
+
+/// True if data of files in a pack is lost, or out of reach, as far as is known: a move of all of it would fail.
+pub(crate) fn has_lost(s: &State, id: PackId) -> bool {
+    let drives = &s.data.packs.drives;
+    let away = |pack: &Pack| pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
+    s.data.packs.table.get(&id).is_some_and(|pack| away(pack) > usize::from(pack.rec.place.parity))
+        || s.data.scrub.found.get(&id).is_some_and(|found| found.matters)
 }
 
 /// True if all of a pack can be read, as far as is known.

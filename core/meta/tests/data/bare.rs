@@ -6,7 +6,7 @@ use braid_base::ids::{DriveId, Ino, StoreId};
 use braid_base::limits::BLOCK;
 use braid_base::msg::fs::TierWant;
 use braid_base::msg::job::Scrubbed;
-use braid_meta::{DriveSet, Event, Mutation, TierPolicy};
+use braid_meta::{DriveSet, Event, Leave, Mutation, TierPolicy};
 
 use crate::cases::{Outcome, calm_world, write};
 use crate::damage::missing;
@@ -50,7 +50,7 @@ fn empty(world: &mut World, drive: DriveId, answers: bool) {
     world.leaving = BTreeSet::from([drive]);
     let usable = world.drives.keys().copied().filter(|other| *other != drive).collect();
     let absent = if answers { BTreeSet::new() } else { world.leaving.clone() };
-    let leaving = world.leaving.clone();
+    let leaving = world.leaving.iter().map(|drive| (*drive, Leave::Failed)).collect();
     world.part.state_mut().set_drives(DriveSet { usable, leaving, absent, ..DriveSet::default() });
 }
 

@@ -3,13 +3,16 @@
 use std::collections::BTreeSet;
 
 use braid_base::ids::{DomainId, DriveId};
+use braid_base::keys;
 use braid_base::msg::drive::ShardId;
 use braid_base::msg::job::RebuildJob;
-use braid_meta::{DriveSet, Event, Mutation};
+use braid_base::record::{PackRec, Record};
+use braid_meta::{DriveSet, Event, Leave, Mutation};
+use braid_replica::Kv;
 
 use super::cases::{Outcome, calm_world, pass, write};
 use super::check::Tables;
-use super::world::{DRIVES, Wish, World};
+use super::world::{DRIVES, P, Wish, World};
 
 impl World {
     /// One drive is not to be used for a while, or is to be emptied; or all are well.
@@ -31,7 +34,9 @@ impl World {
         self.leaving.clone_from(&leaving);
         // What leaves may be gone, or be there to be copied.
         let absent = if self.chance.percent(50) { leaving.clone() } else { BTreeSet::new() };
-        let domains = self.domains.clone();
+        let (domains, why) =
+            (self.domains.clone(), [Leave::Failed, Leave::Draining, Leave::Abandoned][gone.0 as usize % 3]);
+        let leaving = leaving.into_iter().map(|drive| (drive, why)).collect();
         self.part.state_mut().set_drives(DriveSet { usable, leaving, absent, domains, ..DriveSet::default() });
     }
 
@@ -173,4 +178,52 @@ fn dropped_in_time(broken: Option<Mutation>) -> Result<bool, String> {
     }
     assert!(!world.drives[&from].contains(&id), "nobody needs it any more");
     world.check_all().map(|()| true)
+}
+
+/// A drive that was abandoned is made up for as if it never came back. If it does meanwhile, what was made is not used.
+#[test]
+fn what_comes_back_while_it_is_made_up_for_is_kept() -> Outcome {
+    let (mut world, ino) = calm_world(Wish::default())?;
+    for at in 0..8 {
+        write(&mut world, ino, at << 20, &vec![at as u8; 300_000])?;
+    }
+    for _ in 0..40 {
+        pass(&mut world, 1_000)?;
+    }
+    let lost = DriveId(1);
+    world.leaving = BTreeSet::from([lost]);
+    let set = |world: &mut World, why, answers: bool| {
+        let usable = (2..=4).map(DriveId).collect();
+        let absent = if answers { BTreeSet::new() } else { BTreeSet::from([lost]) };
+        let leaving = [(lost, why)].into();
+        world.part.state_mut().set_drives(DriveSet { usable, leaving, absent, ..DriveSet::default() });
+    };
+    let place_of = |world: &World, pack| -> Result<_, String> {
+        let bytes = world.kv.get(&keys::pack(P, pack)).map_err(|e| e.to_string())?.ok_or("no pack")?;
+        Ok(PackRec::decode(&bytes).map_err(|e| e.to_string())?.place)
+    };
+    let (mut before, mut met) = (0, 0);
+    for (why, gone) in [(Leave::Failed, false), (Leave::Draining, false), (Leave::Abandoned, true)] {
+        set(&mut world, why, false);
+        // What was begun before fails.
+        while world.rebuilds.first().is_none_or(|job| job.id <= before) {
+            world.done.extend(std::mem::take(&mut world.rebuilds).into_iter().map(|job| (job.id, false)));
+            pass(&mut world, 6_000)?;
+            met += 1;
+            assert!(met < 200, "{why:?}: nothing is made anew");
+        }
+        let job = world.rebuilds[0].clone();
+        before = world.rebuilds.iter().map(|job| job.id).max().unwrap_or(0);
+        assert_eq!(job.gone, if gone { vec![job.shard] } else { vec![] }, "{why:?}");
+        // It answers by now: what was made without it counts only if nobody had given it up.
+        set(&mut world, why, true);
+        let others = world.rebuilds.split_off(1);
+        world.run_rebuild();
+        world.rebuilds = others;
+        world.finish_job()?;
+        world.commit(usize::MAX)?;
+        let placed = place_of(&world, job.pack)?.drives[usize::from(job.shard)];
+        assert_eq!(placed, if gone { lost } else { job.to }, "{why:?}");
+    }
+    world.check_all()
 }

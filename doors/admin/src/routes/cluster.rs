@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use braid_cluster::removal::Removal;
 use braid_cluster::view::{
     DriveSpec, DriveView, HostSpec, HostView, LostView, PartitionView, SettingsChange, SettingsView, Status,
 };
@@ -48,22 +49,35 @@ pub(super) async fn add_hosts(
 
 /// How to remove a host or a drive.
 #[derive(Deserialize, IntoParams)]
-pub(super) struct Removal {
+pub(super) struct Removing {
     /// Also if the data is less protected then, or has too little room.
     #[serde(default)]
     force: bool,
+    /// It never comes back: what only it has is lost. Refused if it answers.
+    #[serde(default)]
+    abandon: bool,
+}
+
+impl Removing {
+    fn how(&self) -> Removal {
+        match (self.abandon, self.force) {
+            (true, _) => Removal::Abandoned,
+            (false, true) => Removal::Forced,
+            (false, false) => Removal::Safe,
+        }
+    }
 }
 
 /// Begins to empty a host; it is removed when it holds nothing any more.
 #[utoipa::path(delete, operation_id = "removeHost", path = "/hosts/{name}", tag = "cluster",
-    params(("name" = String, Path, description = "Its name, or its number, such as h3"), Removal),
+    params(("name" = String, Path, description = "Its name, or its number, such as h3"), Removing),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove_host(
     State(desk): State<Arc<Desk>>,
     Segment(name): Segment<String>,
-    Asked(removal): Asked<Removal>,
+    Asked(removing): Asked<Removing>,
 ) -> Result<StatusCode, Failure> {
-    desk.control.host_remove(name, removal.force).await?;
+    desk.control.host_remove(name, removing.how()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -86,14 +100,14 @@ pub(super) async fn add_drive(
 
 /// Begins to empty a drive; it is removed when nothing lies on it any more.
 #[utoipa::path(delete, operation_id = "removeDrive", path = "/drives/{id}", tag = "cluster",
-    params(("id" = u32, Path, description = "Its number"), Removal),
+    params(("id" = u32, Path, description = "Its number"), Removing),
     responses((status = 204), (status = "default", body = ErrorBody)))]
 pub(super) async fn remove_drive(
     State(desk): State<Arc<Desk>>,
     Segment(id): Segment<u32>,
-    Asked(removal): Asked<Removal>,
+    Asked(removing): Asked<Removing>,
 ) -> Result<StatusCode, Failure> {
-    desk.control.drive_remove(id, removal.force).await?;
+    desk.control.drive_remove(id, removing.how()).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -13,6 +13,7 @@ use braid_cluster::attachments::Room;
 use braid_cluster::capacity::OnDrives;
 use braid_cluster::facts::{Filesystem, ObjectStore, Protection};
 use braid_cluster::health::judge;
+use braid_cluster::removal::Removal;
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen::{self, Seen};
 use braid_cluster::view::events::{EventQuery, EventSpec, EventsView};
@@ -269,9 +270,9 @@ impl Control for Fake {
         now(Ok(spec.names.into_iter().map(view).collect()))
     }
 
-    fn host_remove(&self, name: String, force: bool) -> Answer<'_, ()> {
+    fn host_remove(&self, name: String, how: Removal) -> Answer<'_, ()> {
         let refused = Error::new(ErrorKind::Refused, format!("without host {name}: no host would be left"));
-        now(if force { Ok(()) } else { Err(refused) })
+        now(if how == Removal::Safe { Err(refused) } else { Ok(()) })
     }
 
     fn drives(&self) -> Answer<'_, Vec<DriveView>> {
@@ -282,17 +283,18 @@ impl Control for Fake {
         now(Ok(DriveView { id: 7, path: spec.path, ..self.drive_views().swap_remove(0) }))
     }
 
-    fn drive_remove(&self, id: u32, force: bool) -> Answer<'_, ()> {
+    fn drive_remove(&self, id: u32, how: Removal) -> Answer<'_, ()> {
         let error = |kind| Err(Error::new(kind, format!("drive d{id}")));
         now(match id {
-            6 if !force => error(ErrorKind::Refused),
+            6 if how == Removal::Safe => error(ErrorKind::Refused),
+            5 if how == Removal::Abandoned => error(ErrorKind::Refused),
             1..=6 => Ok(()),
             _ => error(ErrorKind::NotFound),
         })
     }
 
     fn drive_activate(&self, id: u32) -> Answer<'_, ()> {
-        self.drive_remove(id, true)
+        self.drive_remove(id, Removal::Forced)
     }
 
     fn partitions(&self) -> Answer<'_, Vec<PartitionView>> {

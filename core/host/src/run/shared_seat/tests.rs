@@ -40,6 +40,7 @@ fn start(dir: &tempfile::TempDir, coordinator: &Arc<dyn Coordinator>, runtime: &
         partitions: 1,
         drives: Vec::new(),
         awaited: Vec::new(),
+        absent: Vec::new(),
         replicas: vec![PartitionId(0)],
         capacity_bytes: 1 << 30,
     };

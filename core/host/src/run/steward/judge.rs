@@ -9,7 +9,7 @@ use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Drive, DriveState, Host as HostRecord, HostState};
 use braid_cluster::snapshot::Snapshot;
 use braid_cluster::stores::seen;
-use braid_cluster::{health, setup};
+use braid_cluster::{health, removal, setup};
 
 use super::Work;
 use crate::run::events::Events;
@@ -22,6 +22,12 @@ pub(super) type HostChange = (HostId, HostState, HostState);
 
 pub(super) fn set_drives(coordinator: &dyn Coordinator, events: &Events, changes: Vec<DriveChange>) -> Result<()> {
     for (drive, from, to) in changes {
+        if from == to {
+            removal::answers(coordinator, drive)?;
+            let text = format!("drive {drive} was abandoned and answers: what is on it counts, and moves away first");
+            events.tell(Event::new(EventType::DRIVE_RECOVERED, text).about("drive", drive));
+            continue;
+        }
         setup::set_drive_state(coordinator, drive, from, to)?;
         let kind = match to {
             DriveState::Failed => EventType::DRIVE_FAILED,
@@ -86,7 +92,7 @@ impl Work {
 
     /// Drives whose state is to change: one that has not answered, or fails all that it is asked, for long has failed, unless most
     /// hosts do not find that, or more have than the data survives: then they are waited for; one that answers again is back, with what is still valid on it; one that is
-    /// emptied goes when nothing lies on it any more.
+    /// emptied goes when nothing lies on it any more, and is not abandoned any more when it answers after all.
     pub(super) fn judge_drives(&mut self, now_ms: u64) -> Vec<DriveChange> {
         let Some(absent) = self.duties.host.switch().absent() else { return Vec::new() };
         self.absent_ms.retain(|drive, _| absent.contains(drive));
@@ -94,6 +100,9 @@ impl Work {
         let now = &self.duties.now;
         let Some(cluster) = &now.cluster else { return Vec::new() };
         let is_absent = |drive: &Drive| absent.contains(&drive.id);
+        let silent = self.duties.host.switch().drive_set().absent.clone();
+        // One that fails what it is asked is not gone.
+        let answers = |drive: &Drive| !silent.contains(&drive.id);
         let long = |drive: &Drive| self.absent_ms.get(&drive.id).is_some_and(|since| now_ms >= since + FAILED_MS);
         // Those that have failed and were made up for do not count.
         let due = now.drives.iter().any(|drive| drive.state == DriveState::Active && long(drive));
@@ -106,6 +115,7 @@ impl Work {
         let change = |drive: &Drive| match drive.state {
             DriveState::Active if long(drive) && survives => Some(DriveState::Failed),
             DriveState::Failed if !is_absent(drive) => Some(DriveState::Active),
+            DriveState::Draining if drive.abandoned && answers(drive) => Some(DriveState::Draining),
             DriveState::Draining if self.duties.host.is_empty_of(drive.id) => Some(DriveState::Removed),
             _ => None,
         };

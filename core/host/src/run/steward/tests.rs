@@ -69,6 +69,7 @@ impl World {
             partitions: 2,
             drives: Vec::new(),
             awaited: Vec::new(),
+            absent: Vec::new(),
             replicas: Vec::new(),
             capacity_bytes: 1 << 30,
         };
