@@ -72,23 +72,25 @@ impl Scene {
         self.world.run(mover::scrub(self.fs.reader(), &job))
     }
 
-    fn mend(&self, shard: u8) -> braid_base::Result<()> {
-        let (pack, place, class) = (self.pack, self.place.clone(), PackClass::Destage);
-        let to = place.drives[usize::from(shard)];
-        let (rows, term) = (vec![(self.first, ROWS)], Term(1));
-        let job = RebuildJob {
+    /// The shard is to be made on `to`.
+    fn job(&self, shard: u8, to: DriveId, copies: bool) -> RebuildJob {
+        RebuildJob {
             id: 1,
-            pack,
+            pack: self.pack,
             shard,
-            place,
-            rows,
+            place: self.place.clone(),
+            rows: vec![(self.first, ROWS)],
             to,
-            copies: false,
+            copies,
             gone: Vec::new(),
-            class,
-            term,
+            class: PackClass::Destage,
+            term: Term(1),
             fs: FsId(1),
-        };
+        }
+    }
+
+    fn mend(&self, shard: u8) -> braid_base::Result<()> {
+        let job = self.job(shard, self.place.drives[usize::from(shard)], false);
         self.world.run(mover::rebuild(self.fs.reader(), &job))
     }
 
@@ -224,19 +226,7 @@ fn a_row_beyond_repair_does_not_keep_the_rest_of_a_lost_shard_from_being_made() 
     scene.rot(2, row);
     let lost = scene.place.drives[usize::from(shard)];
     scene.world.drives.break_it(lost.0, Fault::Broken);
-    let job = RebuildJob {
-        id: 1,
-        pack: scene.pack,
-        shard,
-        place: scene.place.clone(),
-        rows: vec![(scene.first, ROWS)],
-        to,
-        copies: false,
-        gone: Vec::new(),
-        class: PackClass::Destage,
-        term: Term(1),
-        fs: FsId(1),
-    };
+    let job = scene.job(shard, to, false);
     // As long as one that could make up for it may come back, it is waited for.
     let away = scene.place.drives[0];
     scene.world.drives.break_it(away.0, Fault::Broken);
@@ -290,21 +280,7 @@ fn sectors_that_cannot_be_read_cost_their_rows_and_no_others() {
     assert!(all[..] == scene.content[..]);
 
     let make = |to| {
-        let (pack, place, class) = (scene.pack, scene.place.clone(), PackClass::Destage);
-        let (rows, term) = (vec![(scene.first, ROWS)], Term(1));
-        let job = RebuildJob {
-            id: 1,
-            pack,
-            shard: 0,
-            place,
-            rows,
-            to,
-            copies: false,
-            gone: Vec::new(),
-            class,
-            term,
-            fs: FsId(1),
-        };
+        let job = scene.job(0, to, false);
         scene.world.run(mover::rebuild(scene.fs.reader(), &job))
     };
     // A drive that can be read nowhere may come back: nothing is left out for its sake.
@@ -347,19 +323,7 @@ fn a_shard_is_not_made_empty_because_others_have_forgotten_what_they_hold() {
             scene.rot(other, row);
         }
     }
-    let job = RebuildJob {
-        id: 1,
-        pack: scene.pack,
-        shard,
-        place: scene.place.clone(),
-        rows: vec![(scene.first, ROWS)],
-        to,
-        copies: true,
-        gone: Vec::new(),
-        class: PackClass::Destage,
-        term: Term(1),
-        fs: FsId(1),
-    };
+    let job = scene.job(shard, to, true);
     scene.world.run(mover::rebuild(scene.fs.reader(), &job)).expect("it is copied");
     let id = ShardId { pack: scene.pack, shard };
     let Ok(DriveReply::Written(runs)) = scene.world.run(scene.world.drives.ask(to, DriveOp::Written { id })) else {

@@ -99,8 +99,11 @@ pub(crate) fn choose(t: &Txn<'_>, s: &mut State) -> Result<Option<Choice>> {
         (s.data.gc.victims, s.data.gc.next) = Default::default();
         return Ok(None);
     }
-    let sealed = |id: &PackId| matches!(s.data.packs.table.get(id), Some(Pack { life: Life::Sealed { .. }, rec, .. }) if rec.live_upper > 0);
-    let kept = |id: &PackId| sealed(id) && can_move(s, *id, t.now.mono_ms);
+    let kept = |id: &PackId| {
+        let pack = s.data.packs.table.get(id);
+        let sealed = |pack: &Pack| matches!(pack.life, Life::Sealed { .. }) && pack.rec.live_upper > 0;
+        pack.is_some_and(sealed) && can_move(s, *id, now_ms)
+    };
     let first = s.data.gc.victims.first().copied();
     let victims = s.data.gc.victims.iter().copied().filter(kept).collect();
     s.data.gc.victims = victims;

@@ -25,6 +25,7 @@ use braid_replica::kv::Kv;
 
 use crate::config::Config;
 use crate::data::care::hinted;
+use crate::data::drives::Drives;
 use crate::data::mark::{self, Mark};
 use crate::data::packs::{Life, Pack};
 use crate::data::remap;
@@ -189,10 +190,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
     let (now_ms, now_s) = (now.mono_ms, u64::try_from(now.wall.sec).unwrap_or(0));
     let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
-    let can = |pack: &Pack| {
-        let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
-        matches!(pack.life, Life::Sealed { .. }) && away <= usize::from(pack.rec.place.parity)
-    };
+    let can = |pack: &Pack| matches!(pack.life, Life::Sealed { .. }) && !is_out_of_reach(drives, pack);
     let scrub = &mut s.data.scrub;
     scrub.again_ms.retain(|id, _| table.contains_key(id));
     scrub.found.retain(|id, _| table.contains_key(id));
@@ -301,7 +299,7 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     let matters = !found.lost.is_empty() && !refer(t, s, (id, &rec), &found.lost, 1)?.is_empty();
     if !found.lost.is_empty() {
         s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
-        if !known.lost.eq(&found.lost) && s.data.scrub.pass.marked {
+        if known.lost != found.lost && s.data.scrub.pass.marked {
             s.data.scrub.pass.since_mark = mark::PACKS;
         }
     }
@@ -420,11 +418,15 @@ fn wait_ms(tries: u32) -> u64 {
     AGAIN_MS.0.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(AGAIN_MS.1)
 }
 
+/// True if more drives of a pack are away than its parity makes up for.
+fn is_out_of_reach(drives: &Drives, pack: &Pack) -> bool {
+    let place = &pack.rec.place;
+    place.drives.iter().filter(|drive| drives.is_absent(**drive)).count() > usize::from(place.parity)
+}
+
 /// True if data of files in a pack is lost, or out of reach, as far as is known: a move of all of it would fail.
 pub(crate) fn has_lost(s: &State, id: PackId) -> bool {
-    let drives = &s.data.packs.drives;
-    let away = |pack: &Pack| pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
-    s.data.packs.table.get(&id).is_some_and(|pack| away(pack) > usize::from(pack.rec.place.parity))
+    s.data.packs.table.get(&id).is_some_and(|pack| is_out_of_reach(&s.data.packs.drives, pack))
         || s.data.scrub.found.get(&id).is_some_and(|found| found.matters)
 }
 
@@ -451,13 +453,11 @@ pub(crate) fn healing(s: &State) -> Healing {
     told.scrub_runs = scrub.pass.under_way;
     told.damaged = scrub.found.values().map(|found| found.bad.len() as u64).sum();
     let lost = |(id, pack): &(&PackId, &Pack)| {
-        let drives = &s.data.packs.drives;
-        let away = pack.rec.place.drives.iter().filter(|drive| drives.is_absent(**drive)).count();
         let rotten = || scrub.found.get(id).is_some_and(|found| found.matters);
         let holds = pack.rec.live_upper > 0 && !matches!(pack.life, Life::Dead { .. });
         // What is in objects as well is not lost with its drive.
         let only = !pack.is_bare() || s.data.tier.bare.is_stuck(**id);
-        let gone = || only && away > usize::from(pack.rec.place.parity);
+        let gone = || only && is_out_of_reach(&s.data.packs.drives, pack);
         holds && (gone() || rotten())
     };
     told.beyond = s.data.packs.table.iter().filter(lost).count() as u64;
