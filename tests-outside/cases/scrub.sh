@@ -62,7 +62,10 @@ python3 - "$MOUNT" "$SCRATCH/scrub-source" "$SCRATCH/scrub-lost" <<'PY'
 import concurrent.futures, errno, json, mmap, os, sys
 mount, source, lost = sys.argv[1:]
 listed = {}
-for part in json.load(open(lost)):
+said = json.load(open(lost))
+if said["more"] or said["silent_partitions"]:
+    sys.exit(f"the list is not complete: {said}")
+for part in said["parts"]:
     blocks = range(part["offset"] // 4096, (part["offset"] + part["bytes"] + 4095) // 4096)
     listed.setdefault(part["inode"], set()).update(blocks)
 failed = 0

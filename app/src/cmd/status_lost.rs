@@ -1,6 +1,6 @@
 //! `braid status lost`: the parts of files that cannot be read.
 
-use braid_cluster::view::LostView;
+use braid_cluster::view::{LostList, LostView};
 
 use crate::client::Client;
 use crate::exit::Outcome;
@@ -9,12 +9,18 @@ use crate::out;
 use crate::whole::Whole;
 
 pub fn run(whole: &Whole) -> Outcome {
-    let parts: Vec<LostView> = Client::find(whole.dir.as_deref())?.get("/lost")?;
+    let list: LostList = Client::find(whole.dir.as_deref())?.get("/lost")?;
     if whole.json {
-        return out::json(&parts);
+        return out::json(&list);
     }
+    let LostList { parts, more, silent_partitions } = list;
+    let silent: Vec<String> = silent_partitions.iter().map(|id| format!("p{id}")).collect();
+    let unknown = (!silent.is_empty()).then(|| {
+        format!("not known of partitions that do not answer: {}; see `braid cluster partition`", silent.join(", "))
+    });
     if parts.is_empty() {
-        return out::lines(&["nothing is lost: all data can be read".to_owned()]);
+        let nothing = || "nothing is lost: all data can be read".to_owned();
+        return out::lines(&[unknown.unwrap_or_else(nothing)]);
     }
     let row = |part: LostView| {
         let LostView { filesystem, inode, offset, bytes, why, store, object, since_s } = part;
@@ -32,5 +38,8 @@ pub fn run(whole: &Whole) -> Outcome {
     };
     let titles = ["FILESYSTEM", "INODE>", "OFFSET>", "LOST>", "WHY", "STORE", "SINCE", "OBJECT"];
     out::table(&titles, parts.into_iter().map(row).collect())?;
-    out::lines(&["`find MOUNT -inum INODE` tells the path; reads of these parts fail, all others succeed".to_owned()])
+    let others = if more { "there are more than these" } else { "all others succeed" };
+    let mut lines = vec![format!("`find MOUNT -inum INODE` tells the path; reads of these parts fail, {others}")];
+    lines.extend(unknown);
+    out::lines(&lines)
 }

@@ -71,6 +71,8 @@ fn healing(healing: &HealingView, most_per_s: Option<u64>) -> Vec<String> {
     let (done, all, passes) = (healing.scrub_packs_done, healing.scrub_packs, healing.scrub_passes);
     lines.push(match (healing.scrub_running, passes) {
         (true, _) => format!("scrub: {done} of {all} packs are checked"),
+        // Not all partitions answer, or not all of them have ended one.
+        (false, 0) if done > 0 => format!("scrub: {done} of {all} packs are checked, as far as is known"),
         (false, 0) => "scrub: has not begun".to_owned(),
         (false, _) => format!("scrub: all {all} packs were checked"),
     });

@@ -1,6 +1,7 @@
 //! A running cluster, as the administrator's door sees it.
 
 mod events;
+mod lost;
 mod object_stores;
 mod samples;
 mod summary;
@@ -14,7 +15,7 @@ use braid_admin::{Answer, Control};
 use braid_base::ids::{ClientId, DriveId, HostId, Ino, PartitionId};
 use braid_base::msg::drive::DriveStat;
 use braid_base::msg::event::{Event, EventType};
-use braid_base::msg::host::{Attached, Lost, SeatReport};
+use braid_base::msg::host::{Attached, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_cluster::coordinator::Coordinator;
 use braid_cluster::facts::{Cluster, Drive, Filesystem};
@@ -27,16 +28,15 @@ use braid_cluster::view::stores::{
 };
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
-    HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
+    HostView, LostList, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
 };
 use braid_cluster::{filesystems as records_of, groups, settings, stores as records_of_stores};
 use braid_host::run::{Clients, Duties, Gate, Host, Hosts, Seen, Steward};
-use braid_tier::blob::keys;
 use braid_wire::{Who, tls};
 
 use super::filesystems::{self, Filesystems, Open, Way};
 use super::stores::{Facts, Stores};
-use super::{drive_changes, drives, host_changes, problems, recall, views};
+use super::{drive_changes, drives, host_changes, recall, views};
 use crate::mountpoint;
 
 /// How long a client may take to leave after its mount was taken away, milliseconds.
@@ -281,23 +281,8 @@ impl Control for Node {
         Box::pin(self.summary())
     }
 
-    fn lost(&self) -> Answer<'_, Vec<LostView>> {
-        Box::pin(async {
-            let recorded = self.recorded()?.0;
-            let name = |id| recorded.filesystems.iter().find(|fs| fs.id == id).map(|fs| fs.name.clone());
-            let store = |id| recorded.object_stores.iter().find(|store| store.id == id).map(|store| store.name.clone());
-            let view = |part: Lost| LostView {
-                filesystem: name(part.fs).unwrap_or_else(|| part.fs.to_string()),
-                inode: part.ino.0,
-                offset: part.off,
-                bytes: part.len,
-                why: problems::why_lost(part.object.as_ref()).to_owned(),
-                store: part.object.map(|of| store(of.store).unwrap_or_else(|| of.store.to_string())),
-                object: part.object.map(|of| keys::data(self.cluster.guid, of.blob, of.term)),
-                since_s: part.object.map(|of| of.since_s),
-            };
-            Ok(self.host()?.lost().await?.into_iter().map(view).collect())
-        })
+    fn lost(&self) -> Answer<'_, LostList> {
+        Box::pin(self.lost_list())
     }
 
     fn hosts(&self) -> Answer<'_, Vec<HostView>> {

@@ -132,8 +132,8 @@ pub fn partition(record: &Partition, copies: usize, report: Option<&SeatReport>)
     }
 }
 
-/// What partitions do to keep data whole; `left`: bytes to be made anew elsewhere.
-pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
+/// What the `partitions` of the cluster do to keep data whole; `left`: bytes to be made anew elsewhere.
+pub fn healing(reports: &[SeatReport], partitions: usize, left: u64) -> HealingView {
     let all = || reports.iter().filter(|report| report.term != Term(0)).map(|report| report.data.healing);
     let sum = |of: fn(Healing) -> u64| all().map(of).sum();
     let speed: u64 = sum(|healing| healing.rebuild_bytes_per_s);
@@ -145,7 +145,8 @@ pub fn healing(reports: &[SeatReport], left: u64) -> HealingView {
         scrub_running: all().any(|healing| healing.scrub_runs),
         scrub_packs_done: sum(|healing| healing.scrub_done),
         scrub_packs: sum(|healing| healing.scrub_packs),
-        scrub_passes: all().map(|healing| healing.passes).min().unwrap_or(0),
+        // One that does not answer has not said that it checked anything.
+        scrub_passes: all().map(|healing| healing.passes).min().filter(|_| all().count() == partitions).unwrap_or(0),
         scrubbed_bytes: sum(|healing| healing.scrubbed_bytes),
         damaged_shards: sum(|healing| healing.damaged),
         mended_shards: sum(|healing| healing.mended),
@@ -184,5 +185,26 @@ pub fn filesystem(record: &Filesystem, space: Space, stores: &[ObjectStore], rep
         waiting_writes: parts().map(|part| part.waiting).sum(),
         due_bytes: parts().map(|part| part.due).sum(),
         due_since_s: parts().filter_map(|part| part.due_s).min().map(u64::from),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use braid_base::ids::PartitionId;
+    use braid_base::msg::host::SeatData;
+
+    use super::*;
+
+    #[test]
+    fn a_partition_that_does_not_answer_has_checked_nothing() {
+        let report = |id: u16, passes: u64| {
+            let data = SeatData { healing: Healing { passes, ..Healing::default() }, ..SeatData::default() };
+            SeatReport { partition: PartitionId(id), term: Term(1), data, ..SeatReport::default() }
+        };
+        let passes = |reports: &[SeatReport]| healing(reports, 2, 0).scrub_passes;
+        assert_eq!(passes(&[report(0, 3), report(1, 2)]), 2);
+        assert_eq!(passes(&[report(0, 3)]), 0);
+        // One that follows, and has heard of nobody who serves it.
+        assert_eq!(passes(&[report(0, 3), SeatReport { term: Term(0), ..report(1, 2) }]), 0);
     }
 }

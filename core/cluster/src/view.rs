@@ -68,7 +68,7 @@ views! {
         pub scrub_packs_done: u64,
         /// Packs to check in it.
         pub scrub_packs: u64,
-        /// Passes that each partition has ended.
+        /// Passes over all packs that each partition has ended; 0 while one does not answer.
         pub scrub_passes: u64,
         /// Bytes read to check them.
         pub scrubbed_bytes: u64,
@@ -122,6 +122,16 @@ views! {
         pub hot_spares: Option<u16>,
         /// More may be stored already than has room then.
         pub skip_resource_validation: bool,
+    }
+
+    /// The parts of files that cannot be read.
+    pub struct LostList {
+        /// Those that are known; of very many not all.
+        pub parts: Vec<LostView>,
+        /// There are more.
+        pub more: bool,
+        /// Partitions that do not say what of theirs is lost: they do not serve, or did not answer in time.
+        pub silent_partitions: Vec<u16>,
     }
 
     /// A part of a file that cannot be read.

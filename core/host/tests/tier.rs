@@ -290,7 +290,7 @@ fn an_audit_finds_what_is_missing_and_what_nobody_knows() {
     let world = world.restarted();
     world.tiers(1, 2);
     let audit = |remove| world.runtime.block_on(world.host.audit(STORE, remove, &|_| {})).expect("it can be listed");
-    let lost = || world.runtime.block_on(world.host.lost()).expect("it tells");
+    let lost = || world.runtime.block_on(world.host.lost()).expect("it tells").parts;
     let all = audit(true);
     assert_eq!((all.partitions, all.listed, all.ours, all.known), (1, 3, 3, 3), "{all:?}");
     assert_eq!((all.unknown.count, all.missing.count, all.foreign, all.removed), (0, 0, 0, 0));

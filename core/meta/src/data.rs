@@ -26,6 +26,7 @@ pub(crate) mod space;
 pub(crate) mod tier;
 pub(crate) mod view;
 
+mod again;
 mod backoff;
 mod balance;
 mod care;
@@ -34,6 +35,7 @@ mod drives;
 mod gc;
 pub(crate) mod grants;
 pub(crate) mod held;
+mod lost;
 mod mark;
 mod merge;
 pub(crate) mod packs;

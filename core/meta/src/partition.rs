@@ -7,7 +7,7 @@ use braid_base::Result;
 use braid_base::attr::FileType;
 use braid_base::ids::{Index, OpId};
 use braid_base::msg::fs::{Op, Request};
-use braid_base::msg::host::Lost;
+use braid_base::msg::host::LostParts;
 use braid_replica::kv::Kv;
 use bytes::Bytes;
 
@@ -167,8 +167,8 @@ impl Partition {
     }
 
     /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,
-    /// at most about `limit` of them, in order.
-    pub fn lost(&self, limit: usize) -> Result<Vec<Lost>> {
+    /// at most about `limit` of them.
+    pub fn lost(&self, limit: usize) -> Result<LostParts> {
         let place = (self.state.config.partition, self.state.config.partitions);
         let txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
         data::scrub::lost(&txn, &self.state, limit)

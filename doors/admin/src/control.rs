@@ -12,7 +12,7 @@ use braid_cluster::view::stores::{
 };
 use braid_cluster::view::{
     ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView, HostSpec,
-    HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
+    HostView, LostList, MountSpec, MountView, PartitionView, SettingsChange, SettingsView, Status,
 };
 
 /// The future of one answer.
@@ -24,8 +24,8 @@ pub trait Control: Send + Sync {
     fn status(&self) -> Answer<'_, Status>;
 
     /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,
-    /// in order; of very many not all.
-    fn lost(&self) -> Answer<'_, Vec<LostView>>;
+    /// as far as that is known.
+    fn lost(&self) -> Answer<'_, LostList>;
 
     /// The hosts, ordered by number.
     fn hosts(&self) -> Answer<'_, Vec<HostView>>;

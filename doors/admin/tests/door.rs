@@ -113,7 +113,10 @@ fn hosts_and_drives_come_and_go() {
     assert_eq!(running.ask("DELETE", "/api/v1/hosts/two?force=true", None).0, 204);
     let part = json!({"filesystem": "one", "inode": 77, "offset": 4096, "bytes": 8192, "why": "object missing",
         "store": "cold", "object": "B_1/key", "since_s": 1_700_000_000});
-    assert_eq!(running.json("GET", "/api/v1/lost", None), (200, json!([part])));
+    assert_eq!(
+        running.json("GET", "/api/v1/lost", None),
+        (200, json!({"parts": [part], "more": false, "silent_partitions": [1]}))
+    );
     let set = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0});
     let (status, body) = running.json("PATCH", "/api/v1/settings", Some(set));
     let expected = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0, "hot_spares": 0});

@@ -41,7 +41,7 @@ impl Node {
             state = state.max(State::Degraded);
             problems.push(format!("{close} packs lie closer together than they should: they are moved apart"));
         }
-        let healing = views::healing(&reports, left * cluster.shard_bytes);
+        let healing = views::healing(&reports, recorded.partitions.len(), left * cluster.shard_bytes);
         if healing.lost_packs > 0 {
             state = state.max(State::Degraded);
             let words = "packs hold data that cannot be read, because too few of their shards are left";

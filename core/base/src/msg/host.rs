@@ -111,8 +111,8 @@ pub enum HostReply {
     Attached(Attached),
     /// Ordered by client.
     Mounts(Vec<Who>),
-    /// Ordered by file within a partition; not all, if there are very many.
-    Lost(Vec<Lost>),
+    /// Of the partitions that the host serves.
+    Lost(LostParts),
     /// Milliseconds since 1970.
     Clock(u64),
     /// In JSON, as `docs/formats.md` says.
@@ -288,7 +288,7 @@ pub struct Healing {
     pub scrub_done: u64,
     /// Packs to check in it.
     pub scrub_packs: u64,
-    /// Passes that have ended.
+    /// Passes that have ended: all of their packs were checked.
     pub passes: u64,
     /// Bytes read to check them.
     pub scrubbed_bytes: u64,
@@ -376,6 +376,28 @@ pub struct Ways {
     pub relayed: Vec<HostId>,
     /// Others ask etcd for it.
     pub etcd_by_others: bool,
+}
+
+/// What partitions say that cannot be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LostParts {
+    /// Those that say it.
+    pub partitions: Vec<PartitionId>,
+    /// In order.
+    pub parts: Vec<Lost>,
+    /// There is more than that.
+    pub more: bool,
+}
+
+impl LostParts {
+    /// What other partitions say, too.
+    pub fn add(&mut self, other: Self) {
+        self.partitions.extend(other.partitions);
+        self.parts.extend(other.parts);
+        self.more |= other.more;
+        self.parts.sort_unstable();
+        self.parts.dedup();
+    }
 }
 
 /// A part of a file that cannot be read.

@@ -167,6 +167,9 @@ pub struct Scrubbed {
     pub bytes: u64,
     /// Shards that lack a block, or have a damaged one, that the others make up for; in order.
     pub bad: Vec<u8>,
+    /// Shards whose drive did not answer, or did not go on to: nothing is said of their blocks, nor of rows that they may
+    /// make up for; in order.
+    pub silent: Vec<u8>,
     /// Blocks of data that cannot be read, nor computed from the others: shard, first block, how many; in order. Means
     /// something only where a stripe was committed.
     pub lost: Vec<(u8, u16, u16)>,

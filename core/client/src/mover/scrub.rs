@@ -3,7 +3,8 @@
 //! 1. The shards say whether they are there.
 //! 2. Committed rows, which the partition knows, are read from all shards, some at a time. Where a read of many fails, each
 //!    is read by itself. Nothing else is read: what is written and not committed is whole or not, and nobody's.
-//! 3. Rows that lack blocks are judged: D good ones make up for the others. In whole rows, parity is computed anew.
+//! 3. Rows that lack blocks are judged: D good ones make up for the others. In whole rows, parity is computed anew. Rows
+//!    that shards of silent drives may make up for are not judged.
 //!
 //! It gives way: it has one read of each shard under way, and rests three times as long as that took. So it has a quarter
 //! of the time of a drive that does nothing else, and the less the more others have to do there.
@@ -54,9 +55,12 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
     if count(Shard::Silent) > code.parity() {
         return Err(errors.swap_remove(0).within(format!("{pack} cannot be checked")));
     }
-    let mut result = Scrubbed::default();
+    let mut result = Scrubbed { silent: silent(&shards), ..Scrubbed::default() };
     if count(Shard::Here) == 0 {
-        result.lost = (0..code.data()).map(|shard| (shard as u8, 0, u16::MAX)).collect();
+        if result.silent.len() < code.data() {
+            let gone = (0..code.data()).filter(|shard| shards[*shard] == Shard::Missing);
+            result.lost = gone.map(|shard| (shard as u8, 0, u16::MAX)).collect();
+        }
         return Ok(result);
     }
     let pieces = rows.iter().flat_map(|(first, count)| {
@@ -72,22 +76,30 @@ pub async fn scrub(reader: &Reader, job: &ScrubJob) -> Result<Scrubbed> {
             }
         });
         let found = join_bounded(shards.len(), reads.collect()).await;
-        if found.iter().filter(|(_, state)| *state == Shard::Silent).count() > code.parity() {
+        let known = shards.clone();
+        // One that fell silent is not waited for again.
+        shards = found.iter().map(|(_, state)| *state).collect();
+        result.silent = silent(&shards);
+        if result.silent.len() > code.parity() {
             // What a drive does not say now is not lost.
             return Err(Error::new(ErrorKind::TimedOut, format!("{pack} cannot be checked: its drives fell silent")));
         }
         let read = found.iter().flat_map(|(blocks, _)| blocks).flatten().count();
         result.bytes += (read * BLOCK) as u64;
-        let known = result.lost.clone();
+        let lost = result.lost.clone();
         judge(code, first, &found, &mut result);
-        if result.lost != known {
-            still_there(reader, job, &shards).await?;
+        if result.lost != lost {
+            still_there(reader, job, &known).await?;
         }
         let took_ms = reader.wire().now_ms().saturating_sub(begun_ms);
         let due_ms = u64::from(count) * BLOCK as u64 * 1_000 / (*bytes_per_s).max(1);
         reader.wire().sleep_ms((RESTS * took_ms).max(due_ms.saturating_sub(took_ms))).await;
     }
     Ok(result)
+}
+
+fn silent(shards: &[Shard]) -> Vec<u8> {
+    (0..).zip(shards).filter(|(_, state)| **state == Shard::Silent).map(|(shard, _)| shard).collect()
 }
 
 /// What is dropped while it is checked is given up, or moves elsewhere: it is not lost. Errors: `Stale` if a shard is gone
@@ -135,13 +147,18 @@ fn judge(code: Code, first: u16, found: &[(Found, Shard)], result: &mut Scrubbed
             }
             continue;
         }
-        for (shard, (_, state)) in found.iter().enumerate().filter(|(_, (blocks, _))| blocks[row].is_none()) {
+        let unknown = found.iter().filter(|(_, state)| *state == Shard::Silent).count();
+        if blocks.len() < code.data() && blocks.len() + unknown >= code.data() {
+            continue;
+        }
+        let lacks = |(_, (blocks, state)): &(usize, &(Found, Shard))| blocks[row].is_none() && *state != Shard::Silent;
+        for (shard, _) in found.iter().enumerate().filter(lacks) {
             let number = shard as u8;
             if blocks.len() < code.data() {
                 if shard < code.data() {
                     join_of(&mut result.lost, number, block);
                 }
-            } else if *state != Shard::Silent && !result.bad.contains(&number) {
+            } else if !result.bad.contains(&number) {
                 result.bad.push(number);
             }
         }

@@ -209,7 +209,7 @@ impl Handler for Clients {
             }
             HostOp::Lost => {
                 runtime.spawn_blocking(move || {
-                    answer.send(&seat_actor::lost(&switch.all_seats()).map(HostReply::Lost));
+                    answer.send(&Ok(HostReply::Lost(seat_actor::lost(&switch.all_seats()))));
                 });
             }
             // It has the secrets of object stores, which stay on hosts.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use braid_base::ids::{BlobId, FsId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::DriveResult;
 use braid_base::msg::fs::Request;
-use braid_base::msg::host::{Lost, SeatData, SeatReport};
+use braid_base::msg::host::{LostParts, SeatData, SeatReport};
 use braid_base::msg::job::Scrubbed;
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind, Result};
@@ -35,7 +35,9 @@ const ROOM_MS: u64 = 1_000;
 /// Writes of the log up to this many bytes are done by the seat's thread itself: see [`Turn::submit_here`].
 const HERE_BYTES: usize = 64 << 10;
 /// Parts of files that one partition lists, at most about.
-const LOST_MAX: usize = 1_000;
+const LOST_MAX: usize = 10_000;
+/// The same of one host: they go in one message (`META_MAX`).
+const LOST_OF_HOST_MAX: usize = 100_000;
 /// How long to wait for the next seat that says something of itself.
 const REPORT_WAIT: Duration = Duration::from_secs(2);
 
@@ -92,22 +94,27 @@ pub(super) fn reports(seats: &[SeatDoor]) -> Vec<SeatReport> {
     reports
 }
 
-/// The parts of files that cannot be read, of those of `seats` that are served; not all, if there are very many.
-pub(super) fn lost(seats: &[SeatDoor]) -> Result<Vec<Lost>> {
+/// The parts of files that cannot be read, of those of `seats` that are served and answer in time.
+pub(super) fn lost(seats: &[SeatDoor]) -> LostParts {
     let (tx, rx) = mpsc::channel();
     for seat in seats {
         let tx = tx.clone();
         let _ = seat.send(SeatMsg::With(Box::new(move |seat| {
-            let _ = tx.send(seat.partition().map_or(Ok(Vec::new()), |partition| partition.lost(LOST_MAX)));
+            let _ = tx.send(seat.partition().map_or(Ok(LostParts::default()), |partition| partition.lost(LOST_MAX)));
         })));
     }
     drop(tx);
-    let mut all = Vec::new();
+    let mut all = LostParts::default();
     while let Ok(found) = rx.recv_timeout(REPORT_WAIT) {
-        all.extend(found?);
+        match found {
+            Ok(found) => all.add(found),
+            // As one that does not answer.
+            Err(error) => tracing::warn!("what a partition has lost cannot be told: {error}"),
+        }
     }
-    all.sort_unstable();
-    Ok(all)
+    all.more |= all.parts.len() > LOST_OF_HOST_MAX;
+    all.parts.truncate(LOST_OF_HOST_MAX);
+    all
 }
 
 /// What a seat's thread starts with.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use braid_base::ids::{ClientId, DomainId, DriveId, FsId, Guid, HostId, PartitionId, Term};
 use braid_base::limits::{SCRUB_BYTES_PER_S, SEGMENT_BYTES};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveStat};
-use braid_base::msg::host::{Lost, SeatReport};
+use braid_base::msg::host::{LostParts, SeatReport};
 use braid_base::{Error, ErrorKind, Result};
 use braid_client::Session;
 use braid_client::fs::Background;
@@ -467,15 +467,12 @@ impl Host {
         best.into_values().cloned().collect()
     }
 
-    /// The parts of files that cannot be read because too few shards are left, in order; hosts and partitions that do not
-    /// answer in time are left out, and of very many not all are told.
-    pub async fn lost(&self) -> Result<Vec<Lost>> {
+    /// The parts of files that cannot be read because too few shards are left, of the partitions that answer in time.
+    pub async fn lost(&self) -> Result<LostParts> {
         let seats = self.switch.all_seats();
         let here = tokio::task::spawn_blocking(move || seat_actor::lost(&seats));
         let mut all = self.switch.lost_elsewhere().await;
-        all.extend(here.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("the task died: {error}")))??);
-        all.sort_unstable();
-        all.dedup();
+        all.add(here.await.map_err(|error| Error::new(ErrorKind::Stopped, format!("the task died: {error}")))?);
         Ok(all)
     }
 

@@ -12,7 +12,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{ClientId, DriveId, FsId, HostId, Index, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
-use braid_base::msg::host::{HostOp, HostReply, HostResult, Lost, SeatReport};
+use braid_base::msg::host::{HostOp, HostReply, HostResult, LostParts, SeatReport};
 use braid_base::msg::job::{Job, ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease::{Answer, Push};
 use braid_base::msg::peer::PeerMsg;
@@ -300,11 +300,11 @@ impl Switch {
     }
 
     /// What `reports_of_others` is for reports: the parts of files that cannot be read.
-    pub(super) async fn lost_elsewhere(&self) -> Vec<Lost> {
-        let mut all = Vec::new();
+    pub(super) async fn lost_elsewhere(&self) -> LostParts {
+        let mut all = LostParts::default();
         for answer in self.ask_others(&HostOp::Lost).await {
-            if let (_, Ok(HostReply::Lost(parts))) = answer {
-                all.extend(parts);
+            if let (_, Ok(HostReply::Lost(said))) = answer {
+                all.add(said);
             }
         }
         all
@@ -408,7 +408,14 @@ impl Switch {
         let mover = Arc::clone(self);
         let checked = self.runtime.spawn(async move {
             match mover.reader.get() {
-                Some(reader) => mover::scrub(reader, &job).await.inspect(|found| tell_damage(&job, found)),
+                Some(reader) => {
+                    let checked = mover::scrub(reader, &job).await;
+                    let is_news = |error: &&Error| error.kind() != ErrorKind::Stale;
+                    if let Some(error) = checked.as_ref().err().filter(is_news) {
+                        tracing::info!("{}: it is checked again later: {error}", job.pack);
+                    }
+                    checked.inspect(|found| tell_damage(&job, found))
+                }
                 None => Err(Error::new(ErrorKind::Stopped, "the host is still starting")),
             }
         });

@@ -1,7 +1,8 @@
 //! Packs are read and checked in the background, and what is found damaged is made whole.
 //!
 //! 1. The primary of a partition owns its packs and has them checked, one after the other, in passes over all that were
-//!    sealed when the pass began. A pass that ended early waits; the first begins soon after the partition is served.
+//!    sealed when the pass began. A pass that ended early waits; the first begins soon after the partition is served. What
+//!    could not be checked, or not all of it, is owed: until then a pass is not over.
 //! 2. A shard with damage that the others make up for is made whole where it is (`client/mover`); where that fails, on
 //!    another drive, which takes an entry as it does for a lost drive. Then the pack is checked again.
 //! 3. Blocks that the others do not make up for are beyond repair: nothing is made up for them. Reads of them fail, the
@@ -14,21 +15,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use braid_base::ids::{DriveId, FsId, PackId};
-use braid_base::keys::{self, prefix_end};
-use braid_base::limits::{BLOCK, CLEANUP_KEYS_MAX};
+use braid_base::keys;
 use braid_base::msg::drive::ShardId;
-use braid_base::msg::host::{Healing, Lost};
+use braid_base::msg::host::{Healing, Lost, LostParts};
 use braid_base::msg::job::{Job, RebuildJob, ScrubJob, Scrubbed};
-use braid_base::record::{Extent, PackRec, Place, Record, StripeAt, StripeRec};
+use braid_base::record::{PackRec, Record, StripeRec};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
-use crate::data::care::hinted;
+use crate::data::again::{Again, Turn};
 use crate::data::drives::Drives;
+use crate::data::lost::{joined, merged, refer};
 use crate::data::mark::{self, Mark};
 use crate::data::packs::{Life, Pack};
-use crate::data::remap;
 use crate::data::speed::Speed;
 use crate::data::tier::damage;
 use crate::event::{Effect, Now};
@@ -43,8 +43,10 @@ const PASS_MS: u64 = 14 * 24 * 3_600_000;
 const BUSY_MS: u64 = 1_000;
 /// Bytes per second with which a drive is read for what must be checked although nothing else is.
 const ASKED_BYTES_PER_S: u64 = 32 << 20;
-/// Packs beyond repair are checked again after this, milliseconds.
+/// Packs beyond repair, and those that could not be checked, are checked again after this, milliseconds.
 const LOST_MS: u64 = 15_000;
+/// The same of packs of which some shards were silent, milliseconds.
+const SILENT_MS: u64 = 60_000;
 /// What could not be done is tried again after this, milliseconds; the wait doubles up to the second.
 const AGAIN_MS: (u64, u64) = (5_000, 600_000);
 /// Numbers of these jobs begin here, those of rebuilds above.
@@ -55,12 +57,14 @@ const NUMBERS_END: u64 = 1 << 63;
 /// What is checked, what was found, what is mended.
 pub(crate) struct Scrub {
     next: u64,
-    /// The check under way: its number, the pack, whether it is the next one of the pass.
-    checks: Option<(u64, PackId, bool)>,
+    /// The check under way: its number, the pack.
+    checks: Option<(u64, PackId)>,
     mends: Option<(u64, Mend)>,
     pass: Pass,
-    /// Packs to be checked again, and when.
-    again_ms: BTreeMap<PackId, u64>,
+    /// Packs to be checked again.
+    again: Again,
+    /// The last check was one of those.
+    was_again: bool,
     /// Packs to be checked first, whatever the rate.
     asked: BTreeSet<PackId>,
     found: BTreeMap<PackId, Found>,
@@ -74,11 +78,13 @@ pub(crate) struct Scrub {
 /// Where the check of all packs is.
 #[derive(Default)]
 struct Pass {
-    /// None: it is over, or did not begin.
+    /// False: it is over, or did not begin.
     under_way: bool,
-    /// The last pack that was checked, and the last one to check.
+    /// The last pack that it came to, and the last one to check.
     at: PackId,
     upto: PackId,
+    /// Those up to `at` that are not checked yet, or not all of them: under way, or to be checked again.
+    owed: BTreeSet<PackId>,
     /// When the next one begins; none: it was not said yet.
     next_ms: Option<u64>,
     /// When this one began, seconds since 1970.
@@ -86,6 +92,18 @@ struct Pass {
     /// Packs that were begun since the last mark; none was made yet if `marked` is false.
     since_mark: u64,
     marked: bool,
+}
+
+impl Pass {
+    /// True if it has come to all packs and owes nothing: then it is over.
+    fn ends(&mut self) -> bool {
+        let ends = self.under_way && self.at >= self.upto && self.owed.is_empty();
+        if ends {
+            self.under_way = false;
+            self.since_mark = if self.marked { mark::PACKS } else { 0 };
+        }
+        ends
+    }
 }
 
 /// A shard that is made whole.
@@ -119,9 +137,9 @@ impl Scrub {
         if let Some(Mark { at, upto, begun_s }) = Mark::load(config.partition, kv)? {
             pass = Pass { under_way: at < upto, at, upto, begun_s, marked: true, ..pass };
         }
-        let (checks, mends, again_ms, asked, found) = Default::default();
+        let (checks, mends, again, was_again, asked, found) = Default::default();
         let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
-        Ok(Self { next, checks, mends, pass, again_ms, asked, found, begun_ms, speed, told })
+        Ok(Self { next, checks, mends, pass, again, was_again, asked, found, begun_ms, speed, told })
     }
 
     /// True if the shard is just being made on `drive`.
@@ -157,7 +175,7 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let scrub = &mut s.data.scrub;
     scrub.speed.runs(rebuilds, now_ms);
     let limit = s.config.drives.scrub_bytes_per_s;
-    if limit == 0 && scrub.asked.is_empty() && scrub.again_ms.is_empty() {
+    if limit == 0 && scrub.asked.is_empty() && scrub.again.is_empty() {
         return Ok(());
     }
     if limit > 0 {
@@ -168,9 +186,9 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     }
     let before = s.data.scrub.pass.at;
     let chosen = choose(s, t.now);
-    mark(t, s, before);
+    mark(t, s, before, chosen);
     let limit = if limit > 0 { limit } else { ASKED_BYTES_PER_S };
-    let Some((pack, of_pass)) = chosen else { return Ok(()) };
+    let Some(pack) = chosen else { return Ok(()) };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
     let rows = committed(t, pack)?;
@@ -181,86 +199,115 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let scrub = &mut s.data.scrub;
     scrub.begun_ms = now_ms;
     let id = scrub.number();
-    scrub.checks = Some((id, pack, of_pass));
+    scrub.checks = Some((id, pack));
     t.at_once(Effect::Scrub(ScrubJob { id, pack, place, rows, bytes_per_s }));
     Ok(())
 }
 
-/// The next pack to check, and whether it is the next one of the pass.
-fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
-    let (now_ms, now_s) = (now.mono_ms, u64::try_from(now.wall.sec).unwrap_or(0));
-    let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
-    let can = |pack: &Pack| matches!(pack.life, Life::Sealed { .. }) && !is_out_of_reach(drives, pack);
-    let scrub = &mut s.data.scrub;
-    scrub.again_ms.retain(|id, _| table.contains_key(id));
+/// The next pack to check.
+fn choose(s: &mut State, now: Now) -> Option<PackId> {
+    let (table, drives, scrub) = (&s.data.packs.table, &s.data.packs.drives, &mut s.data.scrub);
     scrub.found.retain(|id, _| table.contains_key(id));
-    let due = |(id, due_ms): &(&PackId, &u64)| now_ms >= **due_ms && table.get(id).is_some_and(can);
     scrub.asked.retain(|id| table.contains_key(id));
-    if let Some(id) = scrub.asked.iter().find(|id| table.get(id).is_some_and(can)).copied() {
+    let first = scrub.asked.iter().find(|id| table.get(id).is_some_and(|pack| can_check(drives, pack))).copied();
+    if let Some(id) = first {
         scrub.asked.remove(&id);
-        return Some((id, false));
+        return Some(id);
     }
-    if let Some(id) = scrub.again_ms.iter().find(due).map(|(id, _)| *id) {
-        scrub.again_ms.remove(&id);
-        return Some((id, false));
+    let is_held = !s.data.stage.is_calm(now.mono_ms) && now.mono_ms < s.data.scrub.begun_ms + BUSY_MS;
+    if is_held {
+        return None;
     }
+    // In turns: neither keeps the other from ever being done.
+    let of_pass = if s.data.scrub.was_again { next_of_pass(s, now) } else { None };
+    let again = if of_pass.is_none() { due_again(s, now.mono_ms) } else { None };
+    s.data.scrub.was_again = again.is_some();
+    of_pass.or(again).or_else(|| next_of_pass(s, now))
+}
+
+/// True if something is learnt from a check of a pack.
+fn can_check(drives: &Drives, pack: &Pack) -> bool {
+    is_sealed(pack) && !is_out_of_reach(drives, pack)
+}
+
+fn is_sealed(pack: &Pack) -> bool {
+    matches!(pack.life, Life::Sealed { .. })
+}
+
+/// The next pack that is to be checked again by now. Where nothing is to be checked, only those with damage are.
+fn due_again(s: &mut State, now_ms: u64) -> Option<PackId> {
+    let is_off = s.config.drives.scrub_bytes_per_s == 0;
+    let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
+    let Scrub { again, pass: Pass { owed, .. }, found, .. } = &mut s.data.scrub;
+    let mut gone = Vec::new();
+    let turn = |id, all| {
+        let Some(pack) = table.get(&id).filter(|pack| is_sealed(pack)) else { return Turn::Never };
+        let lacks_one = || pack.rec.place.drives.iter().any(|drive| drives.is_absent(*drive));
+        let is_late = is_off && owed.contains(&id) && !found.contains_key(&id);
+        if is_late || is_out_of_reach(drives, pack) || (all && lacks_one()) { Turn::Later } else { Turn::Now }
+    };
+    let next = again.take(now_ms, turn, |id| gone.push(id));
+    for id in gone {
+        owed.remove(&id);
+    }
+    next
+}
+
+/// The next pack of the pass, which begins if it is time. At its end it is over once nothing is owed.
+fn next_of_pass(s: &mut State, now: Now) -> Option<PackId> {
+    let (now_ms, now_s) = (now.mono_ms, u64::try_from(now.wall.sec).unwrap_or(0));
     if s.config.drives.scrub_bytes_per_s == 0 {
         return None;
     }
-    let pass = &mut scrub.pass;
-    let sealed = || table.iter().filter(|(_, pack)| matches!(pack.life, Life::Sealed { .. }));
+    let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
+    let Scrub { pass, again, told, .. } = &mut s.data.scrub;
+    let sealed = |upto: PackId| table.range(..=upto).filter(|(_, pack)| is_sealed(pack)).count() as u64;
     if pass.next_ms.is_none() {
         // Of one that is marked it is known when it began.
         let left_ms = if pass.marked { (pass.begun_s * 1_000 + PASS_MS).saturating_sub(now_s * 1_000) } else { 0 };
         pass.next_ms = Some(now_ms + left_ms.clamp(FIRST_MS, PASS_MS));
         if pass.under_way {
-            let done = sealed().filter(|(id, _)| **id <= pass.at).count() as u64;
-            (scrub.told.scrub_done, scrub.told.scrub_packs) = (done, sealed().count() as u64);
+            (told.scrub_done, told.scrub_packs) = (sealed(pass.at), sealed(pass.upto));
         }
     }
-    let next_ms = pass.next_ms.unwrap_or(now_ms);
-    if !pass.under_way {
-        if now_ms < next_ms {
-            return None;
-        }
-        // Without packs a pass ends as it begins.
+    told.passes += u64::from(pass.ends());
+    let has_walked = pass.at >= pass.upto;
+    if (!pass.under_way || has_walked) && pass.next_ms.is_some_and(|next_ms| now_ms >= next_ms) {
+        // What the last one still owes is owed by this one.
         let newest = table.last_key_value().map_or(PackId(0), |(id, _)| *id);
-        let (at, next_ms, marked) = (PackId(0), Some(now_ms + PASS_MS), pass.marked);
+        let (at, owed, next_ms, marked) = (PackId(0), BTreeSet::new(), Some(now_ms + PASS_MS), pass.marked);
         // What an earlier pass has marked is not true of this one.
         let since_mark = if marked { mark::PACKS } else { 0 };
-        *pass = Pass { under_way: true, at, upto: newest, next_ms, begun_s: now_s, since_mark, marked };
-        (scrub.told.scrub_done, scrub.told.scrub_packs) = (0, sealed().count() as u64);
+        *pass = Pass { under_way: true, at, upto: newest, owed, next_ms, begun_s: now_s, since_mark, marked };
+        (told.scrub_done, told.scrub_packs) = (0, sealed(newest));
     }
-    if !s.data.stage.is_calm(now_ms) && now_ms < scrub.begun_ms + BUSY_MS {
+    if !pass.under_way {
         return None;
     }
-    let left = (Bound::Excluded(pass.at), Bound::Included(pass.upto));
-    let found = if pass.at < pass.upto { table.range(left).find(|(_, pack)| can(pack)) } else { None };
-    match found {
-        Some((id, _)) => {
-            pass.at = *id;
+    let left = if pass.at < pass.upto { Some((Bound::Excluded(pass.at), Bound::Included(pass.upto))) } else { None };
+    for (id, pack) in left.into_iter().flat_map(|left| table.range(left)).filter(|(_, pack)| is_sealed(pack)) {
+        pass.at = *id;
+        pass.owed.insert(*id);
+        if can_check(drives, pack) {
             pass.since_mark += 1;
+            return Some(*id);
         }
-        None => {
-            pass.under_way = false;
-            pass.at = pass.upto;
-            pass.since_mark = if pass.marked { mark::PACKS } else { 0 };
-            scrub.told.passes += 1;
-        }
+        again.add(*id, now_ms, false);
     }
-    found.map(|(id, _)| (*id, true))
+    pass.at = pass.upto;
+    // Without packs it ends as it begins.
+    told.passes += u64::from(pass.ends());
+    None
 }
 
-/// Keeps how far the pass is, now and then. `before`: the last pack whose check has ended.
-fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId) {
-    let Scrub { pass, found, again_ms, asked, checks, .. } = &mut s.data.scrub;
+/// Keeps how far the pass is, now and then. `before`: the last pack that the pass had come to before `chosen` was.
+fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId, chosen: Option<PackId>) {
+    let Scrub { pass, found, again, asked, .. } = &mut s.data.scrub;
     if pass.since_mark < mark::PACKS {
         return;
     }
     (pass.since_mark, pass.marked) = (0, true);
-    let checked = checks.iter().map(|(_, id, _)| id);
-    let damaged: BTreeSet<PackId> =
-        found.keys().chain(again_ms.keys()).chain(&*asked).chain(checked).copied().collect();
+    let damaged: BTreeSet<PackId> = found.keys().chain(again.packs()).chain(&*asked).chain(&chosen).copied().collect();
     let whole = damaged.first().map_or(PackId(u64::MAX), |id| PackId(id.0.saturating_sub(1)));
     let at = if pass.under_way { before.min(pass.at) } else { pass.at };
     // What is damaged may be newer than the pass.
@@ -271,25 +318,35 @@ fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId) {
 
 /// A check of [`start`] ended.
 pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Result<Scrubbed>) -> Result<()> {
-    let Some((_, id, of_pass)) = s.data.scrub.checks.take_if(|(running, ..)| *running == number) else {
+    let Some((_, id)) = s.data.scrub.checks.take_if(|(running, _)| *running == number) else {
         return Ok(());
     };
     let now_ms = t.now.mono_ms;
-    let Some(Pack { rec, .. }) = s.data.packs.table.get(&id) else { return Ok(()) };
+    let scrub = &mut s.data.scrub;
+    let Some(Pack { rec, .. }) = s.data.packs.table.get(&id) else {
+        scrub.pass.owed.remove(&id);
+        return Ok(());
+    };
     let rec = rec.clone();
-    let found = match result {
+    let mut found = match result {
         Ok(found) => found,
         Err(_) => {
             // Drives are away: it is asked for again, and what is known of it stays.
-            s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
+            scrub.again.add(id, now_ms + LOST_MS, false);
             return Ok(());
         }
     };
-    let known = s.data.scrub.found.remove(&id).unwrap_or_default();
-    let scrub = &mut s.data.scrub;
+    let known = scrub.found.remove(&id).unwrap_or_default();
     scrub.told.scrubbed_bytes += found.bytes;
     scrub.told.odd += found.odd.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
-    scrub.told.scrub_done += u64::from(of_pass);
+    if found.silent.is_empty() {
+        scrub.told.scrub_done += u64::from(scrub.pass.owed.remove(&id));
+    } else {
+        // What is known of shards that say nothing now stays.
+        scrub.again.add(id, now_ms + SILENT_MS, true);
+        found.bad.extend(known.bad.iter().filter(|shard| found.silent.contains(shard)));
+        found.lost = merged(found.lost.iter().chain(&known.lost).copied());
+    }
     if found.bad.is_empty() && found.lost.is_empty() {
         return Ok(());
     }
@@ -297,17 +354,23 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
         s.data.tier.bare.found_damaged(id);
     }
     let matters = !found.lost.is_empty() && !refer(t, s, (id, &rec), &found.lost, 1)?.is_empty();
+    let scrub = &mut s.data.scrub;
     if !found.lost.is_empty() {
-        s.data.scrub.again_ms.insert(id, now_ms + LOST_MS);
-        if known.lost != found.lost && s.data.scrub.pass.marked {
-            s.data.scrub.pass.since_mark = mark::PACKS;
+        scrub.again.add(id, now_ms + LOST_MS, false);
+        if known.lost != found.lost && scrub.pass.marked {
+            scrub.pass.since_mark = mark::PACKS;
         }
     }
     let bad: BTreeSet<u8> = found.bad.into_iter().collect();
     // One that was made whole, and is not, is not made so again and again.
     let tries = bad.iter().filter_map(|shard| known.tries.get(shard)).max().copied().unwrap_or(0);
-    let due_ms = if tries > 0 { now_ms + wait_ms(tries) } else { 0 };
-    s.data.scrub.found.insert(id, Found { bad, lost: found.lost, matters, tries: known.tries, due_ms });
+    let due_ms = match tries {
+        0 => 0,
+        // A check does not put off what waits already.
+        _ if known.due_ms > now_ms => known.due_ms,
+        _ => now_ms + wait_ms(tries),
+    };
+    scrub.found.insert(id, Found { bad, lost: found.lost, matters, tries: known.tries, due_ms });
     mend(t, s)?;
     Ok(())
 }
@@ -407,7 +470,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
         found.bad.remove(&id.shard);
         s.data.scrub.told.mended += 1;
         // Whether it is whole is seen by another check.
-        s.data.scrub.again_ms.insert(id.pack, now_ms);
+        s.data.scrub.again.add(id.pack, now_ms, false);
     } else {
         found.due_ms = now_ms + wait_ms(*tries);
     }
@@ -451,6 +514,8 @@ pub(crate) fn healing(s: &State) -> Healing {
     let scrub = &s.data.scrub;
     let mut told = scrub.told;
     told.scrub_runs = scrub.pass.under_way;
+    // Some were sealed since it began.
+    told.scrub_packs = told.scrub_packs.max(told.scrub_done);
     told.damaged = scrub.found.values().map(|found| found.bad.len() as u64).sum();
     let lost = |(id, pack): &(&PackId, &Pack)| {
         let rotten = || scrub.found.get(id).is_some_and(|found| found.matters);
@@ -468,8 +533,8 @@ pub(crate) fn healing(s: &State) -> Healing {
     told
 }
 
-/// The parts of files that cannot be read, at most `limit` of them.
-pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
+/// The parts of files that cannot be read, at most about `limit` of them.
+pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<LostParts> {
     let mut all: BTreeSet<Lost> = BTreeSet::new();
     for (id, pack) in s.data.packs.table.iter().filter(|(_, pack)| !matches!(pack.life, Life::Dead { .. })) {
         let lost = lost_of(s, *id, &pack.rec);
@@ -477,80 +542,9 @@ pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
             all.extend(refer(t, s, (*id, &pack.rec), &lost, limit - all.len())?);
         }
     }
-    let in_objects = damage::lost(t, s, limit.saturating_sub(all.len()))?;
+    let (in_objects, is_cut) = damage::lost(t, s, limit.saturating_sub(all.len()))?;
     all.extend(in_objects);
-    Ok(joined(all))
-}
-
-/// Parts that follow each other as one.
-fn joined(parts: BTreeSet<Lost>) -> Vec<Lost> {
-    let mut all: Vec<Lost> = Vec::new();
-    for part in parts {
-        match all.last_mut() {
-            Some(last)
-                if (last.fs, last.ino, last.object) == (part.fs, part.ino, part.object)
-                    && last.off + last.len == part.off =>
-            {
-                last.len += part.len;
-            }
-            _ => all.push(part),
-        }
-    }
-    all
-}
-
-/// The parts of files that lie in blocks `lost` of a pack; about `limit` of them, if there are more.
-fn refer(
-    t: &Txn<'_>,
-    s: &State,
-    (id, rec): (PackId, &PackRec),
-    lost: &[(u8, u16, u16)],
-    limit: usize,
-) -> Result<Vec<Lost>> {
-    let prefix = keys::hints(t.partition, id);
-    let (mut from, mut seen, mut all) = (prefix.clone(), BTreeSet::new(), Vec::new());
-    let damage = &s.data.tier.damage;
-    loop {
-        let (hints, next) = hinted(t, &from, &prefix_end(&prefix), CLEANUP_KEYS_MAX)?;
-        for (_, file, chunk) in hints {
-            let chunk = file.chunk(chunk);
-            if !seen.insert(chunk) {
-                continue;
-            }
-            let cuts = remap::cuts(t, s, file)?;
-            // What is in an object as well is read from there.
-            let only = |extent: &Extent| extent.place.object().is_none_or(|at| damage.touches(at, extent.len));
-            for extent in remap::history(t, s, chunk, &cuts)?.now().extents.into_iter().filter(only) {
-                for (off, len) in within(&extent, id, rec, lost) {
-                    all.push(Lost { fs: file.fs, ino: file.ino, off: chunk.start() + off, len, object: None });
-                }
-            }
-            if all.len() >= limit {
-                return Ok(all);
-            }
-        }
-        match next {
-            Some(next) => from = next,
-            None => return Ok(all),
-        }
-    }
-}
-
-/// The parts of an extent that lie in blocks `lost` of pack `id`, as offsets within its chunk, and their lengths.
-fn within(extent: &Extent, id: PackId, rec: &PackRec, lost: &[(u8, u16, u16)]) -> Vec<(u64, u64)> {
-    let Place::Flash { stripe: StripeAt { pack, sb, ul }, delta, .. } = extent.place else { return Vec::new() };
-    if pack != id {
-        return Vec::new();
-    }
-    let (sb, ul) = (u64::from(sb), u64::from(ul));
-    let (begin, end) = (u64::from(delta), u64::from(delta) + u64::from(extent.len));
-    let parts = lost.iter().filter(|(shard, ..)| *shard < rec.place.data).filter_map(|(shard, first, count)| {
-        let (first, last) = (u64::from(*first).max(sb), (u64::from(*first) + u64::from(*count)).min(sb + ul));
-        let unit = u64::from(*shard) * ul;
-        // Blocks of the stripe, in the order of its bytes.
-        let from = ((unit + first.saturating_sub(sb)) * BLOCK as u64).max(begin);
-        let to = ((unit + last.saturating_sub(sb)) * BLOCK as u64).min(end);
-        (first < last && from < to).then(|| (u64::from(extent.off) + from - begin, to - from))
-    });
-    parts.collect()
+    // Those that follow each other become one: it is before that that there are as many.
+    let more = is_cut || all.len() >= limit;
+    Ok(LostParts { partitions: vec![s.config.partition], parts: joined(all), more })
 }

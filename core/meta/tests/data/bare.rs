@@ -169,6 +169,6 @@ fn what_is_exposed_is_saved_by_itself_also_while_flash_is_short() -> Outcome {
     let sums = where_is(&mut world, ino)?;
     assert!(sums.read_cache > 0 && sums.read_cache < ALL, "what is in sound objects has left: {sums:?}");
     world.read(ino)?;
-    assert!(world.part.lost(100).map_err(|error| error.to_string())?.is_empty());
+    assert!(world.part.lost(100).map_err(|error| error.to_string())?.parts.is_empty());
     Ok(())
 }

@@ -48,7 +48,7 @@ fn tell(world: &mut World, damaged: impl IntoIterator<Item = (BlobId, Damaged)>)
 }
 
 fn lost(world: &World) -> Result<Vec<Lost>, String> {
-    world.part.lost(100).map_err(|error| error.to_string())
+    world.part.lost(100).map(|said| said.parts).map_err(|error| error.to_string())
 }
 
 fn damaged(world: &World) -> u64 {

@@ -65,6 +65,10 @@ fn mended(world: &mut World, job: &RebuildJob, result: braid_base::Result<()>) -
     world.commit(usize::MAX)
 }
 
+fn told_lost(world: &World) -> Result<Vec<Lost>, String> {
+    world.part.lost(100).map(|said| said.parts).map_err(|error| error.to_string())
+}
+
 fn healing(world: &World) -> Healing {
     world.part.state().data_status().healing
 }
@@ -145,7 +149,7 @@ fn what_is_beyond_repair_is_listed_until_nobody_refers_to_it() -> Outcome {
     found(&mut world, &job, Scrubbed { lost: lost.clone(), ..Scrubbed::default() })?;
     assert!(world.rebuilds.is_empty(), "nothing is made up");
     assert_eq!(healing(&world).beyond, 1);
-    let parts = world.part.lost(100).map_err(|e| e.to_string())?;
+    let parts = told_lost(&world)?;
     let [Lost { fs, ino: of, off, len, object: None }] = parts[..] else { return Err(format!("{parts:?}")) };
     assert_eq!((fs, of, len, off % BLOCK as u64), (FS, ino, BLOCK as u64, 0));
     // It is checked again, as long as it is so.
@@ -153,7 +157,7 @@ fn what_is_beyond_repair_is_listed_until_nobody_refers_to_it() -> Outcome {
     assert_eq!(again.pack, job.pack);
     found(&mut world, &again, Scrubbed { lost: lost.clone(), ..Scrubbed::default() })?;
     write(&mut world, ino, off, &[9; BLOCK])?;
-    assert_eq!(world.part.lost(100).map_err(|e| e.to_string())?, [], "it was written anew");
+    assert_eq!(told_lost(&world)?, [], "it was written anew");
     let again = next_check(&mut world)?;
     found(&mut world, &again, Scrubbed { lost, ..Scrubbed::default() })?;
     assert_eq!(healing(&world).beyond, 0);
@@ -166,19 +170,134 @@ fn what_is_beyond_repair_is_listed_until_nobody_refers_to_it() -> Outcome {
 }
 
 #[test]
+fn a_pass_is_not_over_while_a_pack_could_not_be_checked() -> Outcome {
+    // The first one could not be checked, or not all of it, or was out of reach when the pass came to it.
+    for hindrance in ["error", "silence", "away"] {
+        let (mut world, _) = world(40)?;
+        let first = next_check(&mut world)?;
+        world.restart()?;
+        use_drives(&mut world, &[1, 2, 3, 4], &[]);
+        let on = |shard: usize| first.place.drives[shard].0;
+        if hindrance == "away" {
+            use_drives(&mut world, &[1, 2, 3, 4], &[on(0), on(2)]);
+        }
+        let (mut seen, mut tries) = (BTreeSet::new(), 0);
+        for second in 0..150 {
+            if second == 60 {
+                use_drives(&mut world, &[1, 2, 3, 4], &[]);
+            }
+            pass_idle(&mut world)?;
+            let Some(job) = world.checks.pop() else { continue };
+            tries += u32::from(job.pack == first.pack);
+            match (job.pack == first.pack && tries == 1, hindrance) {
+                (true, "error") => {
+                    world.feed(Event::Scrubbed(job.id, Err(Error::new(ErrorKind::TimedOut, "all are silent"))))?;
+                    world.commit(usize::MAX)?;
+                }
+                (true, "silence") => {
+                    use_drives(&mut world, &[1, 2, 3, 4], &[on(0)]);
+                    found(&mut world, &job, Scrubbed { silent: vec![0], ..Scrubbed::default() })?;
+                }
+                _ => {
+                    seen.insert(job.pack);
+                    found(&mut world, &job, Scrubbed::default())?;
+                }
+            }
+            assert!(hindrance == "error" || second >= 60 || !seen.contains(&first.pack), "{hindrance}: too early");
+            let told = healing(&world);
+            assert!(told.passes == 0 || seen.contains(&first.pack), "{hindrance}: it was not checked");
+        }
+        let told = healing(&world);
+        assert_eq!((told.passes, told.scrub_runs, told.scrub_done), (1, false, told.scrub_packs), "{hindrance}");
+        assert!(seen.contains(&first.pack) && seen.len() as u64 == told.scrub_packs, "{hindrance}: {seen:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn damage_of_a_silent_shard_is_not_forgotten() -> Outcome {
+    let (mut world, _) = world(40)?;
+    let job = next_check(&mut world)?;
+    let first = job.rows[0].0;
+    assert!(job.rows[0].1 >= 3, "{:?}", job.rows);
+    let lost = vec![(0, first, 2)];
+    found(&mut world, &job, Scrubbed { bad: vec![1, 2], lost, ..Scrubbed::default() })?;
+    assert_eq!((healing(&world).damaged, healing(&world).beyond, lost_blocks(&world)?), (2, 1, 2));
+    // The next time one of them says nothing; of the other it is known that it is whole.
+    let again = check_of(&mut world, job.pack)?;
+    found(&mut world, &again, Scrubbed { silent: vec![1], lost: vec![(0, first + 1, 2)], ..Scrubbed::default() })?;
+    assert_eq!((healing(&world).damaged, healing(&world).beyond, lost_blocks(&world)?), (1, 1, 3));
+    let again = check_of(&mut world, job.pack)?;
+    found(&mut world, &again, Scrubbed::default())?;
+    assert_eq!((healing(&world).damaged, healing(&world).beyond, lost_blocks(&world)?), (0, 0, 0));
+    Ok(())
+}
+
+/// The next check of `pack`; all others find nothing.
+fn check_of(world: &mut World, pack: PackId) -> Result<ScrubJob, String> {
+    for _ in 0..100 {
+        let job = next_check(world)?;
+        if job.pack == pack {
+            return Ok(job);
+        }
+        found(world, &job, Scrubbed::default())?;
+    }
+    Err(format!("{pack} is not checked"))
+}
+
+/// Blocks of files that are told to be lost.
+fn lost_blocks(world: &World) -> Result<u64, String> {
+    Ok(told_lost(world)?.iter().map(|part| part.len / BLOCK as u64).sum())
+}
+
+#[test]
 fn with_more_drives_away_than_parity_packs_are_out_of_reach() -> Outcome {
     let (mut world, ino) = world(4)?;
     let job = next_check(&mut world)?;
     found(&mut world, &job, Scrubbed::default())?;
     let on = |shard: usize| job.place.drives[shard].0;
     use_drives(&mut world, &[1, 2, 3, 4], &[on(0)]);
-    assert_eq!((healing(&world).beyond, world.part.lost(100).map_err(|e| e.to_string())?), (0, Vec::new()));
+    assert_eq!((healing(&world).beyond, told_lost(&world)?), (0, Vec::new()));
     use_drives(&mut world, &[1, 2, 3, 4], &[on(0), on(2)]);
     assert!(healing(&world).beyond > 0);
-    let parts = world.part.lost(100).map_err(|e| e.to_string())?;
+    let parts = told_lost(&world)?;
     assert!(!parts.is_empty() && parts.iter().all(|part| part.ino == ino), "{parts:?}");
     use_drives(&mut world, &[1, 2, 3, 4], &[]);
-    assert_eq!((healing(&world).beyond, world.part.lost(100).map_err(|e| e.to_string())?), (0, Vec::new()));
+    assert_eq!((healing(&world).beyond, told_lost(&world)?), (0, Vec::new()));
+    Ok(())
+}
+
+/// A world of more than 80 sealed packs, of 32 blocks each.
+fn long_world() -> Result<World, String> {
+    let (mut world, ino) = calm_world(Wish { slots: 200, ..Wish::default() })?;
+    for part in 0..60 {
+        write(&mut world, ino, part << 20, &vec![part as u8; 300_000])?;
+        pass(&mut world, 1_000)?;
+    }
+    for _ in 0..30 {
+        pass(&mut world, 1_000)?;
+    }
+    use_drives(&mut world, &[1, 2, 3], &[]);
+    use_drives(&mut world, &[1, 2, 3, 4], &[]);
+    Ok(world)
+}
+
+#[test]
+fn packs_beyond_repair_do_not_keep_the_others_from_being_checked() -> Outcome {
+    let mut world = long_world()?;
+    let mut seen = BTreeSet::new();
+    // Each takes a second: those that have lost something would take all of the time.
+    for _ in 0..400 {
+        pass_idle(&mut world)?;
+        let Some(job) = world.checks.pop() else { continue };
+        seen.insert(job.pack);
+        let is_lost = seen.iter().take(30).any(|pack| *pack == job.pack);
+        let lost = if is_lost { vec![(0, job.rows[0].0, 1)] } else { Vec::new() };
+        found(&mut world, &job, Scrubbed { lost, ..Scrubbed::default() })?;
+    }
+    let told = healing(&world);
+    assert_eq!((told.passes, told.scrub_done), (1, told.scrub_packs), "{} packs were seen", seen.len());
+    assert!(seen.len() as u64 == told.scrub_packs && seen.len() > 80, "{}", seen.len());
     Ok(())
 }
 
@@ -186,17 +305,7 @@ fn with_more_drives_away_than_parity_packs_are_out_of_reach() -> Outcome {
 fn a_new_primary_goes_on_with_a_long_pass_and_forgets_no_damage() -> Outcome {
     let clean = Scrubbed { bytes: 5, ..Scrubbed::default() };
     for damaged in [None, Some(30)] {
-        let (mut world, ino) = calm_world(Wish { slots: 200, ..Wish::default() })?;
-        // Packs of 32 blocks.
-        for part in 0..60 {
-            write(&mut world, ino, part << 20, &vec![part as u8; 300_000])?;
-            pass(&mut world, 1_000)?;
-        }
-        for _ in 0..30 {
-            pass(&mut world, 1_000)?;
-        }
-        use_drives(&mut world, &[1, 2, 3], &[]);
-        use_drives(&mut world, &[1, 2, 3, 4], &[]);
+        let mut world = long_world()?;
         let mut seen: Vec<PackId> = Vec::new();
         while seen.len() < 80 {
             let job = next_check(&mut world)?;

@@ -2,8 +2,8 @@
 
 use braid_base::msg::event::{Event, EventFilter, Severity};
 use braid_base::msg::host::{
-    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, Map, Moved, ObjectSeen, ObjectsPage, SeatData,
-    SeatReport, StoreOp, StoreReport, Stored, Tiering, Verdict, Ways, Who,
+    Attached, Healing, HostOp, HostReply, LinkReport, Lost, LostObject, LostParts, Map, Moved, ObjectSeen, ObjectsPage,
+    SeatData, SeatReport, StoreOp, StoreReport, Stored, Tiering, Verdict, Ways, Who,
 };
 
 use super::{wire_enum, wire_struct};
@@ -50,6 +50,7 @@ wire_struct!(Healing {
     balance_bytes_per_s,
 });
 wire_struct!(Ways { relayed, etcd_by_others });
+wire_struct!(LostParts { partitions, parts, more });
 wire_struct!(Lost { fs, ino, off, len, object });
 wire_struct!(LostObject { store, blob, term, missing, since_s });
 wire_struct!(ObjectsPage { objects, more });
@@ -95,7 +96,7 @@ wire_enum!(HostReply, "answer of a host" {
     2 = Seats(seats),
     3 = Attached(attached),
     4 = Mounts(mounts),
-    5 = Lost(parts),
+    5 = Lost(said),
     6 = Clock(wall_ms),
     7 = Recalled(json),
     8 = Stores(stores),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use braid_cluster::removal::Removal;
 use braid_cluster::view::{
-    DriveSpec, DriveView, HostSpec, HostView, LostView, PartitionView, SettingsChange, SettingsView, Status,
+    DriveSpec, DriveView, HostSpec, HostView, LostList, PartitionView, SettingsChange, SettingsView, Status,
 };
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -25,8 +25,8 @@ pub(super) async fn status(State(desk): State<Arc<Desk>>) -> Result<Json<Status>
 
 /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged.
 #[utoipa::path(get, path = "/lost", tag = "cluster",
-    responses((status = 200, body = Vec<LostView>), (status = "default", body = ErrorBody)))]
-pub(super) async fn lost(State(desk): State<Arc<Desk>>) -> Result<Json<Vec<LostView>>, Failure> {
+    responses((status = 200, body = LostList), (status = "default", body = ErrorBody)))]
+pub(super) async fn lost(State(desk): State<Arc<Desk>>) -> Result<Json<LostList>, Failure> {
     Ok(Json(desk.control.lost().await?))
 }
 

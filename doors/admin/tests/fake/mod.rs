@@ -23,8 +23,8 @@ use braid_cluster::view::stores::{
 };
 use braid_cluster::view::{
     Capacity, ClientSpec, ClientView, DriveSpec, DriveView, FilesystemView, FsChange, FsSpec, GroupSpec, GroupView,
-    HealingView, HostSpec, HostView, LostView, MountSpec, MountView, PartitionView, SettingsChange, SettingsView,
-    Status,
+    HealingView, HostSpec, HostView, LostList, LostView, MountSpec, MountView, PartitionView, SettingsChange,
+    SettingsView, Status,
 };
 use braid_cluster::{Embedded, attachments, capacity, events, filesystems, groups, settings, stores};
 
@@ -250,11 +250,12 @@ impl Control for Fake {
             .map(|settings| settings.view()))
     }
 
-    fn lost(&self) -> Answer<'_, Vec<LostView>> {
+    fn lost(&self) -> Answer<'_, LostList> {
         let why = "object missing".to_owned();
         let (store, object) = (Some("cold".to_owned()), Some("B_1/key".to_owned()));
         let (filesystem, since_s) = ("one".to_owned(), Some(1_700_000_000));
-        now(Ok(vec![LostView { filesystem, inode: 77, offset: 4096, bytes: 8192, why, store, object, since_s }]))
+        let part = LostView { filesystem, inode: 77, offset: 4096, bytes: 8192, why, store, object, since_s };
+        now(Ok(LostList { parts: vec![part], more: false, silent_partitions: vec![1] }))
     }
 
     fn status(&self) -> Answer<'_, Status> {

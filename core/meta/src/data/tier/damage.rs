@@ -273,12 +273,15 @@ pub(super) fn step(t: &Txn<'_>, s: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// The parts of files whose only copy is in such an object, about `limit` of them, if there are more.
-pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
+/// The parts of files whose only copy is in such an object, about `limit` of them, if there are more; true: not all.
+pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<(Vec<Lost>, bool)> {
     let (mut all, mut pages) = (Vec::new(), 0);
     for (blob, _) in s.data.tier.damage.known.iter().filter(|(_, known)| known.matters) {
         let mut from = None;
-        while all.len() < limit && pages < PAGES_MAX {
+        loop {
+            if all.len() >= limit || pages >= PAGES_MAX {
+                return Ok((all, true));
+            }
             pages += 1;
             let page = named(t, s, *blob, from.as_deref())?;
             all.extend(page.lost);
@@ -288,7 +291,7 @@ pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<Vec<Lost>> {
             }
         }
     }
-    Ok(all)
+    Ok((all, false))
 }
 
 /// What some of the chunks say that may name a damaged object.
