@@ -3,7 +3,7 @@
 
 #![allow(dead_code)] // Each test program uses a part of it.
 
-#[path = "../../../../core/client/tests/model/mod.rs"]
+#[path = "../../../../core/client/tests/client/model/mod.rs"]
 pub mod model;
 
 use std::fs;

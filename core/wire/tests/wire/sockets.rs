@@ -1,7 +1,5 @@
 //! Clients and servers over real sockets, and what goes wrong between them.
 
-mod fake;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -9,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::fake::{CLUSTER, Fake, TERM, Told, exercise, number, request, runtime, who};
 use braid_base::ids::{ClientId, DriveId, Guid, HostId, Index, Ino, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveReply};
 use braid_base::msg::fs::{Op, Reply};
@@ -23,7 +22,6 @@ use braid_replica::{Body, Member, Msg};
 use braid_wire::codec::{Encoded, Message};
 use braid_wire::frame::{HEADER, Header, Kind};
 use braid_wire::{Address, Caller, Find, Finder, Hello, Listener, RemoteWire, Routes, Target, Visit, serve};
-use fake::{CLUSTER, Fake, TERM, Told, exercise, number, request, runtime, who};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 

@@ -1,9 +1,11 @@
 //! Reads: whatever two of six drives do, the bytes are right; with three, the error says so.
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::drives::Fault;
+use crate::model::files::placement;
+use crate::model::server::Mishap;
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::ids::Ino;
 use braid_base::limits::CHUNK;
@@ -13,10 +15,6 @@ use braid_base::record::PackClass;
 use braid_client::fs::Create;
 use braid_client::{Fs, mover};
 use bytes::Bytes;
-use model::drives::Fault;
-use model::files::placement;
-use model::server::Mishap;
-use model::{World, root};
 
 const FAULTS: [Fault; 6] = [Fault::Broken, Fault::Silent, Fault::Empty, Fault::Lies, Fault::Short, Fault::Corrupt];
 

@@ -30,7 +30,7 @@ pub mod frame {
 
     pub fn hello(secret: &str, who: Who) -> Vec<u8> {
         let hello =
-            Hello { cluster: crate::CLUSTER, secret: secret.to_owned(), caller: Caller::Client(who), channel: 0 };
+            Hello { cluster: crate::tls::CLUSTER, secret: secret.to_owned(), caller: Caller::Client(who), channel: 0 };
         of(Kind::Hello, 0, 0, &hello.encode())
     }
 
@@ -58,7 +58,7 @@ fn connection(authority: &Authority) -> ClientConnection {
         .expect("rustls knows it")
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let HostId(host) = crate::HOST;
+    let HostId(host) = crate::tls::HOST;
     let name = ServerName::try_from(format!("h{host}.{}.braid", "03".repeat(16))).expect("a name");
     ClientConnection::new(Arc::new(config), name).expect("a connection")
 }
@@ -183,7 +183,7 @@ pub fn server(own: &Identity, rest: Duration) -> SocketAddr {
                     frame::of(Kind::Welcome, 0, 0, &message)
                 }
                 Kind::AskHost => {
-                    let answer: HostResult = Ok(HostReply::Map(crate::map()));
+                    let answer: HostResult = Ok(HostReply::Map(crate::tls::map()));
                     frame::of(Kind::Answer, header.id, 0, &answer.encode())
                 }
                 Kind::Ping => frame::of(Kind::Pong, header.id, 0, &Default::default()),

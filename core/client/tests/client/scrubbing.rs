@@ -1,7 +1,8 @@
 //! Checks of packs, damage that is made good where it is, and reads of what is damaged.
 
-mod model;
-
+use crate::model::drives::Fault;
+use crate::model::files::placement;
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::crc::crc32c;
 use braid_base::ids::{DriveId, FsId, Ino, PackId, PartitionId, Term};
@@ -13,9 +14,6 @@ use braid_base::record::{PackClass, Placement};
 use braid_client::fs::{Create, WireStage};
 use braid_client::{Fs, mover};
 use bytes::Bytes;
-use model::drives::Fault;
-use model::files::placement;
-use model::{World, root};
 
 /// Blocks of each shard that the file takes.
 const ROWS: u16 = 20;
@@ -194,6 +192,23 @@ fn a_shard_that_is_gone_is_made_anew_and_one_whose_drive_is_silent_is_not() {
     scene.mend(2).expect("five are left");
     let found = scene.scrub().expect("all answer");
     assert_eq!((found.bad, found.bytes), (vec![], u64::from(ROWS) * 6 * BLOCK as u64));
+}
+
+#[test]
+fn rows_that_a_silent_drive_may_make_up_for_are_neither_lost_nor_whole() {
+    let scene = Scene::new();
+    let silent = 3;
+    for shard in [1, 2] {
+        scene.rot(shard, 4);
+    }
+    scene.rot(0, 9);
+    scene.world.drives.break_it(scene.place.drives[silent].0, Fault::Broken);
+    let found = scene.scrub().expect("five answer");
+    // Of row 4 three are left, and the silent one; row 9 has four.
+    assert_eq!((found.bad, found.lost, found.silent), (vec![0], vec![], vec![silent as u8]));
+    scene.world.drives.mend_all();
+    let found = scene.scrub().expect("all answer");
+    assert_eq!((found.bad, found.lost, found.silent), (vec![0, 1, 2], vec![], vec![]));
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! Clients and servers over TLS on real sockets, strangers among them, and what goes wrong in handshakes.
 
-mod strangers;
-
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use crate::strangers::{Stranger, frame, raw_listener};
 use braid_base::ids::{ClientId, DriveId, FsId, Guid, HostId, Ino, OpId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveReply, DriveResult};
 use braid_base::msg::fs::{Op, Reply, Request};
@@ -23,12 +22,11 @@ use braid_wire::frame::HEADER;
 use braid_wire::tls::{Authority, Client, Identity, Peer, client_config, server_config};
 use braid_wire::{Address, Caller, Find, Handler, Hello, Listener, Pusher, RemoteWire, ReplyTo, Target, Who, serve};
 use bytes::Bytes;
-use strangers::{Stranger, frame, raw_listener};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 
-const CLUSTER: Guid = Guid([3; 16]);
-const HOST: HostId = HostId(2);
+pub const CLUSTER: Guid = Guid([3; 16]);
+pub const HOST: HostId = HostId(2);
 /// Time for a handshake; `limits::HELLO_MS`.
 const HELLO: Duration = Duration::from_secs(5);
 
@@ -85,7 +83,7 @@ impl Handler for Fake {
 }
 
 /// All is on this host.
-fn map() -> Map {
+pub fn map() -> Map {
     let drives = vec![(DriveId(1), HOST), (DriveId(3), HOST)];
     Map { version: 1, hosts: vec![(HOST, Vec::new())], primaries: vec![Some(HOST); 7], drives }
 }
@@ -339,7 +337,7 @@ fn clients_that_talk_nonsense_hang_up_or_stay_silent_hold_up_nobody() {
     let began = mono_ms();
     // Silent ones, silent ones after half a hello, and some that go.
     let mut silent: Vec<_> = (0..20).map(|_| dial()).collect();
-    let half = strangers::client_hello(&authority);
+    let half = crate::strangers::client_hello(&authority);
     for (n, stream) in silent.iter_mut().enumerate().skip(5) {
         stream.write_all(&half[..1 + n * half.len() / 20]).expect("it listens");
     }
@@ -445,7 +443,7 @@ fn a_client_that_stops_reading_gets_all_of_it_later_and_holds_up_nobody() {
 fn a_server_that_stops_reading_gets_all_of_it_later() {
     let (runtime, authority) = (runtime(), authority());
     let own = authority.issue(HOST).expect("issued");
-    let at = strangers::server(&own, Duration::from_millis(500));
+    let at = crate::strangers::server(&own, Duration::from_millis(500));
     runtime.block_on(async {
         let wire = Arc::new(connect(at, anonymous(&authority)).await.expect("connects"));
         let all: Vec<_> = (0..40)

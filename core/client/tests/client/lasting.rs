@@ -1,11 +1,12 @@
 //! Work that no program waits for: it goes on while a partition answers nothing, as long as the session lives.
 
-mod model;
-
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::model::leased::Leased;
+use crate::model::server::Mishap;
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::attr::SetAttr;
 use braid_base::ids::Ino;
@@ -13,9 +14,6 @@ use braid_base::msg::fs::{Cred, RenameMode};
 use braid_client::Fs;
 use braid_client::fs::Create;
 use bytes::Bytes;
-use model::leased::Leased;
-use model::server::Mishap;
-use model::{World, root};
 
 const MIB: usize = 1 << 20;
 

@@ -1,7 +1,9 @@
 //! The mover: all shards or none of it counts, and a random history of one file reads as it should.
 
-mod model;
-
+use crate::model::drives::Fault;
+use crate::model::files::placement;
+use crate::model::history::{Change, dice};
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::ids::{DriveId, FsId, Ino, PartitionId, Term};
 use braid_base::limits::BLOCK;
@@ -12,10 +14,6 @@ use braid_base::record::{PackClass, Placement};
 use braid_client::fs::{Create, WireStage};
 use braid_client::{Fs, mover};
 use bytes::Bytes;
-use model::drives::Fault;
-use model::files::placement;
-use model::history::{Change, dice};
-use model::{World, root};
 
 fn stage(world: &World, fs: &Fs) -> WireStage {
     WireStage {

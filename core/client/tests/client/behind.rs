@@ -1,9 +1,11 @@
 //! Write-behind: what programs see is what they wrote, whatever is still on its way, and what `fsync` promised is there.
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::drives::Fault;
+use crate::model::history::{Change, dice};
+use crate::model::server::Mishap;
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::attr::{SetAttr, SetTime, Time};
 use braid_base::ids::{ClientId, FsId, Ino};
@@ -11,10 +13,6 @@ use braid_base::msg::fs::Cred;
 use braid_client::fs::{Create, Seek};
 use braid_client::{Fs, Session};
 use bytes::Bytes;
-use model::drives::Fault;
-use model::history::{Change, dice};
-use model::server::Mishap;
-use model::{World, root};
 
 const ROOM: usize = 6 << 20;
 

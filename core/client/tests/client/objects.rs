@@ -1,10 +1,12 @@
 //! Objects: what is put into them, reading from them, and how long a layout holds that names them.
 
-mod model;
-
 use std::future::ready;
 use std::sync::{Arc, Mutex};
 
+use crate::model::drives::Fault;
+use crate::model::files::placement;
+use crate::model::history::dice;
+use crate::model::{World, root};
 use braid_base::ids::{BlobId, FsId, Ino, PartitionId, StoreId, Term};
 use braid_base::limits::{BLOCK, CHUNK};
 use braid_base::msg::drive::{DriveOp, ShardId};
@@ -16,10 +18,6 @@ use braid_client::fs::{Create, WireStage};
 use braid_client::objects::Objects;
 use braid_client::{BoxFuture, Fs, mover};
 use bytes::Bytes;
-use model::drives::Fault;
-use model::files::placement;
-use model::history::dice;
-use model::{World, root};
 
 /// An object and what it was said to be.
 type Put = (ObjectKey, Vec<BlockRun>, Vec<Bytes>);

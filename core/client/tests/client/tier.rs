@@ -1,9 +1,8 @@
 //! Where the bytes of a file are, and asking for them to be elsewhere.
 
-mod model;
-
 use std::sync::Arc;
 
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::ids::{BlobId, Ino, PackId, PartitionId};
 use braid_base::limits::CHUNK;
@@ -12,7 +11,6 @@ use braid_base::record::{ObjectAt, Place, StripeAt};
 use braid_client::Fs;
 use braid_client::fs::Create;
 use bytes::Bytes;
-use model::{World, root};
 
 fn stand() -> (Arc<World>, Fs, Ino) {
     let world = World::new(1);

@@ -1,10 +1,10 @@
 //! The session: one number per operation, repetitions that take effect once, an end to all waiting; locks.
 
-mod model;
-
 use std::future::pending;
 use std::pin::pin;
 
+use crate::model::server::Mishap;
+use crate::model::{World, root};
 use braid_base::ErrorKind;
 use braid_base::attr::FileType;
 use braid_base::ids::{ClientId, FsId, Ino};
@@ -13,8 +13,6 @@ use braid_client::fs::{Create, Seek};
 use braid_client::session::LockEnd;
 use braid_client::{Fs, Session};
 use bytes::Bytes;
-use model::server::Mishap;
-use model::{World, root};
 
 fn touch(world: &World, fs: &Fs, name: &str) -> Ino {
     world.run(fs.create(Cred::default(), root(), name.as_bytes(), Create::default())).expect("create").ino

@@ -1,18 +1,16 @@
 //! A host that cannot be connected to, and another one that can carry what is for it.
 
-mod fake;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::fake::{CLUSTER, Fake, Told, exercise, number, runtime, who};
 use braid_base::ids::{ClientId, HostId, PartitionId, Term};
 use braid_base::msg::lease::{Push, PushBody};
 use braid_client::Wire;
 use braid_wire::tls::{Authority, Identity, client_config, server_config};
 use braid_wire::{Address, Find, Listener, RemoteWire, Target, serve};
-use fake::{CLUSTER, Fake, Told, exercise, number, runtime, who};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 

@@ -1,0 +1,7 @@
+//! Clients and servers on real sockets.
+
+mod fake;
+mod relay;
+mod sockets;
+mod strangers;
+mod tls;
