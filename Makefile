@@ -45,7 +45,7 @@ install: build ## the binary, manual pages, units of systemd, the helper of moun
 test: setup ## the gate: format, lints, tidy, unit, model and simulator tests, then real programs on a real mount
 	cargo xtask ci
 	$(MAKE) build
-	tests-outside/run.sh
+	tests-outside/run.sh --lanes 2
 
 test-long: setup ## the gate and its long versions: 5,000 simulator seeds, 200 kills, a million files (hours)
 	cargo xtask ci

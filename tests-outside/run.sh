@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Real programs on a real mount.
-#   tests-outside/run.sh [--long] [--bin PROGRAM] [--dir DIR] [CASE ...]
+#   tests-outside/run.sh [--long] [--bin PROGRAM] [--dir DIR] [--lanes 2] [CASE ...]
 #     --long   the long version of each case
+#     --lanes  two cases at a time, each lane with its own clusters: most cases wait half of their time
 #     --dir    any folder instead of a Braid mount (to try the cases themselves); skips cases that need a cluster
 #     CASE     names of files in cases/ without .sh; by default all but those whose head says what they wait for
 #              ('Not yet: ...'), and those that are for the long run only ('Long only: why')
@@ -15,12 +16,17 @@ export LONG=0 BRAID=$root/bin/braid BENCH=$root/bin/braid-bench
 export BRAID_TOOLS=${BRAID_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/tools}
 folder=
 chosen=()
+lanes=1 queue= end=first
 while (($#)); do
   case $1 in
     --long) LONG=1 ;;
     --bin) BRAID=$(realpath "$2"); shift ;;
     --bench) BENCH=$(realpath "$2"); shift ;;
     --dir) folder=$(realpath "$2"); shift ;;
+    --lanes) lanes=$2; shift ;;
+    # For lanes: cases are taken out of this file, the first or the last line of it each time.
+    --queue) queue=$2; shift ;;
+    --end) end=$2; shift ;;
     -*) echo "run.sh: unknown option '$1'" >&2; exit 2 ;;
     *) chosen+=("$1") ;;
   esac
@@ -33,12 +39,65 @@ if ((${#chosen[@]} == 0)); then
   done
 fi
 
+head_of() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
+
+if ((lanes > 1)); then
+  "$here/tools.sh"
+  queue=$(mktemp)
+  pids=()
+  trap 'rm -f "$queue" "$queue.lock"; ((${#pids[@]} == 0)) || kill "${pids[@]}" 2>/dev/null || true; wait' EXIT
+  trap 'exit 130' INT
+  trap 'exit 143' TERM HUP
+  # Those that share a cluster come first: so one of the lanes has most of them.
+  for needs in mount cluster; do
+    for name in "${chosen[@]}"; do
+      file=$here/cases/$name.sh
+      [[ -f $file ]] || { echo "run.sh: no case named '$name'" >&2; exit 2; }
+      [[ $(head_of "$file" Needs) != "$needs" ]] || echo "$name" >>"$queue"
+    done
+  done
+  options=(--bin "$BRAID" --bench "$BENCH" --queue "$queue")
+  ((!LONG)) || options+=(--long)
+  [[ -z $folder ]] || options+=(--dir "$folder")
+  for end in first last; do
+    "$here/run.sh" "${options[@]}" --end "$end" &
+    pids+=($!)
+  done
+  code=0
+  for pid in "${pids[@]}"; do wait "$pid" || code=$?; done
+  pids=()
+  exit "$code"
+fi
+
+# The next case, in 'name'; false if there is none.
+next_case() {
+  local lock
+  name=
+  if [[ -z $queue ]]; then
+    name=${chosen[0]:-}
+    chosen=("${chosen[@]:1}")
+  else
+    exec {lock}>"$queue.lock"
+    flock "$lock"
+    if [[ $end == first ]]; then
+      name=$(head -n 1 "$queue")
+      sed -i 1d "$queue"
+    else
+      name=$(tail -n 1 "$queue")
+      sed -i '$d' "$queue"
+    fi
+    exec {lock}>&-
+  fi
+  [[ -n $name ]]
+}
+
 # Short names: the path of a socket has at most 107 bytes, and the suites make long ones below it.
 SCRATCH=$(mktemp -d "${BRAID_TEST_DIR:-/var/tmp}/b.XXXXXX")
 chmod 755 "$SCRATCH"
 export SCRATCH
 . "$here/lib.sh"
 now_at= # the case that runs
+ran=()
 watcher=
 finish() {
   [[ -z $watcher ]] || pkill -P "$watcher" 2>/dev/null || true
@@ -46,7 +105,7 @@ finish() {
   stop_all
   # Not what is still mounted there.
   remove --one-file-system "$SCRATCH" || true
-  [[ -z $folder ]] || for name in "${chosen[@]}"; do rm -rf "${folder:?}/$name"; done
+  [[ -z $folder ]] || for name in "${ran[@]}"; do rm -rf "${folder:?}/$name"; done
 }
 trap finish EXIT
 
@@ -81,15 +140,19 @@ servers_said() {
   ((own)) || [[ ! -f $SCRATCH/shared/braid.log ]] || tail -n 5 "$SCRATCH/shared/braid.log" | cut -c 1-300 | sed 's/^/     server | /'
 }
 
-head_of() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
-
-for name in "${chosen[@]}"; do
+while next_case; do
+  # The other lane may fare better.
+  if ((endless == 2)) && [[ -n $queue ]]; then
+    verdict FAIL "$name" 0 "not run by this lane: two cases before it did not end"
+    break
+  fi
   if ((endless == 2)); then
     verdict FAIL "$name" 0 "not run: two cases before it did not end"
     continue
   fi
   file=$here/cases/$name.sh
   [[ -f $file ]] || { echo "run.sh: no case named '$name'" >&2; exit 2; }
+  ran+=("$name")
   needs=$(head_of "$file" Needs)
   read -r short long <<<"$(head_of "$file" Seconds)"
   limit=$short
