@@ -78,6 +78,31 @@ fn names_refusals_are_forgotten() {
     caught_in(Broken::Names(Variant::Forgetful), 842, |config| *config = config.clone().without_promises());
 }
 
+/// The same with three members of each partition, some of which fall behind, are chosen, or are cut off.
+fn caught_with_names(variant: Variant, near: u64, tune: impl Fn(&mut SimConfig)) {
+    caught_among(SimConfig::replicated, Broken::Names(variant), near, tune);
+}
+
+#[test]
+fn names_abort_without_a_log_entry_with_members() {
+    caught_with_names(Variant::NoAbortLog, 2, |_| {});
+}
+
+#[test]
+fn names_promised_names_are_shown_with_members() {
+    caught_with_names(Variant::NoLock, 7, |_| {});
+}
+
+#[test]
+fn names_promises_end_by_time_with_members() {
+    caught_with_names(Variant::UnlockOnTimeout, 2, |_| {});
+}
+
+#[test]
+fn names_refusals_are_forgotten_with_members() {
+    caught_with_names(Variant::Forgetful, 22, |config| *config = config.clone().without_promises());
+}
+
 #[test]
 fn leases_are_given_back_before_promised_names_are_there() {
     caught_among(SimConfig::replicated, Broken::Promises(PromiseMutation::GiveBackFirst), 120, |_| {});
