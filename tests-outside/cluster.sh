@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 export BRAID=$root/bin/braid BENCH=$root/bin/braid-bench LONG=0
 export BRAID_TOOLS=${BRAID_TOOLS:-${XDG_CACHE_HOME:-$HOME/.cache}/braid/tools}
-SCRATCH=${BRAID_CLUSTER_DIR:-/var/tmp/braid-cluster} NET=${BRAID_CLUSTER_NET:-213}
+export SCRATCH=${BRAID_CLUSTER_DIR:-/var/tmp/braid-cluster} NET=${BRAID_CLUSTER_NET:-213}
 . "$here/lib.sh"
 . "$here/net.sh"
 ((EUID == 0)) || die "cluster: network namespaces want root"

@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=$(dirname "$here")
 export BRAID=$root/bin/braid BENCH=$root/bin/braid-bench LONG=0
 demo=${BRAID_DEMO_DIR:-/var/tmp/braid-demo}
-SCRATCH=$demo
+export SCRATCH=$demo
 . "$here/lib.sh"
 . "$here/load.sh"
 

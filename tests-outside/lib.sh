@@ -60,8 +60,10 @@ status_json() { timeout --kill-after=5 20 "$BRAID" status --json; }
 status_field() { status_json | field "$1"; }
 server_alive() { (use_cluster "$1"; kill -0 "$(status_field pid)") >/dev/null 2>&1; }
 
-# Is process $1 a braid server? (An id may have been given to another program since.)
-is_server() { [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]]; }
+# Is process $1 a braid server of this run? (An id may have been given to another program since, or to one of another run.)
+is_server() {
+  [[ $(readlink "/proc/$1/exe" 2>/dev/null) == "$(realpath "$BRAID")"* ]] && grep -qzxF "SCRATCH=$SCRATCH" "/proc/$1/environ" 2>/dev/null
+}
 
 # Does no thread of process $1 run any more? (Nobody may be there to reap the last one.)
 has_ended() {

@@ -65,7 +65,7 @@ fn names_abort_without_a_log_entry() {
 
 #[test]
 fn names_promised_names_are_shown() {
-    caught(Broken::Names(Variant::NoLock), 356);
+    caught(Broken::Names(Variant::NoLock), 455);
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn names_promises_end_by_time() {
 
 #[test]
 fn names_refusals_are_forgotten() {
-    caught_in(Broken::Names(Variant::Forgetful), 842, |config| *config = config.clone().without_promises());
+    caught_in(Broken::Names(Variant::Forgetful), 875, |config| *config = config.clone().without_promises());
 }
 
 /// The same with three members of each partition, some of which fall behind, are chosen, or are cut off.
@@ -125,7 +125,7 @@ fn names_removed_before_open_files_are_told() {
 
 #[test]
 fn late_doubles_of_an_earlier_term_are_taken() {
-    caught_in(Broken::AnyTerm, 40, |config| {
+    caught_in(Broken::AnyTerm, 92, |config| {
         (config.net.late, config.net.late_us, config.net.doubled) = (1_000, 3_000_000, 1_500);
         (config.faults.crash_every_us, config.faults.down_max_us) = (1_000_000, 50_000);
     });
@@ -138,13 +138,13 @@ fn members_count_before_they_hold_the_log() {
 
 #[test]
 fn members_that_are_silent_do_not_count() {
-    caught_with_members(Members::DropEarly, 0, |_| {});
+    caught_with_members(Members::DropEarly, 15, |_| {});
 }
 
 #[test]
 fn members_are_read_without_promises() {
     // A primary that is cut off hears of the next one when it wants to drop the others, unless that is lost, too.
-    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 195, |config| config.net.lost = 500);
+    caught_among(SimConfig::isolated, Broken::Members(Members::NoLease), 438, |config| config.net.lost = 500);
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn data_moves_are_committed_without_a_look() {
 
 #[test]
 fn data_ranges_are_lent_again() {
-    caught(Broken::Data(Mutation::LendAgain), 31);
+    caught(Broken::Data(Mutation::LendAgain), 232);
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn data_packs_die_while_something_refers_to_them() {
 
 #[test]
 fn leases_of_a_new_primary_before_those_of_the_old_one_were_told() {
-    caught(Broken::Leases(LeaseMutation::NoWait), 66);
+    caught(Broken::Leases(LeaseMutation::NoWait), 88);
 }
 
 #[test]

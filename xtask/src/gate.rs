@@ -56,10 +56,16 @@ fn step(root: &Path, name: &str, arguments: &[&str]) -> Result<(), String> {
     let status = Command::new(cargo)
         .args(arguments)
         .env(runner, format!("timeout --foreground --kill-after=10 {TEST_PROGRAM_S}"))
+        .env("RUST_TEST_THREADS", test_threads().to_string())
         .current_dir(root)
         .status()
         .map_err(|error| format!("{name}: cargo does not start: {error}"))?;
     if status.success() { Ok(()) } else { Err(format!("{name} failed: cargo {}", arguments.join(" "))) }
+}
+
+/// Tests that run at the same time: many of them wait, for drives and hosts that fall silent.
+fn test_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, |cores| 2 * cores.get())
 }
 
 fn installed(program: &str) -> bool {
