@@ -50,10 +50,16 @@ fn advisories(root: &Path) {
 
 fn step(root: &Path, name: &str, arguments: &[&str]) -> Result<(), String> {
     eprintln!("== {name}");
-    // CARGO is the cargo that runs this task; the variables it sets for one package must not reach the next.
+    // CARGO is the cargo that runs this task. What it says of this package must not reach the next: `ring` would be
+    // compiled anew for it, and with it all that uses TLS, and once more by a cargo without a task around it.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let runner = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
-    let status = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    let of_package = |name: &String| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
+    for name in std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).filter(of_package) {
+        command.env_remove(name);
+    }
+    let status = command
         .args(arguments)
         .env(runner, format!("timeout --foreground --kill-after=10 {TEST_PROGRAM_S}"))
         .env("RUST_TEST_THREADS", test_threads().to_string())
