@@ -13,14 +13,21 @@ pub fn run(whole: &Whole) -> Outcome {
     if whole.json {
         return out::json(&list);
     }
-    let LostList { parts, more, silent_partitions } = list;
+    let LostList { parts, more, silent_partitions, unchecked_packs } = list;
     let silent: Vec<String> = silent_partitions.iter().map(|id| format!("p{id}")).collect();
-    let unknown = (!silent.is_empty()).then(|| {
-        format!("not known of partitions that do not answer: {}; see `braid cluster partition`", silent.join(", "))
-    });
+    let mut unknown = Vec::new();
+    if !silent.is_empty() {
+        let silent = silent.join(", ");
+        unknown.push(format!("not known of partitions that do not answer: {silent}; see `braid cluster partition`"));
+    }
+    if unchecked_packs > 0 {
+        unknown.push(format!("packs that may have lost data and are checked next: {unchecked_packs}; ask again soon"));
+    }
     if parts.is_empty() {
-        let nothing = || "nothing is lost: all data can be read".to_owned();
-        return out::lines(&[unknown.unwrap_or_else(nothing)]);
+        if unknown.is_empty() {
+            unknown.push("nothing is lost: all data can be read".to_owned());
+        }
+        return out::lines(&unknown);
     }
     let row = |part: LostView| {
         let LostView { filesystem, inode, offset, bytes, why, store, object, since_s } = part;
@@ -38,7 +45,11 @@ pub fn run(whole: &Whole) -> Outcome {
     };
     let titles = ["FILESYSTEM", "INODE>", "OFFSET>", "LOST>", "WHY", "STORE", "SINCE", "OBJECT"];
     out::table(&titles, parts.into_iter().map(row).collect())?;
-    let others = if more { "there are more than these" } else { "all others succeed" };
+    let others = match (more, unknown.is_empty()) {
+        (true, _) => "there are more than these",
+        (false, true) => "all others succeed",
+        (false, false) => "and there may be more than these",
+    };
     let mut lines = vec![format!("`find MOUNT -inum INODE` tells the path; reads of these parts fail, {others}")];
     lines.extend(unknown);
     out::lines(&lines)

@@ -35,6 +35,8 @@ pub enum Table {
     Blob = 0x23,
     /// Which chunks may point into an object.
     BlobHint = 0x24,
+    /// Packs that may have lost data.
+    Suspect = 0x25,
     /// Participant's intents of operations that another partition decides.
     Pending = 0x30,
     /// Decisions of operations coordinated here.
@@ -298,7 +300,17 @@ pub fn hint(p: PartitionId, pack: PackId, sb: u16, fs: FsId, ino: Ino, chunk: Ch
     Key::new(p, Table::Hint).u48(pack.seq()).u16(sb).u32(fs.0).u64(ino.0).u32(chunk.0).done()
 }
 
-/// The pack in a key of the tables Pack, Stripe, Hint of partition `p`. `None` if too short.
+/// A pack that may have lost data.
+pub fn suspect(p: PartitionId, pack: PackId) -> Vec<u8> {
+    Key::new(p, Table::Suspect).u48(pack.seq()).done()
+}
+
+/// All packs that may have lost data: prefix.
+pub fn suspects(p: PartitionId) -> Vec<u8> {
+    Key::new(p, Table::Suspect).done()
+}
+
+/// The pack in a key of the tables Pack, Stripe, Hint, Suspect of partition `p`. `None` if too short.
 pub fn pack_of(p: PartitionId, key: &[u8]) -> Option<PackId> {
     match seq48(key)? {
         0 => None,

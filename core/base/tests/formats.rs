@@ -47,6 +47,7 @@ fn keys_are_as_drawn() {
     let touched = four(&fs, &n("layer", LAYER.0), &ino, &n("chunk/1024", CHUNK.0 >> 10));
     same_key("key.touched", &touched, &keys::touched(P, FS, LAYER, INO, CHUNK));
     same_key("key.pack", std::slice::from_ref(&pack), &keys::pack(P, pack_id));
+    same_key("key.suspect", std::slice::from_ref(&pack), &keys::suspect(P, pack_id));
     same_key("key.stripe", &[pack.clone(), sb.clone()], &keys::stripe(P, pack_id, SB));
     let blob_id = BlobId::new(P, 0x5152_5354_5556);
     let serial = n("serial", blob_id.serial());

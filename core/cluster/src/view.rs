@@ -132,6 +132,8 @@ views! {
         pub more: bool,
         /// Partitions that do not say what of theirs is lost: they do not serve, or did not answer in time.
         pub silent_partitions: Vec<u16>,
+        /// Packs that may have lost data and were not checked yet: what of theirs is lost is not among the parts.
+        pub unchecked_packs: u64,
     }
 
     /// A part of a file that cannot be read.

@@ -368,6 +368,23 @@ fn a_drive_that_comes_back_is_used_again() {
     world.host.stop();
 }
 
+/// The same of one that was added while the host runs.
+#[test]
+fn a_drive_that_was_added_and_comes_back_is_used_again() {
+    let mut world = World::new(&[0, 1, 2], 64 << 20, &[]);
+    let (id, domain) = (DriveId(4), DomainId(3));
+    world.host.add_drive(&drive(world.dir.path(), id, domain, world.drive_bytes)).expect("it is a drive");
+    world.domains.insert(id, domain);
+    world.leave(&[]);
+    wait_for("it runs", || world.runs(4));
+    let (path, away) = (path_of(world.dir.path(), id), world.dir.path().join("away"));
+    std::fs::rename(&path, &away).expect("it is there");
+    wait_for("it is known to be gone", || !world.runs(4));
+    std::fs::rename(&away, &path).expect("it is put back");
+    wait_for("it is back", || world.runs(4));
+    world.host.stop();
+}
+
 /// A drive that opens while the host runs takes part from then on.
 #[test]
 fn a_drive_that_opens_late_is_used() {

@@ -46,6 +46,7 @@ pub(crate) mod scrub;
 mod speed;
 mod stage;
 mod status;
+mod suspects;
 
 pub(crate) use reap::Loss;
 pub use stage::StageLimits;

@@ -115,7 +115,7 @@ fn hosts_and_drives_come_and_go() {
         "store": "cold", "object": "B_1/key", "since_s": 1_700_000_000});
     assert_eq!(
         running.json("GET", "/api/v1/lost", None),
-        (200, json!({"parts": [part], "more": false, "silent_partitions": [1]}))
+        (200, json!({"parts": [part], "more": false, "silent_partitions": [1], "unchecked_packs": 2}))
     );
     let set = json!({"rebuild_bytes_per_s": 5, "scrubber_bytes_per_s": 0});
     let (status, body) = running.json("PATCH", "/api/v1/settings", Some(set));

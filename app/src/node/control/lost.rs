@@ -24,9 +24,14 @@ impl Node {
             object: part.object.map(|of| keys::data(self.cluster.guid, of.blob, of.term)),
             since_s: part.object.map(|of| of.since_s),
         };
-        let LostParts { partitions, parts, more } = self.host()?.lost().await?;
+        let LostParts { partitions, parts, more, unchecked } = self.host()?.lost().await?;
         let all = recorded.partitions.iter().map(|partition| partition.value.id);
         let silent = all.filter(|id| !partitions.contains(id)).map(|id| id.0);
-        Ok(LostList { parts: parts.into_iter().map(view).collect(), more, silent_partitions: silent.collect() })
+        Ok(LostList {
+            parts: parts.into_iter().map(view).collect(),
+            more,
+            silent_partitions: silent.collect(),
+            unchecked_packs: unchecked,
+        })
     }
 }

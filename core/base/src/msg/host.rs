@@ -387,6 +387,8 @@ pub struct LostParts {
     pub parts: Vec<Lost>,
     /// There is more than that.
     pub more: bool,
+    /// Packs that may have lost data, and of which it is not known yet what.
+    pub unchecked: u64,
 }
 
 impl LostParts {
@@ -395,6 +397,7 @@ impl LostParts {
         self.partitions.extend(other.partitions);
         self.parts.extend(other.parts);
         self.more |= other.more;
+        self.unchecked += other.unchecked;
         self.parts.sort_unstable();
         self.parts.dedup();
     }

@@ -47,8 +47,31 @@ pub(super) fn leaves(drive: &DriveRecord) -> Option<Leave> {
     }
 }
 
-/// What is waited for at the end: the threads of drives.
-pub(super) type Endings = Arc<Mutex<Vec<Ending>>>;
+/// What a host has of its drives beside the doors to them.
+#[derive(Default)]
+pub(super) struct Own {
+    /// All of them, and where they are: those that were away at its start, and those that were added since, too.
+    specs: Mutex<Vec<DriveSpec>>,
+    /// What is waited for at the end: their threads.
+    endings: Mutex<Vec<Ending>>,
+}
+
+impl Own {
+    /// One that was not there before.
+    pub(super) fn add(&self, spec: &DriveSpec) {
+        self.specs.lock().unwrap_or_else(PoisonError::into_inner).push(spec.clone());
+    }
+
+    /// One that has started.
+    pub(super) fn runs(&self, ending: Ending) {
+        self.endings.lock().unwrap_or_else(PoisonError::into_inner).push(ending);
+    }
+
+    /// The threads of all that have started.
+    pub(super) fn take_endings(&self) -> Vec<Ending> {
+        std::mem::take(&mut *self.endings.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
 
 /// After this, milliseconds, what is away is looked for again: a drive may come back while the host runs.
 const AGAIN_MS: u64 = 10_000;
@@ -59,8 +82,7 @@ type Open = Arc<dyn Fn(&DriveSpec) -> Result<Opened> + Send + Sync>;
 /// Drives of this host that are used when they open.
 pub(super) struct Late {
     open: Open,
-    /// All of this host, as far as it knew at its start.
-    own: Vec<DriveSpec>,
+    own: Arc<Own>,
     /// Those that are being opened, and what brings them.
     under_way: Vec<(BTreeSet<DriveId>, Opening)>,
     /// What came of those that were begun last, as far as it came at once.
@@ -82,7 +104,8 @@ pub(super) fn start_all(config: &HostConfig, runtime: &tokio::runtime::Handle, e
     let (early, awaited) = run(0, &config.awaited);
     let (found, late) = run(DRIVE_OPEN_WAIT_MS, &config.drives);
     let under_way = vec![(not_yet(&early), awaited), (not_yet(&found), late)];
-    let own = config.drives.iter().chain(&config.awaited).chain(&config.absent).cloned().collect();
+    let own = Arc::new(Own::default());
+    config.drives.iter().chain(&config.awaited).chain(&config.absent).for_each(|spec| own.add(spec));
     let (said, at_once, again_ms) = (BTreeMap::new(), Vec::new(), clock::mono_ms() + AGAIN_MS);
     let mut late = Late { open, own, under_way, at_once, said, again_ms };
     let mut opened: Vec<Opened> = early.into_iter().filter_map(|(spec, result)| late.or_told(&spec, result?)).collect();
@@ -103,6 +126,11 @@ pub(super) fn start_all(config: &HostConfig, runtime: &tokio::runtime::Handle, e
 }
 
 impl Late {
+    /// All drives of this host.
+    pub(super) fn own(&self) -> &Arc<Own> {
+        &self.own
+    }
+
     /// Those that have opened since.
     pub(super) fn opened(&mut self) -> Vec<Opened> {
         let mut ended = std::mem::take(&mut self.at_once);
@@ -123,7 +151,8 @@ impl Late {
         }
         self.again_ms = now_ms + AGAIN_MS;
         let busy = |id| self.under_way.iter().any(|(ids, _)| ids.contains(&id));
-        let away: Vec<DriveSpec> = self.own.iter().filter(|spec| is_away(spec.id) && !busy(spec.id)).cloned().collect();
+        let mut away = self.own.specs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        away.retain(|spec| is_away(spec.id) && !busy(spec.id));
         if !away.is_empty() {
             let open = Arc::clone(&self.open);
             let (found, late) = each_or_late("open-drive", 0, away, move |spec: &DriveSpec| open(spec));
@@ -169,10 +198,10 @@ pub(super) fn start(cluster: Guid, runtime: &tokio::runtime::Handle, spec: &Driv
 
 impl Switch {
     /// A drive of this host that was not there before is used from now on.
-    pub(super) fn take_in(&self, opened: Opened, endings: &Endings) {
+    pub(super) fn take_in(&self, opened: Opened, own: &Own) {
         let Opened { id, running, mark } = opened;
         self.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mark);
         self.drives.write().unwrap_or_else(PoisonError::into_inner).insert(id, running.drive);
-        endings.lock().unwrap_or_else(PoisonError::into_inner).push(running.ending);
+        own.runs(running.ending);
     }
 }

@@ -29,7 +29,7 @@ use braid_tier::Links;
 use tokio::task::JoinSet;
 
 use super::clients::{Clients, Gate};
-use super::drives::{self, DriveSpec, Endings, Opened};
+use super::drives::{self, DriveSpec, Opened, Own};
 use super::events::Events;
 use super::housekeeping::{Housekeeper, Limits};
 use super::objects::HostObjects;
@@ -95,7 +95,7 @@ pub struct Host {
     stage_memory: Arc<StageMemory>,
     housekeeper: Mutex<Option<Housekeeper>>,
     threads: Mutex<BTreeMap<PartitionId, JoinHandle<()>>>,
-    drive_endings: Endings,
+    own_drives: Arc<Own>,
     /// As of when the records are that it goes by in [`Host::follow_tiers`]: of which incarnation, at which revision.
     followed: Mutex<(u64, Revision)>,
 }
@@ -114,13 +114,12 @@ impl Host {
     ) -> Result<Self> {
         let events = Events::start(config.dir.join("events"))?;
         let (opened, late) = drives::start_all(&config, &runtime, &events);
-        let (mut drives, mut marks, mut endings) = (BTreeMap::new(), BTreeMap::new(), Vec::new());
+        let (mut drives, mut marks, own_drives) = (BTreeMap::new(), BTreeMap::new(), Arc::clone(late.own()));
         for Opened { id, running, mark } in opened {
             drives.insert(id, running.drive);
             marks.insert(id, mark);
-            endings.push(running.ending);
+            own_drives.runs(running.ending);
         }
-        let endings = Arc::new(Mutex::new(endings));
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let links = Arc::new(Links::new(config.cluster, config.host));
         let objects = HostObjects::new(config.cluster, links, runtime.clone(), events);
@@ -152,7 +151,7 @@ impl Host {
         let _ = switch.reader.set(Reader::new(wire));
         let host = Self {
             followed: Mutex::default(),
-            drive_endings: Arc::clone(&endings),
+            own_drives,
             threads: Mutex::default(),
             housekeeper: Mutex::default(),
             kv,
@@ -162,7 +161,7 @@ impl Host {
         };
         host.start_replicas()?;
         let (switch, kv) = (Arc::clone(&host.switch), Arc::clone(&host.kv));
-        let watch = Watch::new(Arc::clone(&switch), host.config.parity, (late, endings));
+        let watch = Watch::new(Arc::clone(&switch), host.config.parity, late);
         let housekeeper = Housekeeper::start(switch, kv, partitions, watch)?;
         *host.housekeeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(housekeeper);
         Ok(host)
@@ -416,7 +415,8 @@ impl Host {
 
     /// Starts a drive of this host that was not there before.
     pub fn add_drive(&self, spec: &DriveSpec) -> Result<()> {
-        self.switch.take_in(drives::start(self.config.cluster, &self.switch.runtime, spec)?, &self.drive_endings);
+        self.switch.take_in(drives::start(self.config.cluster, &self.switch.runtime, spec)?, &self.own_drives);
+        self.own_drives.add(spec);
         Ok(())
     }
 
@@ -523,7 +523,7 @@ impl Host {
         }
         self.switch.drives.write().unwrap_or_else(PoisonError::into_inner).clear();
         let replicas = std::mem::take(&mut *self.threads());
-        let drives = std::mem::take(&mut *self.drive_endings.lock().unwrap_or_else(PoisonError::into_inner));
+        let drives = self.own_drives.take_endings();
         let (done, all) = mpsc::channel();
         std::thread::spawn(move || {
             drives.iter().for_each(Ending::wait);

@@ -12,7 +12,7 @@ use braid_cluster::health::{self, Watched};
 use braid_io::clock;
 use braid_io::limited::each_within;
 
-use super::drives::{Endings, Late};
+use super::drives::Late;
 use super::wire::{Mark, Switch};
 
 /// All drives together have so long to say how they are, milliseconds; they do no I/O for it.
@@ -32,7 +32,7 @@ pub(super) struct Watch {
     heard: Heard,
     looks: Looks,
     /// Drives that open later, and what is waited for at the end.
-    late: (Late, Endings),
+    late: Late,
 }
 
 /// Paths that are being looked at: one on a file system that hangs is not asked again until it has answered.
@@ -99,7 +99,7 @@ impl Heard {
 
 impl Watch {
     /// Nothing seen yet; `late`: drives that open later, and what is waited for at the end.
-    pub(super) fn new(switch: Arc<Switch>, parity: u8, late: (Late, Endings)) -> Self {
+    pub(super) fn new(switch: Arc<Switch>, parity: u8, late: Late) -> Self {
         let (seen, tardy, heard, looks) = Default::default();
         Self { switch, parity, seen, tardy, heard, looks, late }
     }
@@ -141,18 +141,17 @@ impl Watch {
 
     /// Drives that have opened since are used, unless they were removed meanwhile; those that are away are looked for.
     fn take_late(&mut self) {
-        let (late, endings) = &mut self.late;
         let set = self.switch.drive_set().clone();
         let is_ours = |id| set.domains.is_empty() || set.domains.contains_key(&id);
         let runs = |id| self.switch.drives.read().unwrap_or_else(PoisonError::into_inner).contains_key(&id);
-        late.look_again(clock::mono_ms(), |id| is_ours(id) && !runs(id));
-        for opened in late.opened() {
+        self.late.look_again(clock::mono_ms(), |id| is_ours(id) && !runs(id));
+        for opened in self.late.opened() {
             let id = opened.id;
             if !is_ours(id) {
                 tracing::info!("drive {id} has opened, and is no part of the cluster any more");
                 continue;
             }
-            self.switch.take_in(opened, endings);
+            self.switch.take_in(opened, self.late.own());
             let text = format!("drive {id} has opened and is used from now on");
             self.switch.objects.events().tell(Event::new(EventType::DRIVE_RECOVERED, text).about("drive", id));
         }

@@ -37,10 +37,6 @@ impl Again {
         self.packs.is_empty()
     }
 
-    pub fn packs(&self) -> impl Iterator<Item = &PackId> {
-        self.packs.keys()
-    }
-
     /// `pack` is to be checked again; `all`: once all of its drives are there. What was wanted before holds as well.
     pub fn add(&mut self, pack: PackId, due_ms: u64, all: bool) {
         let when = self.packs.entry(pack).or_insert(When { due_ms, all });

@@ -244,6 +244,7 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
         t.delete(keys::pack(t.partition, id));
         s.data.packs.table.remove(&id);
         s.data.packs.care.remove(&id);
+        s.data.scrub.forget(t, id);
     }
     Ok(())
 }

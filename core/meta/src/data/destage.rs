@@ -434,7 +434,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
             s.data.jobs.destaged_ms = t.now.mono_ms;
         }
         if job.collects {
-            gc::moved(s, true, t.now.mono_ms);
+            gc::moved(t, s, true);
         }
         commit(t, s, &job)?;
         job.stripes.iter().for_each(|(at, ..)| s.data.packs.returned(*at));
@@ -458,7 +458,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, id: u64, result: Result<()>) 
         return Ok(());
     }
     if job.collects {
-        gc::moved(s, false, t.now.mono_ms);
+        gc::moved(t, s, false);
     }
     s.data.jobs.backoff.failed(t.now.mono_ms);
     Ok(())

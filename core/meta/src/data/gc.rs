@@ -172,7 +172,8 @@ fn can_move(s: &State, id: PackId, now_ms: u64) -> bool {
 }
 
 /// A move out of the victims ended. If several in a row failed, others come first for a while, and it is looked whether these can be read.
-pub(crate) fn moved(s: &mut State, ok: bool, now_ms: u64) {
+pub(crate) fn moved(t: &mut Txn<'_>, s: &mut State, ok: bool) {
+    let now_ms = t.now.mono_ms;
     let gc = &mut s.data.gc;
     gc.failures = if ok { 0 } else { gc.failures + 1 };
     if gc.failures < FAILURES_MAX {
@@ -182,7 +183,7 @@ pub(crate) fn moved(s: &mut State, ok: bool, now_ms: u64) {
     gc.barred.retain(|_, until_ms| now_ms < *until_ms);
     for victim in std::mem::take(&mut gc.victims) {
         gc.barred.insert(victim, now_ms + BARRED_MS);
-        s.data.scrub.look_at(victim);
+        s.data.scrub.look_at(t, victim);
     }
 }
 

@@ -264,7 +264,7 @@ pub(crate) fn done(t: &mut Txn<'_>, s: &mut State, number: u64, result: &Result<
         s.data.rebuilds.failed.remove(&id.pack);
         let bytes = s.config.shard_bytes;
         if taken_for_lost > 0 {
-            s.data.scrub.look_at(id.pack);
+            s.data.scrub.look_at(t, id.pack);
         }
         if evens {
             s.data.balance.moved(now_ms, bytes);

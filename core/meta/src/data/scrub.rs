@@ -8,8 +8,8 @@
 //! 3. Blocks that the others do not make up for are beyond repair: nothing is made up for them. Reads of them fail, the
 //!    files are listed, and the pack is checked again and again: a drive may come back, files are removed.
 //!
-//! What was found is kept in memory only: a new primary finds it again. It goes on with a long pass where the last one
-//! left a mark (`data/mark`), which is never beyond a pack with damage that is not made good.
+//! What was found is kept in memory only: a new primary finds it again. It begins with the packs that may have lost data
+//! (`data/suspects`), and goes on with a long pass where the last one left a mark (`data/mark`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -30,6 +30,7 @@ use crate::data::lost::{joined, merged, refer};
 use crate::data::mark::{self, Mark};
 use crate::data::packs::{Life, Pack};
 use crate::data::speed::Speed;
+use crate::data::suspects::Suspects;
 use crate::data::tier::damage;
 use crate::event::{Effect, Now};
 use crate::state::State;
@@ -67,6 +68,7 @@ pub(crate) struct Scrub {
     was_again: bool,
     /// Packs to be checked first, whatever the rate.
     asked: BTreeSet<PackId>,
+    suspects: Suspects,
     found: BTreeMap<PackId, Found>,
     /// When a check began last.
     begun_ms: u64,
@@ -130,16 +132,19 @@ struct Found {
 }
 
 impl Scrub {
-    /// Nothing is known yet but how far the last primary was. Numbers of its jobs are not used again.
+    /// Nothing is known yet but how far the last primary was, and where to look first. Numbers of its jobs are not used
+    /// again.
     pub fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
         let next = NUMBERS | (config.term.0 << 32);
         let mut pass = Pass::default();
         if let Some(Mark { at, upto, begun_s }) = Mark::load(config.partition, kv)? {
             pass = Pass { under_way: at < upto, at, upto, begun_s, marked: true, ..pass };
         }
-        let (checks, mends, again, was_again, asked, found) = Default::default();
+        let suspects = Suspects::load(config.partition, kv)?;
+        let asked = suspects.packs().collect();
+        let (checks, mends, again, was_again, found) = Default::default();
         let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
-        Ok(Self { next, checks, mends, pass, again, was_again, asked, found, begun_ms, speed, told })
+        Ok(Self { next, checks, mends, pass, again, was_again, asked, suspects, found, begun_ms, speed, told })
     }
 
     /// True if the shard is just being made on `drive`.
@@ -155,11 +160,16 @@ impl Scrub {
 
     /// A pack may have lost what nobody makes up for: it is checked soon, also where nothing else is, and by the next primary
     /// if this one does not get to it.
-    pub fn look_at(&mut self, pack: PackId) {
+    pub fn look_at(&mut self, t: &mut Txn<'_>, pack: PackId) {
         self.asked.insert(pack);
-        if self.pass.marked {
-            self.pass.since_mark = mark::PACKS;
-        }
+        self.suspects.add(t, pack);
+    }
+
+    /// The pack was removed.
+    pub fn forget(&mut self, t: &mut Txn<'_>, pack: PackId) {
+        self.asked.remove(&pack);
+        self.found.remove(&pack);
+        self.suspects.remove(t, pack);
     }
 
     fn number(&mut self) -> u64 {
@@ -184,9 +194,8 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     if s.data.scrub.checks.is_some() {
         return Ok(());
     }
-    let before = s.data.scrub.pass.at;
     let chosen = choose(s, t.now);
-    mark(t, s, before, chosen);
+    mark(t, s);
     let limit = if limit > 0 { limit } else { ASKED_BYTES_PER_S };
     let Some(pack) = chosen else { return Ok(()) };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
@@ -207,8 +216,6 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 /// The next pack to check.
 fn choose(s: &mut State, now: Now) -> Option<PackId> {
     let (table, drives, scrub) = (&s.data.packs.table, &s.data.packs.drives, &mut s.data.scrub);
-    scrub.found.retain(|id, _| table.contains_key(id));
-    scrub.asked.retain(|id| table.contains_key(id));
     let first = scrub.asked.iter().find(|id| table.get(id).is_some_and(|pack| can_check(drives, pack))).copied();
     if let Some(id) = first {
         scrub.asked.remove(&id);
@@ -300,19 +307,15 @@ fn next_of_pass(s: &mut State, now: Now) -> Option<PackId> {
     None
 }
 
-/// Keeps how far the pass is, now and then. `before`: the last pack that the pass had come to before `chosen` was.
-fn mark(t: &mut Txn<'_>, s: &mut State, before: PackId, chosen: Option<PackId>) {
-    let Scrub { pass, found, again, asked, .. } = &mut s.data.scrub;
+/// Keeps how far the pass is, now and then. Packs with damage are kept each by itself.
+fn mark(t: &mut Txn<'_>, s: &mut State) {
+    let pass = &mut s.data.scrub.pass;
     if pass.since_mark < mark::PACKS {
         return;
     }
     (pass.since_mark, pass.marked) = (0, true);
-    let damaged: BTreeSet<PackId> = found.keys().chain(again.packs()).chain(&*asked).chain(&chosen).copied().collect();
-    let whole = damaged.first().map_or(PackId(u64::MAX), |id| PackId(id.0.saturating_sub(1)));
-    let at = if pass.under_way { before.min(pass.at) } else { pass.at };
-    // What is damaged may be newer than the pass.
-    let upto = damaged.last().map_or(pass.upto, |id| pass.upto.max(*id));
-    let mark = Mark { at: at.min(whole), upto, begun_s: pass.begun_s };
+    let at = pass.owed.first().map_or(pass.at, |id| pass.at.min(PackId(id.0.saturating_sub(1))));
+    let mark = Mark { at, upto: pass.upto, begun_s: pass.begun_s };
     t.put(Mark::key(t.partition), mark.encode());
 }
 
@@ -347,7 +350,14 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
         found.bad.extend(known.bad.iter().filter(|shard| found.silent.contains(shard)));
         found.lost = merged(found.lost.iter().chain(&known.lost).copied());
     }
-    if found.bad.is_empty() && found.lost.is_empty() {
+    let is_whole = found.bad.is_empty() && found.lost.is_empty();
+    match (found.silent.is_empty(), is_whole) {
+        (true, true) => scrub.suspects.remove(t, id),
+        (true, false) => scrub.suspects.is_known(t, id),
+        (false, true) => {}
+        (false, false) => scrub.suspects.add(t, id),
+    }
+    if is_whole {
         return Ok(());
     }
     if !found.lost.is_empty() && s.data.packs.is_bare(id) {
@@ -357,9 +367,6 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     let scrub = &mut s.data.scrub;
     if !found.lost.is_empty() {
         scrub.again.add(id, now_ms + LOST_MS, false);
-        if known.lost != found.lost && scrub.pass.marked {
-            scrub.pass.since_mark = mark::PACKS;
-        }
     }
     let bad: BTreeSet<u8> = found.bad.into_iter().collect();
     // One that was made whole, and is not, is not made so again and again.
@@ -546,5 +553,10 @@ pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<LostParts> {
     all.extend(in_objects);
     // Those that follow each other become one: it is before that that there are as many.
     let more = is_cut || all.len() >= limit;
-    Ok(LostParts { partitions: vec![s.config.partition], parts: joined(all), more })
+    let drives = &s.data.packs.drives;
+    // All of one that is out of reach is among the parts.
+    let counts = |pack: &&Pack| !matches!(pack.life, Life::Dead { .. }) && !is_out_of_reach(drives, pack);
+    let open = s.data.scrub.suspects.open();
+    let unchecked = open.filter_map(|id| s.data.packs.table.get(&id)).filter(counts).count() as u64;
+    Ok(LostParts { partitions: vec![s.config.partition], parts: joined(all), more, unchecked })
 }

@@ -50,7 +50,7 @@ wire_struct!(Healing {
     balance_bytes_per_s,
 });
 wire_struct!(Ways { relayed, etcd_by_others });
-wire_struct!(LostParts { partitions, parts, more });
+wire_struct!(LostParts { partitions, parts, more, unchecked });
 wire_struct!(Lost { fs, ino, off, len, object });
 wire_struct!(LostObject { store, blob, term, missing, since_s });
 wire_struct!(ObjectsPage { objects, more });

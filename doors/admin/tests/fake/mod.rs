@@ -255,7 +255,7 @@ impl Control for Fake {
         let (store, object) = (Some("cold".to_owned()), Some("B_1/key".to_owned()));
         let (filesystem, since_s) = ("one".to_owned(), Some(1_700_000_000));
         let part = LostView { filesystem, inode: 77, offset: 4096, bytes: 8192, why, store, object, since_s };
-        now(Ok(LostList { parts: vec![part], more: false, silent_partitions: vec![1] }))
+        now(Ok(LostList { parts: vec![part], more: false, silent_partitions: vec![1], unchecked_packs: 2 }))
     }
 
     fn status(&self) -> Answer<'_, Status> {
