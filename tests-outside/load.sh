@@ -106,11 +106,18 @@ contest_end() {
   rm -rf "$CONTEST_DIR"
   echo "$1: $(tail -n 1 "$SCRATCH/contest-out")" >&2
 }
-# all_begin [MOUNT...]: the load, the other programs and the contest, which goes through these mounts.
+# all_begin [MOUNT MOUNT...]: the load, the other programs and the contest, which goes through these mounts; if none is named,
+# through a second one of this load besides the one there is.
+SECOND=
 all_begin() {
   load_begin
   others_begin
-  contest_begin "${@:-$MOUNT}"
+  if (($# == 0)); then
+    SECOND=$MOUNT.second
+    hosts_mount "$SECOND"
+    set -- "$MOUNT" "$SECOND"
+  fi
+  contest_begin "$@"
 }
 # all_go_on WHAT
 all_go_on() {
@@ -123,4 +130,6 @@ all_end() {
   contest_end "$1"
   others_end "$1"
   load_end "$1"
+  [[ -z $SECOND ]] || umount "$SECOND"
+  SECOND=
 }

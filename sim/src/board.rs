@@ -12,7 +12,7 @@ use braid_base::attr::Time;
 use braid_base::ids::{BlobId, ClientId, DriveId, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::Request;
-use braid_base::msg::job::ObjectKey;
+use braid_base::msg::job::{ObjectKey, ScrubJob, Scrubbed};
 use braid_base::msg::lease;
 use braid_base::record::ObjectAt;
 use braid_client::fs::Background;
@@ -157,6 +157,8 @@ pub enum Sent {
     Spawn(Node, Work),
     /// A bulk move of a partition ended; the number is the life of the host that started it.
     JobDone(At, u64, u64, Result<()>),
+    /// A check of a pack ended; the number is as above.
+    Checked(At, u64, Arc<ScrubJob>, Result<Scrubbed>),
     /// A task of a partition, in that life of its host, passed a point.
     Passed(At, u64, Point),
     /// A host has the bytes of an object, or has them not.

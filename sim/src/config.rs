@@ -59,6 +59,8 @@ pub struct SimConfig {
     pub tiered: bool,
     /// What that is like.
     pub store: StorePlan,
+    /// Drives that are away are emptied, or abandoned.
+    pub gives_up: bool,
     /// Bytes that a client with leases holds back.
     pub behind_bytes: usize,
     /// Clients make and remove files without a word where they may, and tell the cluster after so long; 0: they do not.
@@ -190,6 +192,7 @@ impl SimConfig {
             desk: false,
             tiered: false,
             store: StorePlan::default(),
+            gives_up: false,
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: 64 << 20,
@@ -272,6 +275,7 @@ impl SimConfig {
             desk: false,
             tiered: false,
             store: StorePlan::default(),
+            gives_up: false,
             behind_bytes: 0,
             gather_ms: 0,
             stage_cap_bytes: *pick(rng, &[256 << 10, 2 << 20, 64 << 20]),
@@ -333,6 +337,19 @@ impl SimConfig {
         let leave_every_us = *pick(rng, &[700_000, 2_000_000]);
         let faults = FaultPlan { crash_every_us, leave_every_us, down_max_us: 1_000_000, ..config.faults.clone() };
         Self { faults, ..config }
+    }
+
+    /// The same; drives are often away, and then emptied or abandoned, with two to spare. As many are bad as a pack makes up
+    /// for: what others could make up for is never given up, whoever else is silent just then.
+    pub fn giving_up(seed: u64) -> Self {
+        let config = Self::replicated(seed);
+        let rng = &mut Rng::new(seed ^ 0x61FE);
+        let mut bad_drives: Vec<u32> = (0..6).collect();
+        rng.shuffle(&mut bad_drives);
+        bad_drives.truncate(usize::from(config.parity));
+        let drive_death_every_us = *pick(rng, &[1_000_000, 4_000_000]);
+        let faults = FaultPlan { bad_drives, drive_death_every_us, ..config.faults.clone() };
+        Self { drives: 8, gives_up: true, stage_age_ms: 300, faults, ..config }
     }
 
     /// The same as [`Self::from_seed`] and [`Self::replicated`] in turn, with an object store.

@@ -86,6 +86,12 @@ deeds! {
     CallsOverlapped,
     /// Whether a change of something shared took effect was never told.
     OutcomeOpen,
+    /// A shard of a drive that is emptied was made anew.
+    MadeAnew,
+    /// The same of an abandoned one: what nobody else makes up for was to be left out.
+    MadeAnewWithout,
+    /// A pack that may have lost data was checked.
+    PackChecked,
     /// Bytes came to be in an object beside flash.
     Demoted,
     /// Bytes gave up their place on flash.
@@ -146,6 +152,9 @@ impl Deed {
 
     /// Those of members whose disks hang.
     pub const OF_HANGING: &'static [Deed] = &[Deed::LogHung, Deed::TookOver, Deed::Admitted];
+
+    /// Those of drives that are emptied or abandoned.
+    pub const OF_GIVING_UP: &'static [Deed] = &[Deed::MadeAnew, Deed::MadeAnewWithout, Deed::PackChecked];
 
     /// Those of file systems with an object store.
     pub const OF_TIER: &'static [Deed] = &[

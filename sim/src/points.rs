@@ -183,7 +183,7 @@ impl Coverage {
 
     /// The deeds that were never done, but for those of partitions with several replicas, or with an object store.
     pub fn undone(&self) -> Vec<Deed> {
-        let of_some = [Deed::OF_MEMBERS, Deed::OF_LEAVING, Deed::OF_HANGING, Deed::OF_TIER];
+        let of_some = [Deed::OF_MEMBERS, Deed::OF_LEAVING, Deed::OF_HANGING, Deed::OF_GIVING_UP, Deed::OF_TIER];
         let others = |deed: &Deed| of_some.iter().all(|some| !some.contains(deed));
         self.missing(&Deed::ALL.iter().copied().filter(others).collect::<Vec<_>>())
     }

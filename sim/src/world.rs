@@ -8,6 +8,7 @@ mod damage;
 mod drive;
 mod faults;
 mod hang;
+mod heal;
 mod host;
 mod leaving;
 mod log;
@@ -23,8 +24,9 @@ mod watch;
 use std::collections::{BTreeMap, BTreeSet};
 
 use braid_base::ErrorKind;
-use braid_base::ids::{BlobId, ClientId, DriveId, HostId, OpId, PartitionId, Term};
+use braid_base::ids::{BlobId, ClientId, HostId, OpId, PartitionId, Term};
 use braid_io::chance::Rng;
+use braid_meta::DriveSet;
 
 use crate::board::{At, Board, Node, Sent};
 use crate::config::{Net, SimConfig};
@@ -102,8 +104,8 @@ pub struct World {
     plans: tier::Plans,
     /// Objects that somebody met who read.
     shown: BTreeSet<BlobId>,
-    /// The drives that partitions are told to use.
-    pub(crate) usable: Vec<DriveId>,
+    /// The drives, as partitions are told.
+    pub(crate) drive_set: DriveSet,
     pub(crate) clocks: BTreeMap<Node, Clock>,
     /// Nothing goes wrong any more.
     pub(crate) calm: bool,
@@ -197,6 +199,7 @@ impl World {
             Sent::Spawn(node, work) => self.exec.spawn(node, work.0),
             Sent::Sleep(until, slot) => self.queue.put(until, Event::Wake(slot)),
             Sent::JobDone(at, life, id, result) => self.job_done(at, life, id, result),
+            Sent::Checked(at, life, job, result) => self.checked(at, life, &job, result),
             Sent::Passed(at, life, point) => {
                 if self.is_alive(at, life) {
                     self.pass(point, at.host);

@@ -20,13 +20,14 @@ fn number(name: &str) -> Option<u64> {
 type World = fn(u64) -> SimConfig;
 
 /// The worlds to run in, by the name that BRAID_WORLD gives them.
-const WORLDS: [(&str, World); 7] = [
+const WORLDS: [(&str, World); 8] = [
     ("plain", SimConfig::from_seed),
     ("replicated", SimConfig::replicated),
     ("isolated", SimConfig::isolated),
     ("wiped", SimConfig::wiped),
     ("leaving", SimConfig::leaving),
     ("hanging", SimConfig::hanging),
+    ("giving-up", SimConfig::giving_up),
     ("tiered", SimConfig::tiered),
 ];
 
@@ -199,6 +200,13 @@ fn many_seeds_with_members_that_leave() {
 #[test]
 fn many_seeds_with_disks_that_hang() {
     let undone = many(SimConfig::hanging, SEEDS / 2).missing(Deed::OF_HANGING);
+    let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
+    assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
+}
+
+#[test]
+fn many_seeds_with_drives_that_are_given_up() {
+    let undone = many(SimConfig::giving_up, SEEDS / 2).missing(Deed::OF_GIVING_UP);
     let broad = number("BRAID_SEEDS").is_none_or(|count| count >= SEEDS / 2) && number("BRAID_LIKE").is_none();
     assert!(!broad || undone.is_empty(), "never happened: {undone:?}");
 }

@@ -21,7 +21,9 @@ pub fn run(whole: &Whole) -> Outcome {
         unknown.push(format!("not known of partitions that do not answer: {silent}; see `braid cluster partition`"));
     }
     if unchecked_packs > 0 {
-        unknown.push(format!("packs that may have lost data and are checked next: {unchecked_packs}; ask again soon"));
+        unknown.push(format!(
+            "not known of {unchecked_packs} packs that may have lost data: they are checked as soon as their drives answer"
+        ));
     }
     if parts.is_empty() {
         if unknown.is_empty() {

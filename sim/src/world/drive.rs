@@ -10,7 +10,6 @@ use braid_io::clock::Now;
 use braid_io::file::OpenMode;
 use braid_io::reactor::{FileId, IoOp};
 use braid_io::sim::{Faults, SimDisk};
-use braid_meta::{DriveSet, Leave};
 
 use super::{CLUSTER, World};
 use crate::board::Node;
@@ -262,31 +261,6 @@ impl World {
             self.drives[drive as usize].tick_ms = None;
             self.drive_step(drive, DriveEvent::Tick);
         }
-    }
-
-    /// In a while the administrator tells all partitions which drives are there now; not always.
-    pub(super) fn tell_usable(&mut self) {
-        if self.config.tiered || self.rng.chance(1, 2) {
-            let at = self.soon(3_000_000);
-            let there = |id: &u32| !self.drives[*id as usize].dead;
-            let usable = (0..self.config.drives).filter(there).map(DriveId).collect();
-            self.queue.put(at, Event::DrivesChange { usable });
-        }
-    }
-
-    pub(super) fn drives_change(&mut self, usable: Vec<DriveId>) {
-        self.note(|| format!("the drives to use are {usable:?}"));
-        let mut set = DriveSet::from(usable.clone());
-        if self.config.tiered {
-            // What lies there without parity is given up.
-            let gone = (0..self.config.drives).map(DriveId).filter(|drive| !usable.contains(drive));
-            set.absent = gone.collect();
-            set.leaving = set.absent.iter().map(|drive| (*drive, Leave::Failed)).collect();
-        }
-        for node in self.hosts.iter_mut().flat_map(|host| host.seats.values_mut()) {
-            node.seat.set_drives(set.clone());
-        }
-        self.usable = usable;
     }
 
     pub(super) fn drive_back(&mut self, drive: u32) {

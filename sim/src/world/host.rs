@@ -91,7 +91,8 @@ pub struct SeatNode {
     pub(super) life: u64,
     /// The hosts that should not lead, as it heard last.
     pub(super) unfit: Vec<HostId>,
-    reader: Reader,
+    /// What its moves and checks read with.
+    pub(super) reader: Reader,
     session: Arc<Session>,
 }
 
@@ -204,7 +205,7 @@ impl World {
 
     fn open_seat(&mut self, at: At) -> Result<(Seat, Vec<SeatEffect>)> {
         let At { host, p } = at;
-        let drives = self.usable.clone();
+        let drives = self.drive_set.clone();
         let now = self.host_now(host);
         let steps_left = self.election_steps();
         let unsettled = self.config.broken == Some(Broken::Unsettled);
@@ -218,7 +219,7 @@ impl World {
             data: c.data,
             parity: c.parity,
             shard_bytes: c.shard_bytes,
-            drives: drives.into(),
+            drives,
             capacity_bytes: c.capacity_bytes,
         };
         let config = SeatConfig {
@@ -249,7 +250,7 @@ impl World {
     /// Limits of this run, and the rule that it leaves out.
     pub(super) fn adjust(&mut self, at: At) {
         let (cap_bytes, age_ms) = (self.config.stage_cap_bytes, self.config.stage_age_ms);
-        let (broken, drives) = (self.config.broken, self.usable.clone());
+        let (broken, drives) = (self.config.broken, self.drive_set.clone());
         let (policies, names_few) = (self.policies(), self.config.store.names_few);
         let Some(seat) = self.seat(at).map(|node| &mut node.seat) else { return };
         seat.set_drives(drives);
@@ -346,8 +347,10 @@ impl World {
                     self.read_object(at, token, key, off, len);
                     false
                 }
-                // Never said: here drives are given no share of their time for it.
-                SeatEffect::Scrub(_) => false,
+                SeatEffect::Scrub(job) => {
+                    self.start_check(at, job);
+                    false
+                }
                 SeatEffect::Notice(_) => false, // there are no people
                 SeatEffect::LogWrite { id, segment, off, data } => self.log_write(at, id, segment, off, data),
                 SeatEffect::LogRead { id, segment, off, len } => {
@@ -409,6 +412,7 @@ impl World {
                 self.note(|| format!("{p} plans move {} of {} stripes", job.id, job.stripes.len()));
             }
             Job::Rebuild(job) => {
+                self.watch_rebuild(job);
                 self.note(|| format!("{p} makes shard {} of {} anew on {}", job.shard, job.pack, job.to));
             }
             Job::Upload(UploadJob { key, .. }) | Job::Remove(RemoveJob { key, .. }) => {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use braid_base::Result;
 use braid_base::ids::{DriveId, PartitionId};
 use braid_io::chance::Rng;
+use braid_meta::DriveSet;
 
 use super::tier::Plans;
 use super::{Counts, Host, World};
@@ -22,7 +23,7 @@ impl World {
         let hosts = config.hosts;
         let drives =
             (0..config.drives).map(|id| Self::make_drive(&config, id, id % hosts)).collect::<Result<Vec<_>>>()?;
-        let usable = (0..config.drives).map(DriveId).collect();
+        let drive_set = DriveSet::from((0..config.drives).map(DriveId).collect::<Vec<_>>());
         let bucket = super::objects::Bucket::new(config.seed, config.store.clone(), board.clone());
         let homes: BTreeMap<_, _> = (0..config.partitions).map(|p| (PartitionId(p), u32::from(p) % hosts)).collect();
         let mut world = Self {
@@ -39,7 +40,7 @@ impl World {
             bucket,
             plans: Plans::default(),
             shown: BTreeSet::new(),
-            usable,
+            drive_set,
             homes,
             terms: BTreeMap::new(),
             registers: BTreeMap::new(),

@@ -63,7 +63,7 @@ impl Own {
     }
 
     /// One that has started.
-    pub(super) fn runs(&self, ending: Ending) {
+    pub(super) fn started(&self, ending: Ending) {
         self.endings.lock().unwrap_or_else(PoisonError::into_inner).push(ending);
     }
 
@@ -202,6 +202,6 @@ impl Switch {
         let Opened { id, running, mark } = opened;
         self.marks.lock().unwrap_or_else(PoisonError::into_inner).insert(id, mark);
         self.drives.write().unwrap_or_else(PoisonError::into_inner).insert(id, running.drive);
-        own.runs(running.ending);
+        own.started(running.ending);
     }
 }

@@ -118,7 +118,7 @@ impl Host {
         for Opened { id, running, mark } in opened {
             drives.insert(id, running.drive);
             marks.insert(id, mark);
-            own_drives.runs(running.ending);
+            own_drives.started(running.ending);
         }
         let kv: Arc<dyn Kv> = Arc::new(RocksKv::open(&config.dir.join("kv"), RocksOptions::default())?);
         let links = Arc::new(Links::new(config.cluster, config.host));

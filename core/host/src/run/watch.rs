@@ -31,7 +31,7 @@ pub(super) struct Watch {
     tardy: BTreeSet<DriveId>,
     heard: Heard,
     looks: Looks,
-    /// Drives that open later, and what is waited for at the end.
+    /// Drives that open later.
     late: Late,
 }
 
@@ -98,7 +98,7 @@ impl Heard {
 }
 
 impl Watch {
-    /// Nothing seen yet; `late`: drives that open later, and what is waited for at the end.
+    /// Nothing seen yet; `late`: drives that open later.
     pub(super) fn new(switch: Arc<Switch>, parity: u8, late: Late) -> Self {
         let (seen, tardy, heard, looks) = Default::default();
         Self { switch, parity, seen, tardy, heard, looks, late }

@@ -183,7 +183,9 @@ pub(crate) fn moved(t: &mut Txn<'_>, s: &mut State, ok: bool) {
     gc.barred.retain(|_, until_ms| now_ms < *until_ms);
     for victim in std::mem::take(&mut gc.victims) {
         gc.barred.insert(victim, now_ms + BARRED_MS);
-        s.data.scrub.look_at(t, victim);
+        if s.data.packs.table.contains_key(&victim) {
+            s.data.scrub.look_at(t, victim);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ pub(crate) const PACKS: u64 = 64;
 /// A pass, under way or over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// All packs up to this one were checked, and nothing is left to be mended there.
+    /// All packs up to this one were checked; those with damage are kept by themselves (`data/suspects`).
     pub at: PackId,
     /// The last one to check.
     pub upto: PackId,

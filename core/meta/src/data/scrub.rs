@@ -141,7 +141,11 @@ impl Scrub {
             pass = Pass { under_way: at < upto, at, upto, begun_s, marked: true, ..pass };
         }
         let suspects = Suspects::load(config.partition, kv)?;
-        let asked = suspects.packs().collect();
+        let asked: BTreeSet<PackId> = suspects.packs().collect();
+        if pass.under_way {
+            // They are not whole, or it is not known.
+            pass.owed = asked.range(..=pass.at).copied().collect();
+        }
         let (checks, mends, again, was_again, found) = Default::default();
         let (begun_ms, speed, told) = (0, Speed::default(), Healing::default());
         Ok(Self { next, checks, mends, pass, again, was_again, asked, suspects, found, begun_ms, speed, told })
@@ -185,24 +189,23 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     let scrub = &mut s.data.scrub;
     scrub.speed.runs(rebuilds, now_ms);
     let limit = s.config.drives.scrub_bytes_per_s;
-    if limit == 0 && scrub.asked.is_empty() && scrub.again.is_empty() {
+    if limit == 0 && scrub.asked.is_empty() && scrub.again.is_empty() && scrub.found.is_empty() {
         return Ok(());
     }
-    if limit > 0 {
-        mend(t, s)?;
-    }
+    mend(t, s)?;
     if s.data.scrub.checks.is_some() {
         return Ok(());
     }
     let chosen = choose(s, t.now);
     mark(t, s);
-    let limit = if limit > 0 { limit } else { ASKED_BYTES_PER_S };
     let Some(pack) = chosen else { return Ok(()) };
+    let is_urgent = limit == 0 || s.data.scrub.suspects.is_open(pack);
+    let limit = if is_urgent { limit.max(ASKED_BYTES_PER_S) } else { limit };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
     let rows = committed(t, pack)?;
     // All partitions do this. Each pack lies on some of the drives only, so that on average each gets its share.
-    let (drives, width) = (s.data.packs.drives.usable().len() as u64, place.drives.len() as u64);
+    let (drives, width) = (s.data.packs.drives.usable().len().max(1) as u64, place.drives.len() as u64);
     let share = limit.saturating_mul(drives) / (width * u64::from(s.config.partitions)).max(1);
     let bytes_per_s = share.min(limit).max(1);
     let scrub = &mut s.data.scrub;
@@ -245,12 +248,12 @@ fn is_sealed(pack: &Pack) -> bool {
 fn due_again(s: &mut State, now_ms: u64) -> Option<PackId> {
     let is_off = s.config.drives.scrub_bytes_per_s == 0;
     let (table, drives) = (&s.data.packs.table, &s.data.packs.drives);
-    let Scrub { again, pass: Pass { owed, .. }, found, .. } = &mut s.data.scrub;
+    let Scrub { again, pass: Pass { owed, .. }, suspects, .. } = &mut s.data.scrub;
     let mut gone = Vec::new();
     let turn = |id, all| {
         let Some(pack) = table.get(&id).filter(|pack| is_sealed(pack)) else { return Turn::Never };
         let lacks_one = || pack.rec.place.drives.iter().any(|drive| drives.is_absent(*drive));
-        let is_late = is_off && owed.contains(&id) && !found.contains_key(&id);
+        let is_late = is_off && !suspects.has(id);
         if is_late || is_out_of_reach(drives, pack) || (all && lacks_one()) { Turn::Later } else { Turn::Now }
     };
     let next = again.take(now_ms, turn, |id| gone.push(id));
@@ -274,7 +277,8 @@ fn next_of_pass(s: &mut State, now: Now) -> Option<PackId> {
         let left_ms = if pass.marked { (pass.begun_s * 1_000 + PASS_MS).saturating_sub(now_s * 1_000) } else { 0 };
         pass.next_ms = Some(now_ms + left_ms.clamp(FIRST_MS, PASS_MS));
         if pass.under_way {
-            (told.scrub_done, told.scrub_packs) = (sealed(pass.at), sealed(pass.upto));
+            let owed = pass.owed.len() as u64;
+            (told.scrub_done, told.scrub_packs) = (sealed(pass.at).saturating_sub(owed), sealed(pass.upto));
         }
     }
     told.passes += u64::from(pass.ends());
@@ -336,6 +340,7 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
         Err(_) => {
             // Drives are away: it is asked for again, and what is known of it stays.
             scrub.again.add(id, now_ms + LOST_MS, false);
+            scrub.suspects.unsure(id);
             return Ok(());
         }
     };
@@ -353,8 +358,8 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     let is_whole = found.bad.is_empty() && found.lost.is_empty();
     match (found.silent.is_empty(), is_whole) {
         (true, true) => scrub.suspects.remove(t, id),
-        (true, false) => scrub.suspects.is_known(t, id),
-        (false, true) => {}
+        (true, false) => scrub.suspects.judged(t, id),
+        (false, true) => scrub.suspects.unsure(id),
         (false, false) => scrub.suspects.add(t, id),
     }
     if is_whole {
@@ -508,12 +513,13 @@ pub(crate) fn is_whole(s: &State, id: PackId) -> bool {
 /// What of a pack is beyond repair, or out of reach: shards of data, first block, how many.
 fn lost_of(s: &State, id: PackId, rec: &PackRec) -> Vec<(u8, u16, u16)> {
     let absent = |shard: &usize| s.data.packs.drives.is_absent(rec.place.drives[*shard]);
-    let away: Vec<usize> = (0..rec.place.drives.len()).filter(absent).collect();
-    if away.len() > usize::from(rec.place.parity) {
-        let data = away.into_iter().filter(|shard| *shard < usize::from(rec.place.data));
-        return data.map(|shard| (shard as u8, 0, u16::MAX)).collect();
+    let mut away: Vec<usize> = (0..rec.place.drives.len()).filter(absent).collect();
+    if away.len() <= usize::from(rec.place.parity) {
+        away.clear();
     }
-    s.data.scrub.found.get(&id).map(|found| found.lost.clone()).unwrap_or_default()
+    let away = away.into_iter().filter(|shard| *shard < usize::from(rec.place.data));
+    let found = s.data.scrub.found.get(&id).into_iter().flat_map(|found| found.lost.iter().copied());
+    merged(away.map(|shard| (shard as u8, 0, u16::MAX)).chain(found))
 }
 
 /// What the partition does to keep data whole, in numbers.
@@ -553,10 +559,6 @@ pub(crate) fn lost(t: &Txn<'_>, s: &State, limit: usize) -> Result<LostParts> {
     all.extend(in_objects);
     // Those that follow each other become one: it is before that that there are as many.
     let more = is_cut || all.len() >= limit;
-    let drives = &s.data.packs.drives;
-    // All of one that is out of reach is among the parts.
-    let counts = |pack: &&Pack| !matches!(pack.life, Life::Dead { .. }) && !is_out_of_reach(drives, pack);
-    let open = s.data.scrub.suspects.open();
-    let unchecked = open.filter_map(|id| s.data.packs.table.get(&id)).filter(counts).count() as u64;
+    let unchecked = s.data.scrub.suspects.count_open() as u64;
     Ok(LostParts { partitions: vec![s.config.partition], parts: joined(all), more, unchecked })
 }

@@ -11,10 +11,10 @@ use braid_replica::kv::Kv;
 use crate::txn::Txn;
 
 /// The packs. One stays until a check finds that it is whole, or it is removed.
-pub(super) struct Suspects(BTreeMap<PackId, State>);
+pub(super) struct Suspects(BTreeMap<PackId, Verdict>);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum Verdict {
     /// It is not known yet what of it is lost.
     Open,
     /// All of it was checked since.
@@ -29,7 +29,7 @@ impl Suspects {
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
             let pack = keys::pack_of(p, key);
             bad |= pack.is_none();
-            all.extend(pack.map(|pack| (pack, State::Open)));
+            all.extend(pack.map(|pack| (pack, Verdict::Open)));
             true
         })?;
         if bad { Err(Error::new(ErrorKind::Corrupt, "a suspect pack: the key is too short")) } else { Ok(Self(all)) }
@@ -40,23 +40,40 @@ impl Suspects {
         self.0.keys().copied()
     }
 
-    /// Those of which it is not known yet what of them is lost.
-    pub fn open(&self) -> impl Iterator<Item = PackId> {
-        self.0.iter().filter(|(_, state)| **state == State::Open).map(|(pack, _)| *pack)
+    /// How many there are of which it is not known yet what of them is lost.
+    pub fn count_open(&self) -> usize {
+        self.0.values().filter(|verdict| **verdict == Verdict::Open).count()
+    }
+
+    /// True if `pack` is one.
+    pub fn has(&self, pack: PackId) -> bool {
+        self.0.contains_key(&pack)
+    }
+
+    /// True if it is not known yet what of `pack` is lost.
+    pub fn is_open(&self, pack: PackId) -> bool {
+        self.0.get(&pack) == Some(&Verdict::Open)
     }
 
     /// `pack` may have lost data.
     pub fn add(&mut self, t: &mut Txn<'_>, pack: PackId) {
-        self.put(t, pack, State::Open);
+        self.put(t, pack, Verdict::Open);
     }
 
     /// A check found all that `pack` has lost, or what has to be mended there.
-    pub fn is_known(&mut self, t: &mut Txn<'_>, pack: PackId) {
-        self.put(t, pack, State::Known);
+    pub fn judged(&mut self, t: &mut Txn<'_>, pack: PackId) {
+        self.put(t, pack, Verdict::Known);
     }
 
-    fn put(&mut self, t: &mut Txn<'_>, pack: PackId, state: State) {
-        if self.0.insert(pack, state).is_none() {
+    /// A check of `pack` found nothing, and did not see all of it: if it is one, it is open again.
+    pub fn unsure(&mut self, pack: PackId) {
+        if let Some(verdict) = self.0.get_mut(&pack) {
+            *verdict = Verdict::Open;
+        }
+    }
+
+    fn put(&mut self, t: &mut Txn<'_>, pack: PackId, verdict: Verdict) {
+        if self.0.insert(pack, verdict).is_none() {
             t.put(keys::suspect(t.partition, pack), Vec::new());
         }
     }

@@ -184,7 +184,19 @@ impl World {
         self.check_pointers(&tables)?;
         self.check_counts(&tables)?;
         self.check_shards(&tables)?;
+        self.check_suspects(&tables)?;
         self.check_usage(&tables)
+    }
+
+    /// What may have lost data is a pack.
+    fn check_suspects(&self, tables: &Tables) -> Result<(), String> {
+        let (prefix, mut strange) = (keys::suspects(P), Vec::new());
+        let scanned = self.kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
+            strange.extend(keys::pack_of(P, key).filter(|pack| !tables.packs.contains_key(pack)));
+            true
+        });
+        scanned.map_err(|e| e.to_string())?;
+        if strange.is_empty() { Ok(()) } else { Err(format!("suspects that are no packs: {strange:?}")) }
     }
 
     /// I9, I10: every pointer resolves and has a hint, no base names the log or a dead pack.

@@ -243,6 +243,18 @@ fn damage_of_a_silent_shard_is_not_forgotten() -> Outcome {
     Ok(())
 }
 
+/// The next check of another pack than this one.
+fn check_other(world: &mut World, than: PackId) -> Result<ScrubJob, String> {
+    for _ in 0..100 {
+        let job = next_check(world)?;
+        if job.pack != than {
+            return Ok(job);
+        }
+        found(world, &job, Scrubbed { bad: vec![0], ..Scrubbed::default() })?;
+    }
+    Err("no other is checked".to_owned())
+}
+
 /// The next check of `pack`; all others find nothing.
 fn check_of(world: &mut World, pack: PackId) -> Result<ScrubJob, String> {
     for _ in 0..100 {
@@ -310,6 +322,83 @@ fn a_new_primary_says_that_it_does_not_know_what_is_lost_and_looks_there_first()
         found(&mut world, &job, Scrubbed::default())?;
         assert_eq!((lost_blocks(&world)?, unchecked(&world)?, count(&world, Table::Suspect)), (0, 0, 0));
     }
+    Ok(())
+}
+
+#[test]
+fn a_pass_of_a_new_primary_is_not_over_while_a_suspect_is_not_checked() -> Outcome {
+    let mut world = long_world()?;
+    let mut seen: Vec<PackId> = Vec::new();
+    while seen.len() < 80 {
+        let job = next_check(&mut world)?;
+        if !seen.contains(&job.pack) {
+            seen.push(job.pack);
+        }
+        let lost = if seen.get(30) == Some(&job.pack) { vec![(0, job.rows[0].0, 1)] } else { Vec::new() };
+        found(&mut world, &job, Scrubbed { lost, ..Scrubbed::default() })?;
+    }
+    let suspect = seen[30];
+    world.checks.clear();
+    world.restart()?;
+    use_drives(&mut world, &[1, 2, 3, 4], &[]);
+    for _ in 0..100 {
+        pass_idle(&mut world)?;
+        let Some(job) = world.checks.pop() else { continue };
+        if job.pack == suspect {
+            world.feed(Event::Scrubbed(job.id, Err(Error::new(ErrorKind::TimedOut, "all are silent"))))?;
+            world.commit(usize::MAX)?;
+        } else {
+            found(&mut world, &job, Scrubbed::default())?;
+        }
+    }
+    assert_eq!((healing(&world).passes, healing(&world).scrub_runs, unchecked(&world)?), (0, true, 1));
+    let job = check_of(&mut world, suspect)?;
+    found(&mut world, &job, Scrubbed::default())?;
+    pass_idle(&mut world)?;
+    let told = healing(&world);
+    assert_eq!((told.passes, told.scrub_done, unchecked(&world)?), (1, told.scrub_packs, 0));
+    world.check_all()
+}
+
+#[test]
+fn what_is_not_judged_for_a_silent_shard_is_not_taken_for_whole() -> Outcome {
+    let (mut world, _) = world(40)?;
+    let job = next_check(&mut world)?;
+    found(&mut world, &job, Scrubbed { bad: vec![2], ..Scrubbed::default() })?;
+    assert_eq!((healing(&world).damaged, unchecked(&world)?), (1, 0));
+    let mend = world.rebuilds.pop().ok_or("nothing is mended")?;
+    mended(&mut world, &mend, Ok(()))?;
+    let again = check_of(&mut world, job.pack)?;
+    found(&mut world, &again, Scrubbed { silent: vec![1], ..Scrubbed::default() })?;
+    assert_eq!((healing(&world).damaged, unchecked(&world)?), (0, 1));
+    Ok(())
+}
+
+#[test]
+fn suspects_are_mended_and_looked_at_again_with_the_scrubber_off() -> Outcome {
+    let (mut world, _) = world(40)?;
+    let first = next_check(&mut world)?;
+    found(&mut world, &first, Scrubbed { bad: vec![0], ..Scrubbed::default() })?;
+    world.rebuilds.clear();
+    let second = check_other(&mut world, first.pack)?;
+    found(&mut world, &second, Scrubbed { bad: vec![1], ..Scrubbed::default() })?;
+    world.restart()?;
+    world.rebuilds.clear();
+    use_drives_at(&mut world, &[1, 2, 3, 4], &[], 0);
+    let mut mends = 0;
+    for _ in 0..60 {
+        pass_idle(&mut world)?;
+        if let Some(job) = world.checks.pop() {
+            let bad = if mends < 2 { vec![u8::from(job.pack != first.pack)] } else { Vec::new() };
+            found(&mut world, &job, Scrubbed { bad, ..Scrubbed::default() })?;
+        }
+        if let Some(job) = world.rebuilds.pop() {
+            mends += 1;
+            mended(&mut world, &job, Ok(()))?;
+        }
+    }
+    assert!(mends >= 2, "{mends}");
+    assert_eq!((healing(&world).damaged, unchecked(&world)?, count(&world, Table::Suspect)), (0, 0, 0));
     Ok(())
 }
 
