@@ -113,7 +113,7 @@ all_begin() {
   load_begin
   others_begin
   if (($# == 0)); then
-    SECOND=$MOUNT.second
+    SECOND=$MOUNT.contest
     hosts_mount "$SECOND"
     set -- "$MOUNT" "$SECOND"
   fi
