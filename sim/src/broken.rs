@@ -34,6 +34,8 @@ pub enum Broken {
     LazyZero,
     /// A shard that is gone is taken for the one that has its slot now (slotaddr).
     SlotAddress,
+    /// What only silent drives have is left out of a shard that is made anew, though nobody abandoned them.
+    GiveUpSilent,
     /// Entries count as durable while they are on their way to the disk.
     ReplyEarly,
     /// Partitions hear of a flush of the view that never happened.

@@ -8,6 +8,7 @@
 //! | packs.py | lazyzero | `Broken::LazyZero` | here |
 //! | packs.py | regrant | `Mutation::LendAgain` | here, data |
 //! | packs.py | slotaddr | `Broken::SlotAddress` | here |
+//! | - | - | `Broken::GiveUpSilent` | here |
 //! | packs.py | reusegrant | `Mutation::LendAgain`: the range of a move that failed is written again | here, data |
 //! | packs.py | relocnocas | `Mutation::NoCheck` | here, data |
 //! | packs.py | lategrantok | `Mutation::AnyGrant` | data |
@@ -257,6 +258,11 @@ fn what_is_not_there_reads_as_zeros() {
 #[test]
 fn shards_are_addressed_by_slot() {
     caught(Broken::SlotAddress, 93);
+}
+
+#[test]
+fn what_is_silent_is_not_abandoned() {
+    caught_among(SimConfig::giving_up, Broken::GiveUpSilent, 0, |_| {});
 }
 
 #[test]

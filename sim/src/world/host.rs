@@ -398,8 +398,11 @@ impl World {
         false
     }
 
-    fn start_job(&mut self, at: At, job: Job) -> bool {
+    fn start_job(&mut self, at: At, mut job: Job) -> bool {
         let At { host, p } = at;
+        if let (Some(Broken::GiveUpSilent), Job::Rebuild(job)) = (self.config.broken, &mut job) {
+            job.gone = (0..job.place.drives.len() as u8).collect();
+        }
         let kind = self.kind(&job);
         if self.pass(kind.planned(), host) {
             return true;
