@@ -14,7 +14,7 @@ pub struct Update {
     /// Bytes of shards per second that each host makes anew after a failure, at most; 0: as many as it can
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     rebuild_bytes_per_sec: Option<u64>,
-    /// Bytes per second that each drive is read with to check what lies there, at most; 0: nothing is checked
+    /// Bytes per second that each drive is read with to check what lies there, at most; 0: only what may have lost data is checked
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     scrubber_bytes_per_sec: Option<u64>,
 }

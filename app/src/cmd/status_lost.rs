@@ -21,9 +21,7 @@ pub fn run(whole: &Whole) -> Outcome {
         unknown.push(format!("not known of partitions that do not answer: {silent}; see `braid cluster partition`"));
     }
     if unchecked_packs > 0 {
-        unknown.push(format!(
-            "not known of {unchecked_packs} packs that may have lost data: they are checked as soon as their drives answer"
-        ));
+        unknown.push(format!("packs that may have lost data and are not checked yet: {unchecked_packs}"));
     }
     if parts.is_empty() {
         if unknown.is_empty() {

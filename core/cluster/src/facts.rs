@@ -374,7 +374,7 @@ pub struct Group {
 pub struct Settings {
     /// Bytes of shards per second that each host makes anew, at most; none: as many as it can.
     pub rebuild_bytes_per_s: Option<u64>,
-    /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked; none:
+    /// Bytes per second that a drive is read with to check what lies there, at most; 0: only what may have lost data is; none:
     /// [`SCRUB_BYTES_PER_S`](braid_base::limits::SCRUB_BYTES_PER_S).
     pub scrub_bytes_per_s: Option<u64>,
     /// Failure domains whose room is kept free, so that what fails can be made anew.

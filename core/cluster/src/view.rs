@@ -104,7 +104,7 @@ views! {
     pub struct SettingsView {
         /// Bytes of shards per second that each host makes anew, at most; none: as many as it can.
         pub rebuild_bytes_per_s: Option<u64>,
-        /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked.
+        /// Bytes per second that a drive is read with to check what lies there, at most; 0: only what may have lost data is.
         pub scrubber_bytes_per_s: u64,
         /// Failure domains whose room is kept free.
         pub hot_spares: u16,
@@ -116,7 +116,7 @@ views! {
     pub struct SettingsChange {
         /// Bytes of shards per second that each host makes anew, at most; 0: as many as it can.
         pub rebuild_bytes_per_s: Option<u64>,
-        /// Bytes per second that a drive is read with to check what lies there, at most; 0: nothing is checked.
+        /// Bytes per second that a drive is read with to check what lies there, at most; 0: only what may have lost data is.
         pub scrubber_bytes_per_s: Option<u64>,
         /// Failure domains whose room is kept free.
         pub hot_spares: Option<u16>,

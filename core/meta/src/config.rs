@@ -49,7 +49,7 @@ pub struct DriveSet {
     pub leaving: BTreeMap<DriveId, Leave>,
     /// Those that do not answer now.
     pub absent: BTreeSet<DriveId>,
-    /// Bytes per second that each may be read with, in the background, to check what lies there; 0: nothing is checked.
+    /// Bytes per second that each may be read with, in the background, to check what lies there; 0: only what may have lost data is.
     pub scrub_bytes_per_s: u64,
 }
 

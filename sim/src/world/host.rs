@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use braid_base::attr::Time;
-use braid_base::ids::{ClientId, HostId, Index, PartitionId, Term};
+use braid_base::ids::{ClientId, DriveId, HostId, Index, PartitionId, Term};
 use braid_base::msg::drive::{DriveOp, DriveResult};
 use braid_base::msg::fs::{Op, Request};
 use braid_base::msg::job::{Job, RemoveJob, UploadJob};
@@ -401,7 +401,9 @@ impl World {
     fn start_job(&mut self, at: At, mut job: Job) -> bool {
         let At { host, p } = at;
         if let (Some(Broken::GiveUpSilent), Job::Rebuild(job)) = (self.config.broken, &mut job) {
-            job.gone = (0..job.place.drives.len() as u8).collect();
+            let is_silent =
+                |(at, drive): &(u8, &DriveId)| *at == job.shard || self.drives[drive.0 as usize].target.is_none();
+            job.gone = (0..).zip(&job.place.drives).filter(is_silent).map(|(at, _)| at).collect();
         }
         let kind = self.kind(&job);
         if self.pass(kind.planned(), host) {

@@ -476,7 +476,7 @@ impl Host {
         Ok(all)
     }
 
-    /// Bytes per second that each drive may be read with to check what lies there, from now on; 0: nothing is checked.
+    /// Bytes per second that each drive may be read with to check what lies there, from now on; 0: only what may have lost data is.
     /// And bytes per second that this host makes anew; none: as many as it can.
     pub fn set_rates(&self, scrub_bytes_per_s: u64, rebuild_bytes_per_s: Option<u64>) {
         self.switch.change_drives(|set| set.scrub_bytes_per_s = scrub_bytes_per_s);

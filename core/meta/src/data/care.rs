@@ -209,6 +209,7 @@ fn bury(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
     pack.life = Life::Dead { missing: (0..shards(&pack.rec.place)).collect(), asked_ms: 0 };
     t.write(keys::pack(t.partition, id), &pack.rec);
     s.data.packs.care.insert(id);
+    s.data.scrub.forget(t, id);
     ask_drop(t, s, id)
 }
 
@@ -244,7 +245,6 @@ fn erase(t: &mut Txn<'_>, s: &mut State, id: PackId) -> Result<()> {
         t.delete(keys::pack(t.partition, id));
         s.data.packs.table.remove(&id);
         s.data.packs.care.remove(&id);
-        s.data.scrub.forget(t, id);
     }
     Ok(())
 }

@@ -183,7 +183,7 @@ pub(crate) fn moved(t: &mut Txn<'_>, s: &mut State, ok: bool) {
     gc.barred.retain(|_, until_ms| now_ms < *until_ms);
     for victim in std::mem::take(&mut gc.victims) {
         gc.barred.insert(victim, now_ms + BARRED_MS);
-        if s.data.packs.table.contains_key(&victim) {
+        if s.data.packs.table.get(&victim).is_some_and(|pack| matches!(pack.life, Life::Sealed { .. })) {
             s.data.scrub.look_at(t, victim);
         }
     }

@@ -13,7 +13,7 @@ pub(crate) const PACKS: u64 = 64;
 /// A pass, under way or over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
-    /// All packs up to this one were checked; those with damage are kept by themselves (`data/suspects`).
+    /// All packs up to this one were checked, or are kept by themselves (`data/suspects`).
     pub at: PackId,
     /// The last one to check.
     pub upto: PackId,

@@ -169,8 +169,9 @@ impl Scrub {
         self.suspects.add(t, pack);
     }
 
-    /// The pack was removed.
+    /// Nothing of the pack is in use any more.
     pub fn forget(&mut self, t: &mut Txn<'_>, pack: PackId) {
+        self.pass.owed.remove(&pack);
         self.asked.remove(&pack);
         self.found.remove(&pack);
         self.suspects.remove(t, pack);
@@ -198,9 +199,8 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     }
     let chosen = choose(s, t.now);
     mark(t, s);
-    let Some(pack) = chosen else { return Ok(()) };
-    let is_urgent = limit == 0 || s.data.scrub.suspects.is_open(pack);
-    let limit = if is_urgent { limit.max(ASKED_BYTES_PER_S) } else { limit };
+    let Some((pack, is_asked)) = chosen else { return Ok(()) };
+    let limit = if is_asked || limit == 0 { limit.max(ASKED_BYTES_PER_S) } else { limit };
     let Some(Pack { rec, .. }) = s.data.packs.table.get(&pack) else { return Ok(()) };
     let place = rec.place.clone();
     let rows = committed(t, pack)?;
@@ -216,13 +216,13 @@ pub(crate) fn start(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
     Ok(())
 }
 
-/// The next pack to check.
-fn choose(s: &mut State, now: Now) -> Option<PackId> {
+/// The next pack to check, and whether that is asked for whatever the rate.
+fn choose(s: &mut State, now: Now) -> Option<(PackId, bool)> {
     let (table, drives, scrub) = (&s.data.packs.table, &s.data.packs.drives, &mut s.data.scrub);
     let first = scrub.asked.iter().find(|id| table.get(id).is_some_and(|pack| can_check(drives, pack))).copied();
     if let Some(id) = first {
         scrub.asked.remove(&id);
-        return Some(id);
+        return Some((id, true));
     }
     let is_held = !s.data.stage.is_calm(now.mono_ms) && now.mono_ms < s.data.scrub.begun_ms + BUSY_MS;
     if is_held {
@@ -232,7 +232,7 @@ fn choose(s: &mut State, now: Now) -> Option<PackId> {
     let of_pass = if s.data.scrub.was_again { next_of_pass(s, now) } else { None };
     let again = if of_pass.is_none() { due_again(s, now.mono_ms) } else { None };
     s.data.scrub.was_again = again.is_some();
-    of_pass.or(again).or_else(|| next_of_pass(s, now))
+    of_pass.or(again).or_else(|| next_of_pass(s, now)).map(|id| (id, false))
 }
 
 /// True if something is learnt from a check of a pack.
@@ -313,12 +313,15 @@ fn next_of_pass(s: &mut State, now: Now) -> Option<PackId> {
 
 /// Keeps how far the pass is, now and then. Packs with damage are kept each by itself.
 fn mark(t: &mut Txn<'_>, s: &mut State) {
-    let pass = &mut s.data.scrub.pass;
+    let Scrub { pass, suspects, .. } = &mut s.data.scrub;
     if pass.since_mark < mark::PACKS {
         return;
     }
     (pass.since_mark, pass.marked) = (0, true);
-    let at = pass.owed.first().map_or(pass.at, |id| pass.at.min(PackId(id.0.saturating_sub(1))));
+    let first = pass.owed.iter().find(|id| !suspects.has(**id));
+    let whole = first.map_or(pass.at, |id| pass.at.min(PackId(id.0.saturating_sub(1))));
+    // With something owed it is not over.
+    let at = if pass.owed.is_empty() { whole } else { whole.min(PackId(pass.upto.0.saturating_sub(1))) };
     let mark = Mark { at, upto: pass.upto, begun_s: pass.begun_s };
     t.put(Mark::key(t.partition), mark.encode());
 }
@@ -330,7 +333,7 @@ pub(crate) fn checked(t: &mut Txn<'_>, s: &mut State, number: u64, result: Resul
     };
     let now_ms = t.now.mono_ms;
     let scrub = &mut s.data.scrub;
-    let Some(Pack { rec, .. }) = s.data.packs.table.get(&id) else {
+    let Some(Pack { rec, life: Life::Sealed { .. }, .. }) = s.data.packs.table.get(&id) else {
         scrub.pass.owed.remove(&id);
         return Ok(());
     };

@@ -50,11 +50,6 @@ impl Suspects {
         self.0.contains_key(&pack)
     }
 
-    /// True if it is not known yet what of `pack` is lost.
-    pub fn is_open(&self, pack: PackId) -> bool {
-        self.0.get(&pack) == Some(&Verdict::Open)
-    }
-
     /// `pack` may have lost data.
     pub fn add(&mut self, t: &mut Txn<'_>, pack: PackId) {
         self.put(t, pack, Verdict::Open);
