@@ -158,7 +158,7 @@ pub enum Sent {
     /// A bulk move of a partition ended; the number is the life of the host that started it.
     JobDone(At, u64, u64, Result<()>),
     /// A check of a pack ended; the number is as above.
-    Checked(At, u64, Arc<ScrubJob>, Result<Scrubbed>),
+    Checked(At, u64, Box<ScrubJob>, Result<Scrubbed>),
     /// A task of a partition, in that life of its host, passed a point.
     Passed(At, u64, Point),
     /// A host has the bytes of an object, or has them not.

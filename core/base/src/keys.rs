@@ -305,11 +305,6 @@ pub fn suspect(p: PartitionId, pack: PackId) -> Vec<u8> {
     Key::new(p, Table::Suspect).u48(pack.seq()).done()
 }
 
-/// All packs that may have lost data: prefix.
-pub fn suspects(p: PartitionId) -> Vec<u8> {
-    Key::new(p, Table::Suspect).done()
-}
-
 /// The pack in a key of the tables Pack, Stripe, Hint, Suspect of partition `p`. `None` if too short.
 pub fn pack_of(p: PartitionId, key: &[u8]) -> Option<PackId> {
     match seq48(key)? {

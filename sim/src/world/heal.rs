@@ -1,7 +1,5 @@
 //! Drives that partitions are told to use or to empty, and packs that they have checked.
 
-use std::sync::Arc;
-
 use braid_base::Result;
 use braid_base::ids::DriveId;
 use braid_base::msg::job::{RebuildJob, ScrubJob, Scrubbed};
@@ -60,7 +58,7 @@ impl World {
         let Some(reader) = self.seat(at).map(|node| node.reader.clone()) else { return };
         let task = async move {
             let result = mover::scrub(&reader, &job).await;
-            board.send(Sent::Checked(at, life, Arc::new(job), result));
+            board.send(Sent::Checked(at, life, Box::new(job), result));
         };
         self.spawn(Node::Host(at.host), Box::pin(task));
     }

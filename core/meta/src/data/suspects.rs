@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{PackId, PartitionId};
-use braid_base::keys;
+use braid_base::keys::{self, Table};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
@@ -25,7 +25,7 @@ impl Suspects {
     /// Those that were kept; nothing is known of them yet.
     pub fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
         let (mut all, mut bad) = (BTreeMap::new(), false);
-        let prefix = keys::suspects(p);
+        let prefix = keys::table(p, Table::Suspect);
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
             let pack = keys::pack_of(p, key);
             bad |= pack.is_none();

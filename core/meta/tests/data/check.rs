@@ -190,7 +190,7 @@ impl World {
 
     /// What may have lost data is a pack.
     fn check_suspects(&self, tables: &Tables) -> Result<(), String> {
-        let (prefix, mut strange) = (keys::suspects(P), Vec::new());
+        let (prefix, mut strange) = (keys::table(P, Table::Suspect), Vec::new());
         let scanned = self.kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, _| {
             strange.extend(keys::pack_of(P, key).filter(|pack| !tables.packs.contains_key(pack)));
             true
