@@ -403,9 +403,9 @@ pub fn usage(p: PartitionId, fs: FsId, quota: u64) -> Vec<u8> {
     Key::new(p, Table::Usage).u32(fs.0).u64(quota).done()
 }
 
-/// The result of an operation that must not run twice.
-pub fn dedup(p: PartitionId, op: OpId) -> Vec<u8> {
-    Key::new(p, Table::Dedup).u64(op.client.0).u64(op.seq).done()
+/// A result of an operation of `client` that must not run twice; row 0: which ones are answered.
+pub fn dedup(p: PartitionId, client: ClientId, row: u64) -> Vec<u8> {
+    Key::new(p, Table::Dedup).u64(client.0).u64(row).done()
 }
 
 /// A client has state here.

@@ -62,7 +62,7 @@ fn keys_are_as_drawn() {
     same_key("key.inbox", &[n("from", 9u16)], &keys::inbox(P, PartitionId(9)));
     same_key("key.orphan", &[fs.clone(), ino, layer], &keys::orphan(P, FS, INO, LAYER));
     same_key("key.usage", &[fs, n("quota", 11u64)], &keys::usage(P, FS, 11));
-    same_key("key.dedup", &op, &keys::dedup(P, OP));
+    same_key("key.dedup", &[op[0].clone(), n("row", 12u64)], &keys::dedup(P, OP.client, 12));
     same_key("key.active", &op[..1], &keys::active(P, OP.client));
     same_key("key.fsroot", &[], &keys::table(P, Table::FsRoot));
 }

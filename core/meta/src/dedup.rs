@@ -1,34 +1,37 @@
 //! Results of operations that must not run twice (table 41): a repeated request gets the same answer.
 //!
 //! 1. An operation that changes something stores its answer in the same log entry.
-//! 2. The client says up to which number it has all answers, and with each heartbeat which ones it still lacks beyond that;
-//!    the other records go, some at a time, and with them goes a mark (number 0): a late double of an answered request is
-//!    refused, not run again.
+//! 2. The client says up to which number it has all answers, and with each heartbeat which ones it still lacks beyond that.
+//!    The rows of the others take later answers, after a mark (row 0) says so: a late double of an answered request is
+//!    refused, not run again. Few rows are written over and over, of which the view keeps the last (decision 62).
 //! 3. An answer without a log entry (a refusal, an open, a lock, a change that changed nothing) is remembered in
 //!    memory as long. No restart can lose it too early: a double from before it names an old term and is refused
 //!    by the seat ([`ErrorKind::Moved`]).
-//! 4. A client that fell silent or left is cleaned by background work.
+//! 4. The rows of a client that fell silent or left are deleted by background work.
 
 mod mark;
 mod reply;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use braid_base::ids::{ClientId, Index, OpId};
+use braid_base::ids::{ClientId, Index, OpId, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::limits::OPEN_NUMBERS_MAX;
 use braid_base::msg::fs::{FsResult, Op, Reply, Request};
 use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
-use crate::config::Config;
 use crate::txn::Txn;
 use reply::Stored;
 
-/// Kept results of a client above which the answered ones are deleted with the next entry.
-const TRIM_START: usize = 32;
-/// Deletes of that one entry.
+/// Kept results of a client before it is looked which of them are answered: a mark for several.
+const ROWS_MIN: usize = 32;
+/// Rows of a client that are kept for later answers; more of them are deleted.
+const FREE_MAX: usize = 1_024;
+/// Deletes of one entry.
 const TRIM_AT_ONCE: usize = 64;
+/// The row of a client's mark.
+const MARK: u64 = 0;
 /// Silence after which background work deletes what is left, milliseconds.
 const IDLE_MS: u64 = 10_000;
 /// Deletes of one background entry.
@@ -47,8 +50,12 @@ pub struct Dedup {
 
 #[derive(Default)]
 struct Kept {
-    /// Numbers with a stored result.
-    seqs: BTreeSet<u64>,
+    /// Numbers with a stored result, and the row of each.
+    rows: BTreeMap<u64, u64>,
+    /// Rows of answered operations, which the stored mark covers.
+    free: Vec<u64>,
+    /// The highest row that was ever used.
+    top: u64,
     /// Answers of the others that may be asked for, and the entry that each had to wait for.
     unlogged: BTreeMap<u64, (FsResult, Index)>,
     /// Of the others, those that took an open reference, which is in no entry: of the session that there is.
@@ -67,28 +74,34 @@ struct Kept {
 }
 
 impl Dedup {
-    pub(crate) fn load(config: &Config, kv: &dyn Kv) -> Result<Self> {
+    pub(crate) fn load(p: PartitionId, kv: &dyn Kv) -> Result<Self> {
         let mut dedup = Self::default();
-        let prefix = keys::table(config.partition, Table::Dedup);
+        let prefix = keys::table(p, Table::Dedup);
         let mut bad = None;
         kv.scan(&prefix, &keys::prefix_end(&prefix), &mut |key, value| {
-            match op_of(key) {
-                Some(op) if op.seq == 0 => match mark::decode(value) {
-                    Ok(mark) => {
-                        let kept = dedup.clients.entry(op.client).or_default();
-                        (kept.low, kept.open) = mark;
-                        (kept.has_mark, kept.is_marked) = (true, true);
-                    }
-                    Err(error) => bad = Some(error),
-                },
-                Some(op) => {
-                    dedup.clients.entry(op.client).or_default().seqs.insert(op.seq);
-                }
-                None => bad = Some(Error::new(ErrorKind::Corrupt, "a key of table 41 has the wrong length")),
+            if let Err(error) = dedup.take_row(key, value) {
+                bad = Some(error);
             }
             bad.is_none()
         })?;
+        dedup.clients.values_mut().for_each(Kept::release);
         bad.map_or(Ok(dedup), Err)
+    }
+
+    /// Takes note of a stored row. The mark of a client comes before its other rows.
+    fn take_row(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let Some((client, row)) = row_of(key) else {
+            return Err(Error::new(ErrorKind::Corrupt, "a key of table 41 has the wrong length"));
+        };
+        let kept = self.clients.entry(client).or_default();
+        if row == MARK {
+            (kept.low, kept.open) = mark::decode(value)?;
+            (kept.has_mark, kept.is_marked) = (true, true);
+        } else {
+            kept.rows.insert(reply::seq_of(row, value)?, row);
+            kept.top = kept.top.max(row);
+        }
+        Ok(())
     }
 
     /// Takes note of what the client says it has answers for.
@@ -131,16 +144,26 @@ impl Dedup {
         if kept.is_over(op.seq) {
             return Err(Error::new(ErrorKind::Stale, format!("operation {op} was answered and forgotten")));
         }
-        if !kept.seqs.contains(&op.seq) {
-            return Ok(None);
+        let Some(row) = kept.rows.get(&op.seq) else { return Ok(None) };
+        let Some(bytes) = t.get(&keys::dedup(t.partition, op.client, *row))? else { return Ok(None) };
+        let found = reply::seq_of(*row, &bytes)?;
+        if found != op.seq {
+            let message = format!("kept answer: row {row} is expected to be of {op}, and is of number {found}");
+            return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        t.get(&keys::dedup(t.partition, op))?.map(|bytes| Stored::decode(&bytes)).transpose()
+        Stored::decode(&bytes).map(Some)
+    }
+
+    /// The row with the answer of `op`, if it has one.
+    pub(crate) fn key_of(&self, t: &Txn<'_>, op: OpId) -> Option<Vec<u8>> {
+        let row = self.clients.get(&op.client)?.rows.get(&op.seq)?;
+        Some(keys::dedup(t.partition, op.client, *row))
     }
 
     /// Keeps the answer of an operation in the entry that carries its effects; false if it is of no kind to keep.
     pub(crate) fn keep(&mut self, t: &mut Txn<'_>, request: &Request, reply: &Reply) -> bool {
         t.completes(request.op);
-        let bytes = reply::encode(reply);
+        let bytes = reply::encode(request.op.seq, reply);
         let is_kept = bytes.is_some();
         if let Some(bytes) = bytes {
             self.store(t, request, bytes);
@@ -153,26 +176,23 @@ impl Dedup {
     pub(crate) fn remember(&mut self, op: OpId, answer: FsResult, wait: Index) {
         let is_passing = answer.as_ref().is_err_and(|error| error.kind().is_passing());
         let Some(kept) = self.clients.get_mut(&op.client) else { return };
-        if !is_passing && !self.forgetful && !kept.is_over(op.seq) && !kept.seqs.contains(&op.seq) {
+        if !is_passing && !self.forgetful && !kept.is_over(op.seq) && !kept.rows.contains_key(&op.seq) {
             kept.unlogged.insert(op.seq, (answer, wait));
         }
     }
 
     /// Notes that the home partition runs the operation: whoever repeats it must be sent there.
     pub(crate) fn keep_forwarded(&mut self, t: &mut Txn<'_>, request: &Request) {
-        self.store(t, request, reply::encode_forwarded());
+        self.store(t, request, reply::encode_forwarded(request.op.seq));
     }
 
     fn store(&mut self, t: &mut Txn<'_>, request: &Request, bytes: Vec<u8>) {
         let op = request.op;
-        t.put(keys::dedup(t.partition, op), bytes);
         self.saw(request);
         let kept = self.clients.entry(op.client).or_default();
-        kept.seqs.insert(op.seq);
         kept.seen_ms = t.now.mono_ms;
-        if kept.seqs.len() > TRIM_START {
-            kept.trim(t, op.client, TRIM_AT_ONCE);
-        }
+        let row = kept.row(t, op);
+        t.put(keys::dedup(t.partition, op.client, row), bytes);
     }
 
     /// What the client held is gone, and with it what answers without an entry were about: who repeats an operation in a
@@ -209,12 +229,13 @@ impl Dedup {
             if budget == 0 || !idle {
                 return true;
             }
-            budget -= kept.trim(t, *client, budget).min(budget);
-            if !(kept.gone && kept.seqs.is_empty()) {
+            kept.release_marked(t, *client);
+            budget -= kept.delete_free(t, *client, 0, budget);
+            if !(kept.gone && kept.rows.is_empty() && kept.free.is_empty()) {
                 return true;
             }
             if kept.has_mark {
-                t.delete(keys::dedup(t.partition, OpId { client: *client, seq: 0 }));
+                t.delete(keys::dedup(t.partition, *client, MARK));
             }
             false
         });
@@ -254,24 +275,88 @@ impl Kept {
         }
     }
 
-    /// Deletes up to `most` answered results; returns how many.
-    fn trim(&mut self, t: &mut Txn<'_>, client: ClientId, most: usize) -> usize {
-        let over = self.seqs.range(..=self.low).filter(|seq| !self.open.contains(seq));
-        let old: Vec<u64> = over.take(most).copied().collect();
-        for seq in &old {
-            self.seqs.remove(seq);
-            t.delete(keys::dedup(t.partition, OpId { client, seq: *seq }));
+    /// The row for the answer of `op`: its own, a free one, or a new one.
+    fn row(&mut self, t: &mut Txn<'_>, op: OpId) -> u64 {
+        if let Some(row) = self.rows.get(&op.seq) {
+            return *row;
         }
-        if !old.is_empty() && !self.is_marked {
-            t.put(keys::dedup(t.partition, OpId { client, seq: 0 }), mark::encode(self.low, &self.open));
+        if self.free.is_empty() && self.rows.len() >= ROWS_MIN {
+            self.release_marked(t, op.client);
+            self.delete_free(t, op.client, FREE_MAX, TRIM_AT_ONCE);
+        }
+        let row = self.free.pop().unwrap_or_else(|| {
+            self.top += 1;
+            self.top
+        });
+        self.rows.insert(op.seq, row);
+        row
+    }
+
+    /// Frees the rows of answered operations, after a mark says that these are over.
+    fn release_marked(&mut self, t: &mut Txn<'_>, client: ClientId) {
+        let free = self.free.len();
+        self.release();
+        if self.free.len() > free && !self.is_marked {
+            t.put(keys::dedup(t.partition, client, MARK), mark::encode(self.low, &self.open));
             (self.has_mark, self.is_marked) = (true, true);
         }
-        old.len()
+    }
+
+    fn release(&mut self) {
+        let over = self.rows.extract_if(..=self.low, |seq, _| !self.open.contains(seq));
+        self.free.extend(over.map(|(_, row)| row));
+    }
+
+    /// Deletes free rows but `but` of them, at most `most`; returns how many.
+    fn delete_free(&mut self, t: &mut Txn<'_>, client: ClientId, but: usize, most: usize) -> usize {
+        let count = self.free.len().saturating_sub(but).min(most);
+        for row in self.free.drain(..count) {
+            t.delete(keys::dedup(t.partition, client, row));
+        }
+        if self.rows.is_empty() && self.free.is_empty() {
+            self.top = 0;
+        }
+        count
     }
 }
 
-fn op_of(key: &[u8]) -> Option<OpId> {
+/// Client and row.
+fn row_of(key: &[u8]) -> Option<(ClientId, u64)> {
     let client = u64::from_be_bytes(key.get(3..11)?.try_into().ok()?);
-    let seq = u64::from_be_bytes(key.get(11..19)?.try_into().ok()?);
-    (key.len() == 19).then_some(OpId { client: ClientId(client), seq })
+    let row = u64::from_be_bytes(key.get(11..19)?.try_into().ok()?);
+    (key.len() == 19).then_some((ClientId(client), row))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use braid_base::ids::{ClientId, PartitionId};
+    use braid_base::keys;
+    use braid_base::msg::fs::Reply;
+    use braid_replica::{Batch, Kv, MapKv};
+
+    use super::{Dedup, MARK, mark, reply};
+
+    #[test]
+    fn rows_of_this_release_and_of_an_earlier_one() {
+        let (p, client) = (PartitionId(3), ClientId(8));
+        let new = |seq| reply::encode(seq, &Reply::Done).expect("it is kept");
+        let old = vec![1, new(0)[9]];
+        let mut batch = Batch::new();
+        batch.put(keys::dedup(p, client, MARK), mark::encode(40, &BTreeSet::from([39])));
+        // Of an earlier release: the row is the number of the operation.
+        batch.put(keys::dedup(p, client, 38), &old).put(keys::dedup(p, client, 39), &old);
+        batch.put(keys::dedup(p, client, 41), &old);
+        batch.put(keys::dedup(p, client, 1), new(42)).put(keys::dedup(p, client, 2), new(17));
+        let kv = MapKv::default();
+        kv.apply(&batch).expect("memory");
+        let dedup = Dedup::load(p, &kv).expect("they can be read");
+        let kept = &dedup.clients[&client];
+        assert_eq!(kept.rows, BTreeMap::from([(39, 39), (41, 41), (42, 1)]));
+        assert_eq!((BTreeSet::from_iter(kept.free.clone()), kept.top), (BTreeSet::from([2, 38]), 41));
+        kv.apply(Batch::new().put(keys::dedup(p, client, 7), [9, 9])).expect("memory");
+        let refused = Dedup::load(p, &kv).map(drop).expect_err("no release has written that");
+        assert!(refused.to_string().contains("expected version 2, found 9"), "{refused}");
+    }
 }

@@ -36,7 +36,7 @@ impl State {
     /// Reads what must be known at once from the view.
     pub fn load(config: Config, kv: &dyn Kv) -> Result<Self> {
         Ok(Self {
-            dedup: Dedup::load(&config, kv)?,
+            dedup: Dedup::load(config.partition, kv)?,
             opens: Opens::default(),
             locks: Locks::default(),
             leases: Leases::load(&config, kv)?,

@@ -30,7 +30,7 @@ use crate::limits::{DATA_MAX, META_MAX};
 pub const HEADER: usize = 64;
 const MAGIC: &[u8; 4] = b"BRDW";
 /// Version of frames and messages; both sides must have the same.
-pub const VERSION: u8 = 16;
+pub const VERSION: u8 = 17;
 const FLAG_DATA_CRC: u16 = 1;
 
 /// What a frame is.

@@ -1,4 +1,6 @@
-//! The bytes of a kept answer: `version u8 | tag u8 | fields`.
+//! The bytes of a kept answer: `version u8 | seq u64 | tag u8 | fields`.
+//!
+//! Version 1 had no `seq`: the number of its operation is that of its row.
 
 use braid_base::attr::{Attr, FileType};
 use braid_base::codec::{Reader, Writer};
@@ -7,7 +9,8 @@ use braid_base::msg::fs::Reply;
 use braid_base::record::{InodeRec, Record};
 use braid_base::{Error, ErrorKind, Result};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const WITHOUT_SEQ: u8 = 1;
 const DONE: u8 = 1;
 const ATTR: u8 = 2;
 const ENTRY: u8 = 3;
@@ -24,10 +27,10 @@ pub(super) enum Stored {
     Forwarded,
 }
 
-/// The bytes of `reply`; `None` for answers of operations that may as well run again.
-pub(super) fn encode(reply: &Reply) -> Option<Vec<u8>> {
+/// The bytes of `reply` to operation `seq`; `None` for answers of operations that may as well run again.
+pub(super) fn encode(seq: u64, reply: &Reply) -> Option<Vec<u8>> {
     let mut w = Writer::with_capacity(64);
-    w.put_u8(VERSION);
+    w.put_u8(VERSION).put_u64(seq);
     match reply {
         Reply::Done => {
             w.put_u8(DONE);
@@ -51,14 +54,30 @@ pub(super) fn encode(reply: &Reply) -> Option<Vec<u8>> {
     Some(w.finish())
 }
 
-pub(super) fn encode_forwarded() -> Vec<u8> {
-    vec![VERSION, FORWARDED]
+pub(super) fn encode_forwarded(seq: u64) -> Vec<u8> {
+    let mut w = Writer::with_capacity(10);
+    w.put_u8(VERSION).put_u64(seq).put_u8(FORWARDED);
+    w.finish()
+}
+
+/// The number of the operation whose answer stands in row `row`.
+pub(super) fn seq_of(row: u64, bytes: &[u8]) -> Result<u64> {
+    Ok(seq(&mut Reader::new(bytes))?.unwrap_or(row))
+}
+
+/// Takes version and number off `r`.
+fn seq(r: &mut Reader<'_>) -> Result<Option<u64>> {
+    if r.clone().u8()? == WITHOUT_SEQ {
+        return r.u8().map(|_| None);
+    }
+    r.version(VERSION, "kept answer")?;
+    r.u64().map(Some)
 }
 
 impl Stored {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
         let r = &mut Reader::new(bytes);
-        r.version(VERSION, "kept answer")?;
+        seq(r)?;
         Ok(Self::Reply(match r.u8()? {
             DONE => Reply::Done,
             ATTR => Reply::Attr(attr(r)?),
@@ -97,7 +116,7 @@ fn kind(r: &mut Reader<'_>) -> Result<FileType> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Stored, encode, encode_forwarded};
+    use super::{Stored, encode, encode_forwarded, seq_of};
     use crate::drawn::{b, bytes, n};
     use braid_base::attr::{Attr, FileType, Time};
     use braid_base::ids::Ino;
@@ -118,10 +137,15 @@ mod tests {
             Reply::Wrote { off: 77, attr },
         ];
         for reply in replies {
-            let bytes = encode(&reply).expect("these are kept");
-            let Ok(Stored::Reply(back)) = Stored::decode(&bytes) else { panic!("own bytes decode") };
-            assert_eq!(format!("{back:?}"), format!("{reply:?}"));
-            assert!(Stored::decode(&bytes[..bytes.len() - 1]).is_err());
+            let bytes = encode(77, &reply).expect("these are kept");
+            // As an earlier release wrote it.
+            let old = [&[1], &bytes[9..]].concat();
+            for (bytes, seq) in [(bytes, 77), (old, 3)] {
+                let Ok(Stored::Reply(back)) = Stored::decode(&bytes) else { panic!("own bytes decode") };
+                assert_eq!(format!("{back:?}"), format!("{reply:?}"));
+                assert_eq!(seq_of(3, &bytes).expect("it has one"), seq);
+                assert!(Stored::decode(&bytes[..bytes.len() - 1]).is_err());
+            }
         }
     }
 
@@ -142,8 +166,9 @@ mod tests {
             ("reply-wrote", [vec![n("off", 77u8)], known.to_vec()].concat(), Reply::Wrote { off: 77, attr }),
         ];
         for (name, fields, reply) in drawn {
-            assert_eq!(Some(bytes(name, &fields)), encode(&reply), "{name}");
+            let fields = [vec![n("seq", 5u64)], fields].concat();
+            assert_eq!(Some(bytes(name, &fields)), encode(5, &reply), "{name}");
         }
-        assert_eq!(bytes("reply-forwarded", &[]), encode_forwarded());
+        assert_eq!(bytes("reply-forwarded", &[n("seq", 5u64)]), encode_forwarded(5));
     }
 }

@@ -8,11 +8,11 @@
 use std::collections::BTreeMap;
 
 use braid_base::ids::{OpId, PartitionId};
-use braid_base::keys;
 use braid_base::msg::fs::{FsResult, Request};
 use braid_base::msg::peer::PeerMsg;
 use braid_base::{Error, ErrorKind};
 
+use crate::dedup::Dedup;
 use crate::event::Effect;
 use crate::ops::Verdict;
 use crate::peers::{Caller, answer, flight, home, wait_for};
@@ -60,14 +60,16 @@ impl Forwards {
 pub(super) fn pass_on(t: &mut Txn<'_>, s: &mut State, callers: Vec<Caller>, request: Request) {
     s.dedup.keep_forwarded(t, &request);
     let now = t.now.mono_ms;
-    send(t, &request);
+    send(t, &s.dedup, &request);
     let forward = Forward { request, callers, since_ms: now, sent_ms: now };
     s.peers.forwards.open.insert(forward.request.op, forward);
 }
 
 /// The home partition hears of it once the mark is committed.
-fn send(t: &mut Txn<'_>, request: &Request) {
-    wait_for(t, &keys::dedup(t.partition, request.op));
+fn send(t: &mut Txn<'_>, dedup: &Dedup, request: &Request) {
+    if let Some(mark) = dedup.key_of(t, request.op) {
+        wait_for(t, &mark);
+    }
     let to = home(request.fs, t.partitions);
     t.after(Effect::Peer(to, PeerMsg::Forward { request: Box::new(request.clone()) }));
 }
@@ -114,7 +116,7 @@ pub(super) fn care(t: &mut Txn<'_>, s: &mut State) {
             given_up.push(*op);
         } else if now >= forward.sent_ms + RESEND_MS {
             forward.sent_ms = now;
-            send(t, &forward.request);
+            send(t, &s.dedup, &forward.request);
         }
     }
     for op in given_up {
