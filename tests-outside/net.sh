@@ -108,7 +108,7 @@ etcd_kill() {
 # --- hosts --------------------------------------------------------------------------------------
 
 # host_start h1 [words of its first start]: returns when it serves, or waits to be taken into a cluster. It may have
-# HOST_FILES files open, if that is set.
+# HOST_FILES files open, if that is set. Scheduled as its unit of systemd has it.
 host_start() {
   local host=$1 limit=() admin=14000
   shift
@@ -116,7 +116,7 @@ host_start() {
   # They share that address where they have no namespace of their own.
   [[ -z ${LOOPBACK:-} ]] || admin=$((14000 + 10 * NET + ${host:1}))
   [[ -z ${HOST_FILES:-} ]] || limit=(prlimit "--nofile=$HOST_FILES:$HOST_FILES")
-  in_ns "$host" "${limit[@]}" timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port "$admin" --detach "$@" \
+  in_ns "$host" "${limit[@]}" chrt --batch 0 timeout --kill-after=5 60 "$BRAID" --json backend "$STATE/$host" --admin-port "$admin" --detach "$@" \
     >"$STATE/$host.json" || return
   field pid <"$STATE/$host.json" >"$STATE/$host.pid"
 }
