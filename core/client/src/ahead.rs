@@ -91,17 +91,25 @@ impl Ahead {
     /// `dir` is likely to be entered: what to fetch of it now, if nothing was and names that came unasked have been of use.
     /// Then [`Self::fetched`] must follow.
     pub(crate) fn begin(&self, dir: Ino) -> Option<Page> {
-        let Trails { dirs, habit, last_page } = &mut *self.trails();
-        if habit.lead() == 0 || dirs.contains_key(&dir) {
-            return None;
+        let trails = &mut *self.trails();
+        let is_new = trails.habit.lead() > 0 && !trails.dirs.contains_key(&dir);
+        is_new.then(|| trails.first_page(dir))
+    }
+
+    /// `dir` is likely to be emptied: what to fetch of it now, so that it comes for this client alone, also if it is known.
+    /// Then [`Self::fetched`] must follow.
+    pub(crate) fn begin_anew(&self, dir: Ino) -> Option<Page> {
+        let trails = &mut *self.trails();
+        let is_coming = trails.dirs.get(&dir).is_some_and(|trail| trail.fetching.is_some());
+        (trails.habit.lead() > 0 && !is_coming).then(|| trails.first_page(dir))
+    }
+
+    /// What is known of `dir` is not known for this client alone, and that is wanted now: the next name that is asked for is
+    /// a reason to begin anew.
+    pub(crate) fn does_not_do(&self, dir: Ino) {
+        if let Some(trail) = self.trails().dirs.get_mut(&dir) {
+            trail.late = 0;
         }
-        if dirs.len() >= DIRS_MAX {
-            dirs.clear();
-        }
-        *last_page += 1;
-        let trail = Trail { fetching: Some(*last_page), ..Trail::default() };
-        dirs.insert(dir, trail);
-        Some(Page { cookie: 0, limit: PAGE_MAX as u32, number: *last_page })
     }
 
     /// A page came: so many entries, and where the next one begins (0 after the last: what is not known by then was
@@ -143,6 +151,19 @@ impl Ahead {
 
     fn trails(&self) -> MutexGuard<'_, Trails> {
         self.0.lock().expect("nothing panics while it holds the trails")
+    }
+}
+
+impl Trails {
+    /// The first page of `dir`, of which nothing counts as known.
+    fn first_page(&mut self, dir: Ino) -> Page {
+        if self.dirs.len() >= DIRS_MAX {
+            self.dirs.clear();
+        }
+        self.last_page += 1;
+        let number = self.last_page;
+        self.dirs.insert(dir, Trail { fetching: Some(number), ..Trail::default() });
+        Page { cookie: 0, limit: PAGE_MAX as u32, number }
     }
 }
 
@@ -236,6 +257,24 @@ mod tests {
             }
         }
         assert_eq!(fetched, 5_000, "each entry once");
+    }
+
+    #[test]
+    fn what_is_known_comes_once_more_for_who_empties_it() {
+        let ahead = Ahead::default();
+        assert!(ahead.begin_anew(DIR).is_none(), "names that came unasked were of no use yet");
+        ahead.miss(DIR);
+        let page = ahead.miss(DIR).expect("a habit");
+        ahead.fetched(DIR, page, Some((100, 0)));
+        (0..100).for_each(|_| ahead.hit(DIR));
+        assert!(ahead.begin(DIR).is_none() && ahead.miss(DIR).is_none(), "it is known, and this one was late");
+        ahead.does_not_do(DIR);
+        let page = ahead.miss(DIR).expect("no name is late now");
+        assert_eq!((page.cookie, ahead.begin_anew(DIR)), (0, None), "it is on its way");
+        ahead.fetched(DIR, page, Some((100, 0)));
+        assert!(ahead.begin_anew(DIR).is_none(), "of 200 that came 100 were of use");
+        (0..100).for_each(|_| ahead.hit(DIR));
+        assert_eq!(ahead.begin_anew(DIR).map(|page| page.cookie), Some(0));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! 1. An operation that changes something stores its answer in the same log entry.
 //! 2. The client says up to which number it has all answers, and with each heartbeat which ones it still lacks beyond that.
 //!    The rows of the others take later answers, after a mark (row 0) says so: a late double of an answered request is
-//!    refused, not run again. Few rows are written over and over, of which the view keeps the last (decision 62).
+//!    refused, or gets the same answer, and is not run again. Few rows are written over and over, of which the view keeps the last (decision 62).
 //! 3. An answer without a log entry (a refusal, an open, a lock, a change that changed nothing) is remembered in
 //!    memory as long. No restart can lose it too early: a double from before it names an old term and is refused
 //!    by the seat ([`ErrorKind::Moved`]).
@@ -12,7 +12,7 @@
 mod mark;
 mod reply;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use braid_base::ids::{ClientId, Index, OpId, PartitionId};
 use braid_base::keys::{self, Table};
@@ -24,11 +24,11 @@ use braid_replica::kv::Kv;
 use crate::txn::Txn;
 use reply::Stored;
 
-/// Kept results of a client before it is looked which of them are answered: a mark for several.
-const ROWS_MIN: usize = 32;
+/// After so many answers of a client it is looked which of them have come: a mark for several.
+const LOOK_AFTER: u32 = 32;
 /// Rows of a client that are kept for later answers; more of them are deleted.
 const FREE_MAX: usize = 1_024;
-/// Deletes of one entry.
+/// Deletes of one such look.
 const TRIM_AT_ONCE: usize = 64;
 /// The row of a client's mark.
 const MARK: u64 = 0;
@@ -52,8 +52,10 @@ pub struct Dedup {
 struct Kept {
     /// Numbers with a stored result, and the row of each.
     rows: BTreeMap<u64, u64>,
-    /// Rows of answered operations, which the stored mark covers.
-    free: Vec<u64>,
+    /// Rows of answered operations, which the stored mark covers. The last one is taken first: so few are in use.
+    free: VecDeque<u64>,
+    /// Answers since it was last looked which have come.
+    stored: u32,
     /// The highest row that was ever used.
     top: u64,
     /// Answers of the others that may be asked for, and the entry that each had to wait for.
@@ -280,11 +282,12 @@ impl Kept {
         if let Some(row) = self.rows.get(&op.seq) {
             return *row;
         }
-        if self.free.is_empty() && self.rows.len() >= ROWS_MIN {
+        self.stored += 1;
+        if self.stored >= LOOK_AFTER {
             self.release_marked(t, op.client);
             self.delete_free(t, op.client, FREE_MAX, TRIM_AT_ONCE);
         }
-        let row = self.free.pop().unwrap_or_else(|| {
+        let row = self.free.pop_back().unwrap_or_else(|| {
             self.top += 1;
             self.top
         });
@@ -294,6 +297,7 @@ impl Kept {
 
     /// Frees the rows of answered operations, after a mark says that these are over.
     fn release_marked(&mut self, t: &mut Txn<'_>, client: ClientId) {
+        self.stored = 0;
         let free = self.free.len();
         self.release();
         if self.free.len() > free && !self.is_marked {
@@ -354,7 +358,7 @@ mod tests {
         let dedup = Dedup::load(p, &kv).expect("they can be read");
         let kept = &dedup.clients[&client];
         assert_eq!(kept.rows, BTreeMap::from([(39, 39), (41, 41), (42, 1)]));
-        assert_eq!((BTreeSet::from_iter(kept.free.clone()), kept.top), (BTreeSet::from([2, 38]), 41));
+        assert_eq!((kept.free.iter().copied().collect(), kept.top), (BTreeSet::from([2, 38]), 41));
         kv.apply(Batch::new().put(keys::dedup(p, client, 7), [9, 9])).expect("memory");
         let refused = Dedup::load(p, &kv).map(drop).expect_err("no release has written that");
         assert!(refused.to_string().contains("expected version 2, found 9"), "{refused}");

@@ -155,10 +155,14 @@ impl Fs {
             return promised;
         }
         let alone = self.alone_wanted(dir);
+        let is_new = alone && self.holds_back(dir).is_none();
         let body = Op::Unlink { dir, name: name.to_vec(), told: None, alone };
         let ino = self.unlinked("unlink", (dir, name), body).await?;
         if alone {
             // What is found there from now on is for this client alone, too: the next ones need not be asked for.
+            if is_new {
+                self.0.ahead.does_not_do(dir);
+            }
             self.list_ahead(dir);
         }
         Ok(ino)

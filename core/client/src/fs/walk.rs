@@ -15,8 +15,10 @@ impl Fs {
         let Some(background) = self.0.background.as_ref().filter(|_| !self.0.session.shares_fate()) else { return };
         let Foreseen { dirs, removes } = self.0.siblings.used(dir);
         for next in dirs {
-            let Some(page) = self.0.ahead.begin(next) else { continue };
             let alone = removes && self.alone_wanted(next);
+            let anew = alone && self.holds_back(next).is_none();
+            let ahead = &self.0.ahead;
+            let Some(page) = (if anew { ahead.begin_anew(next) } else { ahead.begin(next) }) else { continue };
             let this = self.clone();
             background.spawn(Box::pin(async move {
                 // Whoever enters it asks again, and hears what is wrong.
