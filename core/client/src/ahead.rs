@@ -108,7 +108,7 @@ impl Ahead {
     /// a reason to begin anew.
     pub(crate) fn does_not_do(&self, dir: Ino) {
         if let Some(trail) = self.trails().dirs.get_mut(&dir) {
-            trail.late = 0;
+            (trail.late, trail.cookie) = (0, 0);
         }
     }
 
@@ -157,7 +157,7 @@ impl Ahead {
 impl Trails {
     /// The first page of `dir`, of which nothing counts as known.
     fn first_page(&mut self, dir: Ino) -> Page {
-        if self.dirs.len() >= DIRS_MAX {
+        if self.dirs.len() >= DIRS_MAX && !self.dirs.contains_key(&dir) {
             self.dirs.clear();
         }
         self.last_page += 1;

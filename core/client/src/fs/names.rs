@@ -160,7 +160,7 @@ impl Fs {
         let ino = self.unlinked("unlink", (dir, name), body).await?;
         if alone {
             // What is found there from now on is for this client alone, too: the next ones need not be asked for.
-            if is_new {
+            if is_new && self.holds_back(dir).is_some() {
                 self.0.ahead.does_not_do(dir);
             }
             self.list_ahead(dir);

@@ -103,7 +103,7 @@ impl Pace {
 
     /// About as many wait for this group as waited at the same time of late.
     fn are_back(&self, gathered: Gathered) -> bool {
-        gathered.is_settled && gathered.awaited * PARTS * 4 >= self.most * 3
+        gathered.is_settled && gathered.awaited * PARTS * 8 >= self.most * 7
     }
 
     /// How many wait for this group.
