@@ -39,6 +39,8 @@ if ((${#chosen[@]} == 0)); then
   done
 fi
 
+[[ $lanes =~ ^[12]$ ]] || { echo "run.sh: --lanes takes 1 or 2, found '$lanes'" >&2; exit 2; }
+
 head_of() { sed -n "s/^# $2: *//p" "$1" | head -n 1; }
 
 if ((lanes > 1)); then
