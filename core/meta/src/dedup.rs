@@ -3,7 +3,8 @@
 //! 1. An operation that changes something stores its answer in the same log entry.
 //! 2. The client says up to which number it has all answers, and with each heartbeat which ones it still lacks beyond that.
 //!    The rows of the others take later answers, after a mark (row 0) says so: a late double of an answered request is
-//!    refused, or gets the same answer, and is not run again. Few rows are written over and over, of which the view keeps the last (decision 62).
+//!    refused, or gets the same answer, and is not run again. So few rows are written over and over, and of several changes
+//!    of a row only the last comes to the view (decision 62).
 //! 3. An answer without a log entry (a refusal, an open, a lock, a change that changed nothing) is remembered in
 //!    memory as long. No restart can lose it too early: a double from before it names an old term and is refused
 //!    by the seat ([`ErrorKind::Moved`]).
@@ -148,12 +149,12 @@ impl Dedup {
         }
         let Some(row) = kept.rows.get(&op.seq) else { return Ok(None) };
         let Some(bytes) = t.get(&keys::dedup(t.partition, op.client, *row))? else { return Ok(None) };
-        let found = reply::seq_of(*row, &bytes)?;
+        let (found, stored) = Stored::decode(*row, &bytes)?;
         if found != op.seq {
             let message = format!("kept answer: row {row} is expected to be of {op}, and is of number {found}");
             return Err(Error::new(ErrorKind::Corrupt, message));
         }
-        Stored::decode(&bytes).map(Some)
+        Ok(Some(stored))
     }
 
     /// The row with the answer of `op`, if it has one.

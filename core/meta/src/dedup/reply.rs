@@ -62,23 +62,24 @@ pub(super) fn encode_forwarded(seq: u64) -> Vec<u8> {
 
 /// The number of the operation whose answer stands in row `row`.
 pub(super) fn seq_of(row: u64, bytes: &[u8]) -> Result<u64> {
-    Ok(seq(&mut Reader::new(bytes))?.unwrap_or(row))
+    take_seq(row, &mut Reader::new(bytes))
 }
 
-/// Takes version and number off `r`.
-fn seq(r: &mut Reader<'_>) -> Result<Option<u64>> {
+/// Takes what stands before the tag off `r`.
+fn take_seq(row: u64, r: &mut Reader<'_>) -> Result<u64> {
     if r.clone().u8()? == WITHOUT_SEQ {
-        return r.u8().map(|_| None);
+        return r.u8().map(|_| row);
     }
     r.version(VERSION, "kept answer")?;
-    r.u64().map(Some)
+    r.u64()
 }
 
 impl Stored {
-    pub(super) fn decode(bytes: &[u8]) -> Result<Self> {
+    /// What stands in row `row`, and the number of the operation that it is about.
+    pub(super) fn decode(row: u64, bytes: &[u8]) -> Result<(u64, Self)> {
         let r = &mut Reader::new(bytes);
-        seq(r)?;
-        Ok(Self::Reply(match r.u8()? {
+        let seq = take_seq(row, r)?;
+        let reply = match r.u8()? {
             DONE => Reply::Done,
             ATTR => Reply::Attr(attr(r)?),
             ENTRY => {
@@ -91,9 +92,10 @@ impl Stored {
                 Reply::Renamed { moved, other: (other.0 != 0).then_some(other) }
             }
             WROTE => Reply::Wrote { off: r.u64()?, attr: attr(r)? },
-            FORWARDED => return Ok(Self::Forwarded),
+            FORWARDED => return Ok((seq, Self::Forwarded)),
             other => return Err(Error::new(ErrorKind::Corrupt, format!("kept answer: unknown tag {other}"))),
-        }))
+        };
+        Ok((seq, Self::Reply(reply)))
     }
 }
 
@@ -141,10 +143,10 @@ mod tests {
             // As an earlier release wrote it.
             let old = [&[1], &bytes[9..]].concat();
             for (bytes, seq) in [(bytes, 77), (old, 3)] {
-                let Ok(Stored::Reply(back)) = Stored::decode(&bytes) else { panic!("own bytes decode") };
+                let Ok((found, Stored::Reply(back))) = Stored::decode(3, &bytes) else { panic!("own bytes decode") };
                 assert_eq!(format!("{back:?}"), format!("{reply:?}"));
-                assert_eq!(seq_of(3, &bytes).expect("it has one"), seq);
-                assert!(Stored::decode(&bytes[..bytes.len() - 1]).is_err());
+                assert_eq!((found, seq_of(3, &bytes).expect("it has one")), (seq, seq));
+                assert!(Stored::decode(3, &bytes[..bytes.len() - 1]).is_err());
             }
         }
     }

@@ -44,6 +44,12 @@ fn answer(world: &mut World, seq: u64, done_upto: u64, body: &Op) -> Result<Repl
     panic!("no answer to {body:?}");
 }
 
+/// Makes a file of its own, by one operation.
+fn make(world: &mut World, seq: u64, done: u64) {
+    let body = create(Ino::root(FS), format!("f{seq}").as_bytes(), FileType::File);
+    answer(world, seq, done, &body).expect("it can be made");
+}
+
 #[test]
 fn a_repeated_request_gets_the_same_answer() {
     for partitions in 1..=3 {
@@ -66,8 +72,7 @@ fn answered_operations_are_forgotten_and_never_run_again() {
     let mut world = world(1);
     let root = Ino::root(FS);
     for seq in 1..=200 {
-        let body = create(root, format!("f{seq}").as_bytes(), FileType::File);
-        answer(&mut world, seq, seq - 1, &body).expect("it can be made");
+        make(&mut world, seq, seq - 1);
     }
     assert!(check::rows(&world, Table::Dedup) < 100, "answered ones are deleted on the way");
     let late = create(root, b"late", FileType::File);
@@ -88,10 +93,6 @@ fn answered_operations_are_forgotten_and_never_run_again() {
 #[test]
 fn rows_of_answered_operations_are_used_again() {
     let mut world = world(1);
-    let root = Ino::root(FS);
-    let make = |world: &mut World, seq: u64, done: u64| {
-        answer(world, seq, done, &create(root, format!("f{seq}").as_bytes(), FileType::File)).expect("it can be made");
-    };
     // A burst of which nobody has an answer yet.
     for seq in 1..=100 {
         make(&mut world, seq, 0);
@@ -107,13 +108,33 @@ fn rows_of_answered_operations_are_used_again() {
     }
     let rows = check::rows(&world, Table::Dedup);
     assert!(rows <= most + 33, "{rows} rows, and the burst had {most}; 32 until it is looked, one for the mark");
-    let late = create(root, b"late", FileType::File);
+    let late = create(Ino::root(FS), b"late", FileType::File);
     for seq in [1, 60, 300, 400] {
         let refused = answer(&mut world, seq, 0, &late).map_err(|error| error.kind()).map(drop);
         assert_eq!(refused, Err(ErrorKind::Stale), "{seq} was answered");
     }
     let again = answer(&mut world, 500, 0, &late).expect("what it was answered at first");
     assert!(matches!(again, Reply::Entry { .. }), "{again:?}");
+}
+
+#[test]
+fn rows_of_a_large_burst_go_while_the_client_works_and_all_when_it_is_silent() {
+    let mut world = world(1);
+    for seq in 1..=1_300 {
+        make(&mut world, seq, 0);
+    }
+    assert!(check::rows(&world, Table::Dedup) >= 1_300);
+    for seq in 1_301..=1_500 {
+        make(&mut world, seq, seq - 1);
+    }
+    let rows = check::rows(&world, Table::Dedup);
+    assert!(rows <= 1_024 + 33, "{rows} rows: 1,024 that are free, 32 until it is looked, and a mark");
+    for _ in 0..4 {
+        world.now_ms += 60_000;
+        assert!(world.settle());
+    }
+    let rows = check::rows(&world, Table::Dedup);
+    assert!(rows <= 4, "{rows} rows of two clients that are silent: their last answers, and marks");
 }
 
 #[test]
