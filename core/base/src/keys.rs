@@ -123,6 +123,11 @@ pub fn is_hardly_got(key: &[u8]) -> bool {
     key.get(2).is_some_and(|code| HARDLY.iter().any(|table| *table as u8 == *code))
 }
 
+/// True for the key of a slice.
+pub fn is_slice(key: &[u8]) -> bool {
+    key.get(2) == Some(&(Table::Slice as u8))
+}
+
 /// What all keys of a partition begin with.
 pub fn partition(p: PartitionId) -> Vec<u8> {
     p.0.to_be_bytes().to_vec()
@@ -214,9 +219,12 @@ pub fn slices_of_file(p: PartitionId, fs: FsId, ino: Ino) -> Vec<u8> {
     Key::new(p, Table::Slice).u32(fs.0).u64(ino.0).done()
 }
 
+/// Bytes of the key of a slice.
+pub const SLICE_KEY_BYTES: usize = 33;
+
 /// What a slice key says: file system, inode, chunk, layer, index, sub. `None` if it is no slice key.
 pub fn parse_slice(key: &[u8]) -> Option<(FsId, Ino, Chunk, Layer, Index, u16)> {
-    if key.len() != 33 || key[2] != Table::Slice as u8 {
+    if key.len() != SLICE_KEY_BYTES || key[2] != Table::Slice as u8 {
         return None;
     }
     Some((

@@ -70,7 +70,7 @@ pub const SLICES_PER_CHUNK_URGENT: usize = 8 * SLICES_PER_CHUNK_MAX;
 /// into one chunk is merged once and not after every ninth write.
 pub const CROWDED_MS: u64 = 1_000;
 /// What one slice counts beside its bytes towards the stage limits: its key, record and place in memory.
-pub const SLICE_COST_BYTES: u64 = 128;
+pub const SLICE_COST_BYTES: u64 = 256;
 /// Writes of at least so many bytes go straight to the drives; smaller ones ride in the log: six shards with their
 /// syncs cost more than half a MiB in one place.
 pub const DIRECT_MIN: usize = 512 << 10;

@@ -240,10 +240,13 @@ pub struct Extent {
     pub place: Place,
 }
 
+/// Kind of an extent whose bytes lie in the log.
+const IN_LOG: u8 = 1;
+
 fn put_extent(w: &mut Writer, extent: &Extent) {
     w.put_u32(extent.off).put_u32(extent.len);
     match extent.place {
-        Place::Stage { at, poff } => w.put_u8(1).put_u64(at.0).put_u32(poff),
+        Place::Stage { at, poff } => w.put_u8(IN_LOG).put_u64(at.0).put_u32(poff),
         Place::Flash { stripe, delta, copy: None } => {
             w.put_u8(2).put_u64(stripe.pack.0).put_u16(stripe.sb).put_u16(stripe.ul).put_u32(delta)
         }
@@ -256,7 +259,7 @@ fn put_extent(w: &mut Writer, extent: &Extent) {
 fn extent(r: &mut Reader<'_>) -> Result<Extent> {
     let (off, len) = (r.u32()?, r.u32()?);
     let place = match r.u8()? {
-        1 => Place::Stage { at: Index(r.u64()?), poff: r.u32()? },
+        IN_LOG => Place::Stage { at: Index(r.u64()?), poff: r.u32()? },
         2 => {
             let stripe = StripeAt { pack: PackId(r.u64()?), sb: r.u16()?, ul: r.u16()? };
             Place::Flash { stripe, delta: r.u32()?, copy: None }
@@ -281,6 +284,17 @@ pub struct BaseRec {
 /// One write into a chunk (its log position is in the key).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceRec(pub Extent);
+
+/// Bytes of the record of a slice whose bytes lie in the log.
+pub const STAGED_SLICE_BYTES: usize = 1 + 4 + 4 + 1 + 8 + 4;
+
+impl SliceRec {
+    /// True if `record` is a slice whose bytes lie in the log: told by its kind, without a look at all of it.
+    pub fn is_staged(record: &[u8]) -> bool {
+        const KIND_AT: usize = 1 + 4 + 4; // behind version, offset and length
+        record.get(KIND_AT) == Some(&IN_LOG)
+    }
+}
 
 impl Record for SliceRec {
     fn encode(&self) -> Vec<u8> {
@@ -540,6 +554,8 @@ mod tests {
         round_trip(&DentryRec { ino: Ino(5), kind: FileType::Fifo, name: b"name".to_vec(), crowded: true });
         round_trip(&BaseRec { upto: Index(8), since_s: 77, extents: vec![flash] });
         round_trip(&SliceRec(stage));
+        assert!(SliceRec::is_staged(&SliceRec(stage).encode()) && !SliceRec::is_staged(&SliceRec(flash).encode()));
+        assert_eq!(SliceRec(stage).encode().len(), STAGED_SLICE_BYTES);
         round_trip(&SliceRec(flash));
         round_trip(&PunchRec { from: 3, to: u64::MAX, owed: true });
         let place = Placement { data: 4, parity: 2, epoch: Epoch(1), drives: (0..6).map(DriveId).collect() };

@@ -15,6 +15,7 @@
 
 mod elect;
 mod event;
+mod floor;
 mod import;
 mod journal;
 mod members;
@@ -35,10 +36,11 @@ use braid_replica::log::meta_file::ReplicaMeta;
 use braid_replica::log::{LogIdent, LogReader};
 use braid_replica::replica::event::Event as ReplicaEvent;
 use braid_replica::replica::{Replica, Start, Timing};
-use braid_replica::{Applied, CachedKv, Entry, Expect, Kv, Retention};
+use braid_replica::{Applied, CachedKv, Entry, Expect, Kv, StagedKv};
 use bytes::Bytes;
 
 pub use event::{SeatEffect, SeatEvent};
+use floor::Floor;
 use import::Import;
 #[cfg(feature = "run")]
 pub(crate) use import::wipe;
@@ -121,6 +123,8 @@ pub struct Seat {
     counted: Counted,
     /// Durably applied: what the view holds even after a crash.
     flushed: Index,
+    /// What of the log is needed beside that.
+    floor: Floor,
     log_soft_bytes: u64,
     /// When somebody last waited for the log.
     awaited_ms: u64,
@@ -177,7 +181,8 @@ pub struct SeatStat {
     pub applied: Index,
     /// Bytes of log segments on disk.
     pub log_bytes: u64,
-    /// Those of them that hold something that the view may lack after a crash.
+    /// Those of them that a flush of the view would make void: with something that the view may lack after a crash, or
+    /// that are kept only until it says durably that they are not needed.
     pub replay_bytes: u64,
 }
 
@@ -195,15 +200,27 @@ impl Seat {
     ) -> Result<Self> {
         let id = config.partition.partition;
         let ident = LogIdent { cluster: config.cluster, partition: id, store: config.me.store };
-        let kv = Arc::new(CachedKv::new(kv, VIEW_CACHE_BYTES));
+        let staged = Arc::new(StagedKv::new(kv));
+        let kv = Arc::new(CachedKv::new(staged.clone(), VIEW_CACHE_BYTES));
         outside.settle()?;
         let mut meta = elect::read_meta(ident, outside)?;
         if meta.importing {
             import::begin_anew(&mut meta, kv.as_ref(), outside)?;
         }
-        let flushed = Applied::read(kv.as_ref(), id)?;
-        let expect = Expect { start: meta.log_start, applied: (flushed.term, flushed.index), clean: meta.clean };
-        let (journal, tail) = Journal::recover(ident, config.segment_bytes, expect, meta.cut, flushed, outside)?;
+        let mut flushed = Applied::read(staged.as_ref(), id)?;
+        let (applied, floor) = ((flushed.term, flushed.index), Floor::new(flushed.staged));
+        let expect = Expect { start: meta.log_start, applied, staged: flushed.staged, clean: meta.clean };
+        let of_earlier = if flushed.staged == Index(0) { Some(staged.take_over(id)?) } else { None };
+        let (journal, tail) =
+            Journal::recover(ident, config.segment_bytes, expect, meta.cut, (flushed, &staged), outside)?;
+        if let Some(mut moved) = of_earlier {
+            flushed.staged = journal.first();
+            if flushed.index > Index(0) {
+                // With its new version, so that no earlier release takes the view for whole.
+                flushed.put(id, &mut moved);
+                staged.apply_below(&moved)?;
+            }
+        }
         let members = outside.config()?;
         // By its own notes as well: it may have given its word to somebody who is no member since (R6).
         let only_me = |members: &Members| members.members.iter().all(|member| member.store == config.me.store);
@@ -236,6 +253,7 @@ impl Seat {
             told: applied.index,
             counted: Counted { upto: applied.index, bytes: 0 },
             flushed: flushed.index,
+            floor,
             log_soft_bytes: config.log_soft_bytes,
             awaited_ms: 0,
             due_us: None,
@@ -293,6 +311,7 @@ impl Seat {
             }
             SeatEvent::Flushed(upto) => {
                 self.flushed = self.flushed.max(upto);
+                self.floor.flushed(upto);
                 self.imported(out);
                 self.trim(now, out);
             }
@@ -424,7 +443,7 @@ impl Seat {
             last: self.journal.last(),
             applied: self.applied.index,
             log_bytes: self.journal.bytes_on_disk(),
-            replay_bytes: self.journal.bytes_after(self.flushed),
+            replay_bytes: self.journal.bytes_after(self.flushed).max(self.held_for_flush()),
         }
     }
 
@@ -564,26 +583,5 @@ impl Seat {
             }
         }
         Ok(Reply::Layout(layout))
-    }
-
-    fn trim(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
-        if let Some(partition) = &mut self.serving {
-            let oldest = partition.oldest_stage();
-            self.stage.keep_from(oldest.unwrap_or(partition.next_index()));
-            partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
-            // What is not committed may become something else: what comes after that may be staged.
-            let next = self.applied.index.next();
-            self.replica.stage_begins(oldest.map_or(next, |at| at.min(next)));
-            let pressure = self.journal.pressure(self.log_soft_bytes);
-            partition.state_mut().want_stage_below(pressure);
-        }
-        let needed = self.replica.oldest_needed(now.mono_ms + self.ahead_ms, self.journal.first_told());
-        let keep = Retention {
-            applied: self.flushed,
-            // And the one before it: who has the log from there on must know its term.
-            oldest_stage: Some(Index(self.replica.stage_from().0.saturating_sub(1))),
-            oldest_needed: needed.map(|first| Index(first.0 - 1)),
-        };
-        self.journal.trim(&keep, out);
     }
 }

@@ -9,6 +9,7 @@ pub mod cached;
 pub mod map;
 #[cfg(feature = "rocks")]
 pub mod rocks;
+pub mod staged;
 
 use braid_base::{Error, Result};
 

@@ -302,7 +302,7 @@ impl Replica {
             "only an empty store imports"
         );
         let (term, index) = start;
-        self.tail = Tail::new(Applied { term, index, hash: 0 });
+        self.tail = Tail::new(Applied { term, index, ..Applied::default() });
         (self.durable, self.commit) = (index, index);
         self.role = Role::Follower(Follow::default());
     }

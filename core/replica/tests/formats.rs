@@ -9,7 +9,7 @@ use braid_base::ids::{ClientId, Guid, HostId, Index, OpId, PartitionId, Term};
 use braid_base::keys;
 use braid_replica::log::buffer::AlignedBuffer;
 use braid_replica::log::format::{Place, SegmentHeader, encode_record};
-use braid_replica::{Applied, Batch, Change, Config, Entry, LogIdent, Member, Record, ReplicaMeta, Segment};
+use braid_replica::{Applied, Batch, Change, Config, Entry, Kv, LogIdent, MapKv, Member, Record, ReplicaMeta, Segment};
 use layout::{Value, b, bytes, n};
 
 const IDENT: LogIdent = LogIdent { cluster: Guid([1; 16]), partition: PartitionId(2), store: Guid([3; 16]) };
@@ -125,8 +125,15 @@ fn replica_meta_and_configuration_are_as_drawn() {
 #[test]
 fn applied_index_is_as_drawn() {
     let mut batch = Batch::new();
-    Applied { term: Term(1), index: Index(2), hash: 3 }.put(PartitionId(4), &mut batch);
-    let drawn = bytes("applied", &[n("term", 1u8), n("index", 2u8), n("hash", 3u8)]);
+    let applied = Applied { term: Term(1), index: Index(2), hash: 3, staged: Index(4) };
+    applied.put(PartitionId(4), &mut batch);
+    let fields = [n("term", 1u8), n("index", 2u8), n("hash", 3u8)];
+    let drawn = bytes("applied", &[&fields[..], &[n("staged", 4u8)]].concat());
     let key = keys::meta(PartitionId(4), "applied");
     assert_eq!(batch.changes().collect::<Vec<_>>(), [Change::Put(&key, &drawn)]);
+
+    let (kv, mut of_release_before) = (MapKv::new(), Batch::new());
+    of_release_before.put(&key, bytes("applied-1", &fields));
+    kv.apply(&of_release_before).expect("memory");
+    assert_eq!(Applied::read(&kv, PartitionId(4)), Ok(Applied { staged: Index(0), ..applied }));
 }

@@ -348,6 +348,27 @@ fn segments_go_oldest_first_or_leave_a_hole() {
 }
 
 #[test]
+fn a_log_that_lost_what_is_staged_is_refused() {
+    let (mut log, mut files) = (writer(), Files::default());
+    (1..=40).for_each(|i| append(&mut log, &mut files, &[record(1, i, 1500)]));
+    let second = {
+        files.files.remove(&Segment(1)).expect("there");
+        recovered_with(&files, Expect { applied: (Term(1), Index(40)), ..Expect::default() }).expect("held by the view")
+    };
+    let first = second.1.first;
+    assert!(first > Index(1) && first < Index(40));
+    let staged = |staged| Expect { applied: (Term(1), Index(40)), staged: Index(staged), ..Expect::default() };
+    for whole in [first.0, first.0 + 1, 41, 50] {
+        assert!(recovered_with(&files, staged(whole)).is_ok(), "staged from {whole} on, the log begins with {first}");
+    }
+    let error = recovered_with(&files, staged(first.0 - 1)).err().expect("bytes are gone");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.message().contains("a segment file is missing"), "{error}");
+    let empty = recovered_with(&Files::default(), Expect { start: (Term(1), Index(40)), ..staged(40) });
+    assert_eq!(empty.err().map(|error| error.kind()), Some(ErrorKind::Corrupt), "nothing is left of it");
+}
+
+#[test]
 fn missing_files_short_logs_and_foreign_stores_are_refused() {
     let (mut log, mut files) = (writer(), Files::default());
     (1..=40).for_each(|i| append(&mut log, &mut files, &[record(1, i, 1500)]));
@@ -392,7 +413,7 @@ fn a_segment_opened_but_never_filled_continues_where_the_view_ends() {
 #[test]
 fn a_log_begun_after_an_import_needs_no_first_record() {
     let mut files = Files::default();
-    let start = Expect { start: (Term(4), Index(100)), applied: (Term(4), Index(100)), clean: None };
+    let start = Expect { start: (Term(4), Index(100)), applied: (Term(4), Index(100)), ..Expect::default() };
     let mut log = recovered_with(&files, start).expect("empty").1.into_writer(SEGMENT_BYTES);
     assert_eq!(log.last(), (Term(4), Index(100)));
     append(&mut log, &mut files, &[record(4, 101, 10), record(5, 102, 10)]);

@@ -5,7 +5,6 @@ use braid_base::attr::FileType;
 use braid_base::ids::{Ino, PartitionId};
 use braid_client::Fs;
 use braid_io::chance::Rng;
-use braid_replica::kv::Kv;
 
 use super::{PEACE_MAX_US, Run};
 use crate::board::{Board, Node};
@@ -167,10 +166,8 @@ impl Run {
         }
         let world = &self.world;
         let firsts = world.log_firsts().map_err(|error| format!("the logs cannot be read: {error}"))?;
-        let parts: Vec<Part<'_>> = firsts
-            .iter()
-            .map(|(id, first)| Part { id: *id, kv: world.kv_of(*id) as &dyn Kv, log_first: Some(*first) })
-            .collect();
+        let parts: Vec<Part<'_>> =
+            firsts.iter().map(|(id, first)| Part { id: *id, kv: world.kv_of(*id), log_first: Some(*first) }).collect();
         assert!(parts.iter().enumerate().all(|(at, part)| part.id == PartitionId(at as u16)));
         let mut media = Drives::new(world);
         let findings = fsck::check(crate::FS, &parts, &mut media).map_err(|error| format!("fsck: {error}"))?;

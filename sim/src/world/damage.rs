@@ -12,7 +12,6 @@ use braid_base::msg::lease::Answer;
 use braid_base::record::{BlobRec, Record};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Damaged, Token};
-use braid_replica::kv::Kv;
 use bytes::Bytes;
 
 use super::World;

@@ -7,7 +7,6 @@ use braid_base::ids::{Index, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::record::{Place, Record, SliceRec};
 use braid_meta::Partition;
-use braid_replica::kv::map::MapKv;
 use braid_replica::log::LogIdent;
 use braid_replica::log::recover::{Expect, recover};
 use braid_replica::{Applied, Kv};
@@ -95,8 +94,14 @@ impl World {
     }
 
     /// The view that holds partition `p`, where it is served.
-    pub fn kv_of(&self, p: PartitionId) -> &MapKv {
-        &self.hosts[self.homes[&p] as usize].kv
+    pub fn kv_of(&self, p: PartitionId) -> &dyn Kv {
+        self.view_of(At { host: self.homes[&p], p })
+    }
+
+    /// The view of a replica: what its seat sees of the engine, with what only the log makes durable.
+    fn view_of(&self, at: At) -> &dyn Kv {
+        let host = &self.hosts[at.host as usize];
+        host.seats.get(&at.p).map_or(host.kv.as_ref(), |node| node.seat.view())
     }
 
     /// Partition `p`, if somebody serves it.
@@ -114,8 +119,8 @@ impl World {
             even &= register.members.len() == self.config.members as usize;
             let (served, expected) = (Applied::read(self.kv_of(*p), *p).map_err(error)?, rows(self.kv_of(*p), *p));
             for at in self.replicas(*p).filter(|at| *at != home && register.has(self.member(*at).store)) {
-                let kv = &self.hosts[at.host as usize].kv;
-                let applied = Applied::read(kv.as_ref(), *p).map_err(error)?;
+                let kv = self.view_of(at);
+                let applied = Applied::read(kv, *p).map_err(error)?;
                 // One that took the view lately holds rows that are newer than what it says.
                 if applied.index != served.index {
                     even = false;
@@ -149,7 +154,7 @@ impl World {
         let applied = Applied::read(h.kv.as_ref(), at.p)?;
         let ident = LogIdent { cluster: CLUSTER, partition: at.p, store: self.member(at).store };
         let start = h.meta_of(at.p)?.map_or_else(Default::default, |meta| meta.log_start);
-        let expect = Expect { start, applied: (applied.term, applied.index), clean: None };
+        let expect = Expect { start, applied: (applied.term, applied.index), staged: applied.staged, clean: None };
         Ok(recover(&h.log_of(at.p), &ident, expect, &mut |_| Ok(()))?.first)
     }
 
@@ -173,7 +178,7 @@ fn differ(one: u64, other: u64) -> bool {
 }
 
 /// All rows of partition `p` but the one that says how far it is applied.
-fn rows(kv: &MapKv, p: PartitionId) -> Vec<(Vec<u8>, Vec<u8>)> {
+fn rows(kv: &dyn Kv, p: PartitionId) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (first, mut rows) = (keys::partition(p), Vec::new());
     let own = Applied::key(p);
     let scanned = kv.scan(&first, &keys::prefix_end(&first), &mut |key, value| {

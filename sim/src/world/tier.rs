@@ -8,7 +8,6 @@ use braid_base::keys;
 use braid_base::msg::job::{Job, MoveJob, ObjectKey, Part, Source, UploadJob};
 use braid_base::record::{BlobRec, BlobState, Place, Record};
 use braid_meta::{TierPolicy, TierSteps};
-use braid_replica::kv::Kv;
 
 use super::World;
 use super::objects::STORES;

@@ -181,7 +181,7 @@ pub struct SeatReport {
     pub applied: u64,
     /// Bytes of log segments on disk.
     pub log_bytes: u64,
-    /// Those of them that hold something that the view may lack after a crash.
+    /// Those of them that a flush of the view would make void.
     pub replay_bytes: u64,
     /// What it holds, if it is served here.
     pub data: SeatData,

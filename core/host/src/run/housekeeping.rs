@@ -21,9 +21,9 @@ use super::watch::Watch;
 use super::wire::Switch;
 
 const ROUND: Duration = Duration::from_secs(1);
-/// Segments of one partition with entries after the last flush of the view, above which it is flushed, bytes: what a
-/// restart may have to apply. (832 MiB of log took 5.5 s on a machine with five times more work than cores.) Segments
-/// that are kept for staged bytes do not count: a flush would not help.
+/// Segments of one partition that a flush of the view would make void, above which it is flushed, bytes: what a restart
+/// may have to apply. (832 MiB of log took 5.5 s on a machine with five times more work than cores.) Segments that are
+/// kept for staged bytes do not count: a flush would not help.
 const FLUSH_LOG_BYTES: u64 = 2 * SEGMENT_BYTES;
 /// But not more often than this: small flushes make small files.
 const FLUSH_ROUNDS_MIN: u32 = 2;

@@ -189,7 +189,8 @@ impl Host {
         Ok(())
     }
 
-    /// Stops the replica of `p` and waits until its thread has ended.
+    /// Stops the replica of `p` and waits until its thread has ended. What it put into the view is flushed: who opens it
+    /// again takes what is there for durable.
     pub fn stop_replica(&self, p: PartitionId) {
         let door = self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).remove(&p);
         if let Some(door) = door {
@@ -198,6 +199,9 @@ impl Host {
         let thread = self.threads().remove(&p);
         if let Some(thread) = thread {
             let _ = thread.join();
+        }
+        if let Err(error) = self.kv.flush() {
+            tracing::error!("{p}: flush of the key-value view: {error}");
         }
     }
 

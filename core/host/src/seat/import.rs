@@ -200,7 +200,7 @@ impl Seat {
         for (key, value) in rows {
             batch.put(key, value);
         }
-        let applied = Applied { term: start.0, index: start.1, hash: 0 };
+        let applied = Applied { term: start.0, index: start.1, hash: 0, staged: start.1.next() };
         if last {
             applied.put(self.id, &mut batch);
         }
@@ -211,6 +211,7 @@ impl Seat {
         }
         (import.after, import.asked_ms, import.whole) = (end.unwrap_or_default(), 0, last);
         if last {
+            self.floor.put(&applied);
             self.applied = applied;
             out.push(SeatEffect::FlushView);
         } else {

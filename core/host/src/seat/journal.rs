@@ -10,7 +10,9 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_meta::Token;
 use braid_replica::replica::lead::{MESSAGE_BYTES, MESSAGE_RECORDS};
 use braid_replica::replica::tail::Tail;
-use braid_replica::{Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, Write, recover};
+use braid_replica::{
+    Applied, Batch, Expect, Kv, LogIdent, LogReader, LogWriter, Record, Retention, StagedKv, Write, recover,
+};
 use bytes::Bytes;
 
 use super::SeatEffect;
@@ -57,18 +59,23 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Reads the log, without what `cut` took away. Returns it with the tail that the view lacks, for the replica to decide
-    /// about.
+    /// Reads the log, without what `cut` took away. Rows of staged slices go to `staged` as far as the view is flushed.
+    /// Returns the log with the tail that the view lacks, for the replica to decide about.
     pub(super) fn recover(
         ident: LogIdent,
         segment_bytes: u64,
         expect: Expect,
         cut: (Term, Index),
-        flushed: Applied,
+        (flushed, staged): (Applied, &StagedKv),
         reader: &dyn LogReader,
     ) -> Result<(Self, Tail)> {
         let mut tail = Tail::new(flushed);
-        let recovered = recover(reader, &ident, expect, &mut |record| tail.recovered(record))?;
+        let recovered = recover(reader, &ident, expect, &mut |record| {
+            if record.header.index <= flushed.index {
+                staged.recovered(&record.batch);
+            }
+            tail.recovered(record)
+        })?;
         let mut log = recovered.into_writer(segment_bytes);
         if tail.cut(cut) {
             let (term, index) = tail.last();
@@ -141,6 +148,11 @@ impl Journal {
             bytes < MESSAGE_BYTES
         })?;
         Ok(before.filter(|_| !records.is_empty()).map(|before| (before, records)))
+    }
+
+    /// The first record that is held; one after the last if none is.
+    pub(super) fn first(&self) -> Index {
+        self.log.first_index()
     }
 
     /// The first record that can be told to others, who must know the term of the one before it.
@@ -314,6 +326,11 @@ impl Journal {
         }
     }
 
+    /// Bytes of the segments that [`Self::trim`] would let go of.
+    pub(super) fn freed_bytes(&self, keep: &Retention) -> u64 {
+        self.log.segment_bytes() * self.log.removable(keep).len() as u64
+    }
+
     /// Above `soft_bytes` of log: everything staged before the returned position should be destaged; 0 = nothing.
     pub(super) fn pressure(&self, soft_bytes: u64) -> Index {
         if self.log.bytes_on_disk() <= soft_bytes {
@@ -366,8 +383,8 @@ impl Journal {
 mod tests {
     use braid_base::ids::Guid;
     use braid_base::limits::SEGMENT_BYTES;
-    use braid_replica::Entry;
     use braid_replica::log::Segment;
+    use braid_replica::{Entry, MapKv};
 
     use super::*;
 
@@ -387,8 +404,9 @@ mod tests {
     fn journal() -> Journal {
         let ident = LogIdent { cluster: Guid([1; 16]), partition: PartitionId(0), store: Guid([2; 16]) };
         let begin = (Term(0), Index(0));
-        let expect = Expect { start: begin, applied: begin, clean: None };
-        Journal::recover(ident, SEGMENT_BYTES, expect, begin, Applied::default(), &Empty).expect("an empty log").0
+        let expect = Expect { start: begin, applied: begin, ..Expect::default() };
+        let view = (Applied::default(), &StagedKv::new(Arc::new(MapKv::new())));
+        Journal::recover(ident, SEGMENT_BYTES, expect, begin, view, &Empty).expect("an empty log").0
     }
 
     fn records(indexes: std::ops::RangeInclusive<u64>, bytes: usize) -> Vec<Arc<Record>> {

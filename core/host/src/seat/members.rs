@@ -117,6 +117,11 @@ impl Seat {
         }
     }
 
+    /// The view as this seat sees it: the engine, and what only the log makes durable.
+    pub fn view(&self) -> &dyn Kv {
+        self.kv.as_ref()
+    }
+
     /// True if [`Seat::settle`] has something to do.
     pub fn is_unsettled(&self) -> bool {
         let committed = self.replica.committed();
@@ -216,10 +221,15 @@ impl Seat {
         Ok(())
     }
 
-    fn put(&mut self, now: Now, applied: Applied, mut batch: Batch, out: &mut Vec<SeatEffect>) {
+    fn put(&mut self, now: Now, mut applied: Applied, mut batch: Batch, out: &mut Vec<SeatEffect>) {
+        self.stage_begins(applied.index);
+        applied.staged = applied.staged.max(self.replica.stage_from());
         applied.put(self.id, &mut batch);
         match self.kv.apply(&batch) {
-            Ok(()) => self.applied = applied,
+            Ok(()) => {
+                self.floor.put(&applied);
+                self.applied = applied;
+            }
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 self.full = Some(error.within("its view waits for room, free some"));
                 return;

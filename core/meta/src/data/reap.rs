@@ -11,7 +11,7 @@ use braid_base::Result;
 use braid_base::ids::{FsId, Ino, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::limits::CLEANUP_KEYS_MAX;
-use braid_base::record::{BaseRec, InodeRec, Record, SliceRec};
+use braid_base::record::{BaseRec, InodeRec, Record};
 use braid_replica::kv::Kv;
 
 use crate::data::chunk::FileId;
@@ -178,13 +178,26 @@ pub(crate) fn reap(t: &mut Txn<'_>, s: &mut State) -> Result<()> {
 fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: Option<&InodeRec>, most: usize) -> Result<bool> {
     let (p, FileId { fs, ino, layer }) = (t.partition, file);
     let has_data = inode.is_none_or(|inode| inode.flags & InodeRec::DATA != 0);
+    let mut room = most;
+    if has_data {
+        // No scan: a few rows in memory, and a table where most have been deleted.
+        let slices: Vec<_> = s.data.stage.slices_of(file).take(room + 1).collect();
+        for (chunk, (at, sub, extent)) in slices.iter().copied().take(room) {
+            s.data.stage.remove(chunk, (at, sub), t.index);
+            data::recount(t, s, fs, &[extent], &[])?;
+            let key = chunk.slice_key(t, at, sub);
+            t.delete(key);
+        }
+        if slices.len() > room {
+            return Ok(false);
+        }
+        room -= slices.len();
+    }
     let tables = [
         (inode.is_none_or(|inode| inode.attr.xattrs), keys::xattrs(p, fs, ino)),
-        (has_data, keys::slices_of_file(p, fs, ino)),
         (has_data, keys::bases(p, fs, ino)),
         (s.data.cutting.first(file).is_some(), keys::punches(p, fs, ino, layer)),
     ];
-    let mut room = most;
     for (_, prefix) in tables.iter().filter(|(may_have, _)| *may_have) {
         let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
         t.scan_prefix(prefix, &mut |key, value| {
@@ -207,13 +220,9 @@ fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: Option<&InodeRec>,
     Ok(true)
 }
 
-/// Keeps the counts in memory and of the packs in step with a record that goes.
+/// Keeps the counts of the packs in step with a record that goes.
 fn forget(t: &mut Txn<'_>, s: &mut State, key: &[u8], value: &[u8]) -> Result<()> {
-    if let Some((fs, ino, chunk, layer, at, sub)) = keys::parse_slice(key) {
-        let SliceRec(extent) = SliceRec::decode(value)?;
-        s.data.stage.remove(FileId { fs, ino, layer }.chunk(chunk), (at, sub), t.index);
-        data::recount(t, s, fs, &[extent], &[])?;
-    } else if key.get(2) == Some(&(Table::Base as u8)) {
+    if key.get(2) == Some(&(Table::Base as u8)) {
         let base = BaseRec::decode(value)?;
         let fs = keys::fs_of(key).unwrap_or_default();
         data::recount(t, s, fs, &base.extents, &[])?;

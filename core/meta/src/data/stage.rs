@@ -253,6 +253,12 @@ impl Stage {
         slices.into_iter().flat_map(move |slices| slices.range(slices.partition_point(|(at, ..)| *at < first)..))
     }
 
+    /// The slices of `file`, chunk by chunk.
+    pub fn slices_of(&self, file: FileId) -> impl Iterator<Item = (ChunkId, Slice)> + '_ {
+        let piles = self.piles.range(file.chunk(Chunk(0))..=file.chunk(Chunk(u32::MAX)));
+        piles.flat_map(|(chunk, pile)| pile.slices.iter().map(|slice| (*chunk, *slice)))
+    }
+
     /// At most `limit` chunks behind `last` with slices that point to flash, in order.
     pub fn laid_after(&self, last: Option<ChunkId>, limit: usize) -> Vec<ChunkId> {
         let from = last.map_or(Bound::Unbounded, Bound::Excluded);

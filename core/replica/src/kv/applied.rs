@@ -2,12 +2,13 @@
 
 use braid_base::codec::{Reader, Writer};
 use braid_base::ids::{Index, PartitionId, Term};
-use braid_base::{Result, keys};
+use braid_base::{Error, ErrorKind, Result, keys};
 
 use super::Kv;
 use super::batch::Batch;
 
-const VERSION: u8 = 1;
+/// 1: without `staged`.
+const VERSION: u8 = 2;
 
 /// The last applied entry of a partition. Index 0 means none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct Applied {
     pub index: Index,
     /// Fold of all batches up to it, see [`Batch::fold_hash`]; 0 after an import, until a record tells it.
     pub hash: u64,
+    /// Nobody needs what lies in the log before this entry; from there on it also has the rows of staged slices, which
+    /// are not in the engine ([`super::staged`]). 0: written by a release that put all rows into the engine.
+    pub staged: Index,
 }
 
 impl Applied {
@@ -33,7 +37,7 @@ impl Applied {
     pub fn after(&self, term: Term, index: Index, batch: &Batch, told: Option<u64>) -> Self {
         let unknown = self.hash == 0 && self.index > Index(0);
         let hash = if unknown { told.unwrap_or(0) } else { batch.fold_hash(self.hash) };
-        Self { term, index, hash }
+        Self { term, index, hash, staged: self.staged }
     }
 
     /// The state after entry (`term`, `index`) with the changes `batch`; adds itself to `batch`.
@@ -46,8 +50,8 @@ impl Applied {
 
     /// Adds itself to `batch`, for several entries that are applied together.
     pub fn put(&self, partition: PartitionId, batch: &mut Batch) {
-        let mut out = Writer::with_capacity(25);
-        out.put_u8(VERSION).put_u64(self.term.0).put_u64(self.index.0).put_u64(self.hash);
+        let mut out = Writer::with_capacity(33);
+        out.put_u8(VERSION).put_u64(self.term.0).put_u64(self.index.0).put_u64(self.hash).put_u64(self.staged.0);
         batch.put(Self::key(partition), out.finish());
     }
 
@@ -58,8 +62,14 @@ impl Applied {
 
     fn decode(bytes: &[u8]) -> Result<Self> {
         let mut from = Reader::new(bytes);
-        from.version(VERSION, "the applied index")?;
-        Ok(Self { term: Term(from.u64()?), index: Index(from.u64()?), hash: from.u64()? })
+        if let Some(newer) = bytes.first().filter(|version| **version > VERSION) {
+            let words = format!("expected version {VERSION} or older, found {newer}; use the release that wrote it");
+            return Err(Error::new(ErrorKind::Refused, words));
+        }
+        let is_first = bytes.first() == Some(&1);
+        from.version(if is_first { 1 } else { VERSION }, "the applied index")?;
+        let (term, index, hash) = (Term(from.u64()?), Index(from.u64()?), from.u64()?);
+        Ok(Self { term, index, hash, staged: if is_first { Index(0) } else { Index(from.u64()?) } })
     }
 }
 

@@ -1,6 +1,5 @@
 //! An atomic set of changes, in order, with its bytes on wire and disk.
 
-use std::collections::HashSet;
 use std::fmt;
 
 use braid_base::codec::{Reader, Writer};
@@ -57,14 +56,15 @@ impl Batch {
         self
     }
 
-    /// Drops the changes that a later one of the same key makes void.
+    /// Drops the changes that a later one of the same key makes void, and puts the others in order of their keys: the
+    /// engine finds the place of a row from that of the row before.
     pub fn keep_last(&mut self) -> &mut Self {
-        let changes: Vec<Change<'_>> = self.changes().collect();
-        let mut seen = HashSet::with_capacity(changes.len());
-        let last: Vec<bool> = changes.iter().rev().map(|change| seen.insert(change.key())).collect();
+        let mut changes: Vec<Change<'_>> = self.changes().collect();
+        changes.sort_by(|one, other| one.key().cmp(other.key()));
         let mut kept = Self::with_capacity(self.bytes.len());
-        for (change, is_last) in changes.iter().zip(last.into_iter().rev()) {
-            if is_last {
+        for (at, change) in changes.iter().enumerate() {
+            // Those of one key stand in their order.
+            if changes.get(at + 1).is_none_or(|next| next.key() != change.key()) {
                 kept.push(*change);
             }
         }
@@ -221,7 +221,7 @@ mod tests {
         batch.put(b"a", b"1").put(b"b", b"2").delete(b"a");
         batch.put(b"c", b"3").put(b"b", b"4").keep_last();
         let mut last = Batch::new();
-        last.delete(b"a").put(b"c", b"3").put(b"b", b"4");
+        last.delete(b"a").put(b"b", b"4").put(b"c", b"3");
         assert_eq!(batch, last);
     }
 

@@ -18,6 +18,8 @@ pub struct Expect {
     pub start: (Term, Index),
     /// The key-value view durably holds everything up to this record.
     pub applied: (Term, Index),
+    /// Entries from here on up to `applied` are needed, too: staged bytes lie there. 0: unknown, asks for nothing.
+    pub staged: Index,
     /// The store was closed in order, and this was the last record.
     pub clean: Option<Index>,
 }
@@ -102,6 +104,9 @@ pub fn recover(
     let needed = expect.applied.1.max(expect.start.1).next();
     if first > needed {
         return Err(gap(ident, headers.first().map(|h| h.segment), needed, first));
+    }
+    if expect.staged > Index(0) && first > expect.staged && expect.staged < needed {
+        return Err(lost_stage(ident, expect.staged, first));
     }
     Ok(Recovered {
         last: (found.last_term, found.last_index),
@@ -244,6 +249,17 @@ fn too_short(ident: &LogIdent, found: &Found, floor: Index) -> Error {
             "log of {} (store {}): ends at record {}{at}, but the store knew record {floor} to be durable; \
              {QUARANTINE}",
             ident.partition, ident.store, found.last_index
+        ),
+    )
+}
+
+fn lost_stage(ident: &LogIdent, staged: Index, first: Index) -> Error {
+    Error::new(
+        ErrorKind::Corrupt,
+        format!(
+            "log of {} (store {}): begins with record {first}, but bytes of files lie in it from record {staged} on; a \
+             segment file is missing, or the view beside it is an older copy; {QUARANTINE}",
+            ident.partition, ident.store
         ),
     )
 }

@@ -187,6 +187,11 @@ impl LogWriter {
         self.segments.iter().find(|s| s.last >= s.first).map_or(self.last_index.next(), |s| s.first)
     }
 
+    /// Bytes of one segment.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segment_bytes
+    }
+
     /// Bytes of all segments that exist.
     pub fn bytes_on_disk(&self) -> u64 {
         self.segment_bytes * self.segments.len() as u64

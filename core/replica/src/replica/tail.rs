@@ -133,7 +133,7 @@ impl Tail {
             && let Some(slot) = self.slots.pop_front()
         {
             self.bytes -= slot.bytes();
-            self.base = Applied { term: slot.term, index: self.base.index.next(), hash: slot.hash };
+            self.base = Applied { term: slot.term, index: self.base.index.next(), hash: slot.hash, ..self.base };
         }
     }
 
@@ -145,7 +145,7 @@ impl Tail {
     /// The state after the last record.
     fn state(&self) -> Applied {
         let (term, index) = self.last();
-        Applied { term, index, hash: self.slots.back().map_or(self.base.hash, |slot| slot.hash) }
+        Applied { term, index, hash: self.slots.back().map_or(self.base.hash, |slot| slot.hash), ..self.base }
     }
 }
 

@@ -475,7 +475,7 @@ fn a_learner_that_lacks_what_no_log_holds_does_not_count() {
     let (first, learner) = (lab.members[0], lab.members[1]);
     lab.register = Config { term: Term(1), primary: first, members: vec![first], learners: vec![learner] };
     // Its log begins after record 5, close enough to the learner's, which is empty.
-    let applied = Applied { term: Term(1), index: Index(5), hash: 0 };
+    let applied = Applied { term: Term(1), index: Index(5), ..Applied::default() };
     let before = start(first, 1, &lab.register);
     lab.replicas[0] = Replica::new(0, Start { tail: Tail::new(applied), ..before });
     lab.replicas[1] = Replica::new(0, start(learner, 0, &Config::default()));
