@@ -103,6 +103,10 @@ fn packs(tables: &Tables, live: &BTreeMap<PackId, u64>, findings: &mut Vec<Findi
             findings.push(Finding { rule: "I9", what: format!("{id} block {sb}: a stripe of a pack that is gone") });
         }
     }
+    for id in tables.suspects.iter().filter(|id| !tables.packs.contains_key(id)) {
+        findings
+            .push(Finding { rule: "I9", what: format!("{id}: is said to have lost data, and there is no such pack") });
+    }
 }
 
 /// Merged extents are sorted and disjoint.

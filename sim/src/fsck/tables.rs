@@ -39,6 +39,8 @@ pub struct Tables {
     pub blobs: BTreeMap<BlobId, BlobRec>,
     /// Table 24.
     pub blob_hints: BTreeSet<(BlobId, Ino, Chunk)>,
+    /// Table 25.
+    pub suspects: BTreeSet<PackId>,
     /// Table 34.
     pub orphans: BTreeMap<Ino, ()>,
     /// Tables 30 to 32: operations and notes that are not finished.
@@ -88,6 +90,7 @@ impl Tables {
             hints: BTreeMap::new(),
             blobs: BTreeMap::new(),
             blob_hints: BTreeSet::new(),
+            suspects: BTreeSet::new(),
             orphans: BTreeMap::new(),
             unfinished: 0,
             usage: UsageRec::default(),
@@ -180,6 +183,10 @@ impl Tables {
             let pack = pack_of(p, key).ok_or_else(|| corrupt("hint", key))?;
             let (sb, _, ino, chunk) = keys::parse_hint(key).ok_or_else(|| corrupt("hint", key))?;
             self.hints.insert((pack, sb, ino, chunk), ());
+            Ok(())
+        })?;
+        each(kv, &keys::table(p, Table::Suspect), |key, _| {
+            self.suspects.insert(keys::pack_of(p, key).ok_or_else(|| corrupt("suspect", key))?);
             Ok(())
         })
     }

@@ -2,10 +2,12 @@
 
 use braid_base::ids::DriveId;
 use braid_base::{Error, ErrorKind};
+use braid_replica::Kv;
 
 use super::World;
 use super::damage::Findings;
 use crate::board::Node;
+use crate::broken::Broken;
 use crate::config::Net;
 use crate::points::Point;
 use crate::queue::{Event, Trouble};
@@ -193,6 +195,7 @@ impl World {
         self.note(|| format!("h{host} {}", if power { "is off" } else { "is killed" }));
         self.board.power_lost();
         self.life += 1;
+        self.flushes_itself(host);
         let h = &mut self.hosts[host as usize];
         h.life = self.life;
         h.set_up(false);
@@ -215,6 +218,19 @@ impl World {
         }
         let at = self.soon(self.config.faults.down_max_us);
         self.queue.put(at, Event::Restart { host });
+    }
+
+    /// In one run of five: an engine writes its buffers out when it likes, told of or not; and now and then the views are as
+    /// a release before had them.
+    fn flushes_itself(&self, host: u32) {
+        if self.config.seed % 5 != 3 || self.config.broken == Some(Broken::FlushUntrue) {
+            return;
+        }
+        match self.life % 4 {
+            1 => self.put_back(host),
+            2 => self.hosts[host as usize].kv.flush().expect("a view in memory does not fail"),
+            _ => {}
+        }
     }
 
     /// Power comes back.

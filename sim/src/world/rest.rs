@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use braid_base::Result;
+use braid_base::codec::Writer;
 use braid_base::ids::{Index, PartitionId};
 use braid_base::keys::{self, Table};
 use braid_base::record::{Place, Record, SliceRec};
 use braid_meta::Partition;
 use braid_replica::log::LogIdent;
 use braid_replica::log::recover::{Expect, recover};
-use braid_replica::{Applied, Kv};
+use braid_replica::{Applied, Batch, Kv};
 
 use super::{CLUSTER, DriveNode, World};
 use crate::board::{At, Node};
@@ -28,6 +29,29 @@ impl World {
         for host in 0..self.config.hosts {
             self.restart(host);
         }
+    }
+
+    /// The views of a host are as a release before would have left them: with the rows of staged slices in the engine, and
+    /// without a word about the log.
+    pub(super) fn put_back(&self, host: u32) {
+        let h = &self.hosts[host as usize];
+        for (p, node) in &h.seats {
+            let Ok(applied) = Applied::read(node.seat.view(), *p) else { continue };
+            let mut batch = Batch::new();
+            for (key, value) in rows(node.seat.view(), *p) {
+                if keys::is_slice(&key) {
+                    batch.put(key, value);
+                }
+            }
+            let mut row = Writer::new();
+            row.put_u8(1).put_u64(applied.term.0).put_u64(applied.index.0).put_u64(applied.hash);
+            batch.put(Applied::key(*p), row.finish());
+            // Without room it stays as it is.
+            if applied.index > Index(0) && h.kv.apply(&batch).is_ok() {
+                self.note(|| format!("h{host} has the view of {p} as a release before had it"));
+            }
+        }
+        h.kv.flush().expect("a view in memory does not fail");
     }
 
     /// The host that serves `p` loses power, and starts again after a while.

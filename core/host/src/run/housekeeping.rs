@@ -98,7 +98,7 @@ impl Rounds {
         let applied: BTreeMap<PartitionId, Index> =
             reports.iter().map(|report| (report.partition, Index(report.applied))).collect();
         self.since_flush += 1;
-        let long_log = reports.iter().any(|report| report.replay_bytes >= FLUSH_LOG_BYTES);
+        let long_log = reports.iter().any(|report| report.failed.is_none() && report.replay_bytes >= FLUSH_LOG_BYTES);
         let due = (long_log && self.since_flush >= FLUSH_ROUNDS_MIN) || self.since_flush >= FLUSH_ROUNDS;
         if !due || applied == self.flushed {
             return;

@@ -171,14 +171,20 @@ impl Host {
     fn start_replicas(&self) -> Result<()> {
         std::thread::scope(|scope| {
             let starting: Vec<_> =
-                self.config.replicas.iter().map(|p| scope.spawn(move || self.start_replica(*p))).collect();
+                self.config.replicas.iter().map(|p| scope.spawn(move || self.begin_replica(*p))).collect();
             let died = || Error::new(ErrorKind::Stopped, "a partition died while it started; see its panic");
             starting.into_iter().try_for_each(|thread| thread.join().unwrap_or_else(|_| Err(died())))
         })
     }
 
-    /// Starts the replica of `p`, whose store is here.
+    /// Starts the replica of `p`, whose store is here. It may have run before in this process, and takes what the view
+    /// holds for durable.
     pub fn start_replica(&self, p: PartitionId) -> Result<()> {
+        self.kv.flush()?;
+        self.begin_replica(p)
+    }
+
+    fn begin_replica(&self, p: PartitionId) -> Result<()> {
         let (door, thread) = start_seat(&self.config, p, (&self.kv, Arc::clone(&self.stage_memory)), &self.switch)?;
         self.threads().insert(p, thread);
         self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).insert(p, door.clone());
@@ -189,8 +195,7 @@ impl Host {
         Ok(())
     }
 
-    /// Stops the replica of `p` and waits until its thread has ended. What it put into the view is flushed: who opens it
-    /// again takes what is there for durable.
+    /// Stops the replica of `p` and waits until its thread has ended.
     pub fn stop_replica(&self, p: PartitionId) {
         let door = self.switch.seats.write().unwrap_or_else(PoisonError::into_inner).remove(&p);
         if let Some(door) = door {
@@ -199,9 +204,6 @@ impl Host {
         let thread = self.threads().remove(&p);
         if let Some(thread) = thread {
             let _ = thread.join();
-        }
-        if let Err(error) = self.kv.flush() {
-            tracing::error!("{p}: flush of the key-value view: {error}");
         }
     }
 

@@ -57,10 +57,11 @@ impl Seat {
     /// Lets go of segments that nobody needs.
     pub(super) fn trim(&mut self, now: Now, out: &mut Vec<SeatEffect>) {
         self.stage_begins(self.applied.index);
+        let held = self.held_for_flush();
         if let Some(partition) = &mut self.serving {
             self.stage.keep_from(partition.oldest_stage().unwrap_or(partition.next_index()));
             partition.take_unstaged().into_iter().for_each(|at| self.stage.forget(at));
-            let pressure = self.journal.pressure(self.log_soft_bytes);
+            let pressure = self.journal.pressure(self.log_soft_bytes + held);
             partition.state_mut().want_stage_below(pressure);
         }
         let needed = self.replica.oldest_needed(now.mono_ms + self.ahead_ms, self.journal.first_told());
@@ -73,13 +74,14 @@ impl Seat {
         self.journal.trim(&keep, out);
     }
 
-    /// Bytes of segments that would go if the view were flushed now.
+    /// Bytes of segments that only wait for a flush of the view.
     pub(super) fn held_for_flush(&self) -> u64 {
-        if !self.replica.config().learners.is_empty() {
-            return 0; // they may need them
-        }
-        let staged = Some(Index(self.applied.staged.0.saturating_sub(1)));
-        self.journal.freed_bytes(&Retention { applied: self.applied.index, oldest_stage: staged, oldest_needed: None })
+        let free = |applied, staged: Index| {
+            let oldest_stage = Some(Index(staged.0.saturating_sub(1)));
+            self.journal.freed_bytes(&Retention { applied, oldest_stage, oldest_needed: None })
+        };
+        // What others need, or what is being read, is in both.
+        free(self.applied.index, self.applied.staged).saturating_sub(free(self.flushed, self.floor.get()))
     }
 }
 

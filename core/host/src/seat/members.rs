@@ -280,6 +280,14 @@ impl Seat {
         self.told = self.applied.index;
         let mut partition = Partition::open(config, self.kv.clone(), self.applied.index)?;
         partition.state_mut().set_tiers(self.tiers.clone());
+        let first = self.journal.first();
+        if let Some(oldest) = partition.oldest_stage().filter(|oldest| *oldest < first) {
+            let words = format!(
+                "bytes of files lie in record {oldest}, and the log begins with {first}: put the missing segment file back, \
+                 or rebuild the replica as a new store from the other members if there are any"
+            );
+            return Err(Error::new(ErrorKind::Corrupt, words));
+        }
         self.serving = Some(partition);
         out.push(SeatEffect::Serves);
         Ok(())
