@@ -224,7 +224,7 @@ pub const SLICE_KEY_BYTES: usize = 33;
 
 /// What a slice key says: file system, inode, chunk, layer, index, sub. `None` if it is no slice key.
 pub fn parse_slice(key: &[u8]) -> Option<(FsId, Ino, Chunk, Layer, Index, u16)> {
-    if key.len() != SLICE_KEY_BYTES || key[2] != Table::Slice as u8 {
+    if key.len() != SLICE_KEY_BYTES || !is_slice(key) {
         return None;
     }
     Some((

@@ -351,11 +351,9 @@ fn segments_go_oldest_first_or_leave_a_hole() {
 fn a_log_that_lost_what_is_staged_is_refused() {
     let (mut log, mut files) = (writer(), Files::default());
     (1..=40).for_each(|i| append(&mut log, &mut files, &[record(1, i, 1500)]));
-    let second = {
-        files.files.remove(&Segment(1)).expect("there");
-        recovered_with(&files, Expect { applied: (Term(1), Index(40)), ..Expect::default() }).expect("held by the view")
-    };
-    let first = second.1.first;
+    files.files.remove(&Segment(1)).expect("there");
+    let held = Expect { applied: (Term(1), Index(40)), ..Expect::default() };
+    let first = recovered_with(&files, held).expect("held by the view").1.first;
     assert!(first > Index(1) && first < Index(40));
     let staged = |staged| Expect { applied: (Term(1), Index(40)), staged: Index(staged), ..Expect::default() };
     for whole in [first.0, first.0 + 1, 41, 50] {

@@ -72,7 +72,7 @@ impl Journal {
         let mut tail = Tail::new(flushed);
         let recovered = recover(reader, &ident, expect, &mut |record| {
             if record.header.index <= flushed.index {
-                staged.recovered(&record.batch);
+                staged.keep(&record.batch);
             }
             tail.recovered(record)
         })?;

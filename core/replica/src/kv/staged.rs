@@ -2,7 +2,7 @@
 //!
 //! Under small writes most rows of a partition are those of slices that are staged and moved to flash a few seconds
 //! later. What the engine would make durable of them stands in the entries that hold their bytes, and these stay as
-//! long as a slice needs them. So a start reads the rows from there ([`StagedKv::recovered`]), and the engine never
+//! long as a slice needs them. So a start reads the rows from there ([`StagedKv::keep`]), and the engine never
 //! sees them.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -55,11 +55,6 @@ impl StagedKv {
         self.inner.apply(batch)
     }
 
-    /// Takes the rows of an entry that is in the engine already, from the log.
-    pub fn recovered(&self, batch: &Batch) {
-        self.keep(batch);
-    }
-
     fn rows(&self) -> MutexGuard<'_, BTreeMap<Key, Value>> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -81,7 +76,8 @@ impl StagedKv {
         Some(rest)
     }
 
-    fn keep(&self, batch: &Batch) {
+    /// Keeps what of an entry is not for the engine. From outside: of one from the log that the engine has already.
+    pub fn keep(&self, batch: &Batch) {
         let mut rows = self.rows();
         for change in batch.changes() {
             match change {
@@ -293,7 +289,7 @@ mod tests {
         assert_eq!(kv.get(&key(1)), Ok(Some(staged(1))));
         let mut entry = put(&[(key(4), staged(4))]);
         entry.delete(key(1));
-        kv.recovered(&entry);
+        kv.keep(&entry);
         assert_eq!((scanned(&kv, 9), inner.len()), (vec![key(2), key(3), key(4)], 1));
     }
 }

@@ -377,7 +377,8 @@ fn hosts_tell_each_other_and_visitors_only_ask_the_host() {
         while !routes.reached().is_empty() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        // The other connections end a moment later; what goes out on one of them is lost with it.
         let away = routes.drive(DriveId(1), DriveOp::Stat).await.map_err(|e| e.kind());
-        assert_eq!(away.err(), Some(ErrorKind::Stopped));
+        assert!(matches!(away, Err(ErrorKind::Stopped | ErrorKind::TimedOut)), "{away:?}");
     });
 }
