@@ -13,6 +13,7 @@ use braid_base::{Error, ErrorKind, Result};
 use braid_replica::kv::Kv;
 
 use crate::config::Config;
+use crate::data::packs::PackChanges;
 use crate::event::Token;
 use crate::state::State;
 use crate::txn::Txn;
@@ -183,7 +184,14 @@ pub(crate) fn left(s: &State, fs: FsId) -> u64 {
 
 /// Records of `fs` point to `after` instead of `before`: counts what is in use of packs and objects, and of flash.
 pub(crate) fn recount(t: &mut Txn<'_>, s: &mut State, fs: FsId, before: &[Extent], after: &[Extent]) -> Result<()> {
-    s.data.packs.recount(t, before, after);
+    let mut packs = PackChanges::default();
+    packs.count(before, after);
+    s.data.packs.recount(t, packs);
+    recount_beside_packs(t, s, fs, before, after)
+}
+
+/// As [`recount`], where packs are counted for many chunks together.
+fn recount_beside_packs(t: &mut Txn<'_>, s: &mut State, fs: FsId, before: &[Extent], after: &[Extent]) -> Result<()> {
     s.data.tier.blobs.recount(t, before, after);
     let flash = |extents: &[Extent]| {
         let mine = extents.iter().filter(|extent| matches!(extent.place, Place::Flash { .. }));

@@ -3,6 +3,7 @@
 //! The view never holds uncommitted effects (I5), and gets committed ones some at a time; whoever evaluates an operation
 //! must see them all, because the log order is already fixed.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 use braid_base::ids::Index;
@@ -41,10 +42,12 @@ impl Overlay {
     }
 
     /// All effects of entry `at`, which is the newest, in order of keys.
-    pub fn effects(&self, at: Index) -> BTreeMap<&[u8], Option<&[u8]>> {
+    pub fn effects(&self, at: Index) -> Vec<(&[u8], Option<&[u8]>)> {
         let newest = self.entries.back().filter(|newest| newest.at == at);
-        let keys = newest.into_iter().flat_map(|newest| &newest.keys);
-        keys.filter_map(|key| Some((key.as_slice(), self.values.get(key)?.1.as_deref()))).collect()
+        let mut keys: Vec<&[u8]> = newest.into_iter().flat_map(|newest| &newest.keys).map(Vec::as_slice).collect();
+        keys.sort();
+        keys.dedup();
+        keys.into_iter().filter_map(|key| Some((key, self.values.get(key)?.1.as_deref()))).collect()
     }
 
     /// Everything up to `upto` is committed.
@@ -63,8 +66,10 @@ impl Overlay {
     pub fn applied(&mut self, upto: Index) {
         while let Some(Pending { at, keys, .. }) = self.entries.pop_front_if(|entry| entry.at <= upto) {
             for key in keys {
-                if self.values.get(&key).is_some_and(|(newest, _)| *newest == at) {
-                    self.values.remove(&key);
+                if let Entry::Occupied(value) = self.values.entry(key)
+                    && value.get().0 == at
+                {
+                    value.remove();
                 }
             }
         }

@@ -246,7 +246,7 @@ impl Partition {
         }
         let Gathered { ops, payload, .. } = std::mem::take(&mut self.gathered);
         let effects = self.overlay.effects(self.next);
-        let batch = batch_of(effects.iter().map(|(key, value)| (*key, *value)));
+        let batch = batch_of(effects.iter().copied());
         out.push(Effect::Propose(Entry { index: self.next, ops, batch, payload }));
         self.next = self.next.next();
     }

@@ -478,15 +478,19 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
         if !same && s.data.mutation != Some(Mutation::NoCheck) {
             continue;
         }
-        for extent in &planned.extents {
-            let Place::Flash { stripe, .. } = extent.place else { continue };
-            if job.stripes.iter().any(|(at, ..)| *at == stripe) {
-                let chunk = planned.chunk;
-                if s.data.mutation != Some(Mutation::NoHint) {
-                    t.put(keys::hint(t.partition, stripe.pack, stripe.sb, file.fs, file.ino, chunk.chunk), Vec::new());
-                }
-                named.insert(stripe);
+        let stripes = planned.extents.iter().filter_map(|extent| match extent.place {
+            Place::Flash { stripe, .. } => Some(stripe),
+            Place::Stage { .. } | Place::Object(_) => None,
+        });
+        let mut mine: Vec<StripeAt> = Vec::new();
+        mine.extend(stripes.filter(|stripe| job.stripes.iter().any(|(at, ..)| at == stripe)));
+        mine.dedup();
+        for stripe in mine {
+            if s.data.mutation != Some(Mutation::NoHint) {
+                let chunk = planned.chunk.chunk;
+                t.put(keys::hint(t.partition, stripe.pack, stripe.sb, file.fs, file.ino, chunk), Vec::new());
             }
+            named.insert(stripe);
         }
         let upto = match s.data.mutation {
             Some(Mutation::StampAtCommit) => Index(t.index.0 - 1),

@@ -225,15 +225,8 @@ impl Packs {
     }
 
     /// Pointers changed: counts what bases and slices refer to in every pack, exactly.
-    pub fn recount(&mut self, t: &mut Txn<'_>, before: &[Extent], after: &[Extent]) {
-        let mut changes: BTreeMap<PackId, i64> = BTreeMap::new();
-        let before = before.iter().map(|extent| (extent, -1));
-        for (extent, sign) in before.chain(after.iter().map(|extent| (extent, 1))) {
-            if let Place::Flash { stripe, .. } = extent.place {
-                *changes.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
-            }
-        }
-        for (id, change) in changes {
+    pub fn recount(&mut self, t: &mut Txn<'_>, changes: PackChanges) {
+        for (id, change) in changes.0 {
             let Some(pack) = self.table.get_mut(&id).filter(|_| change != 0) else { continue };
             assert!(change < 0 || pack.lent > 0, "{id}: only ranges that are lent gain references");
             pack.rec.live_upper = pack.rec.live_upper.saturating_add_signed(change);
@@ -254,6 +247,31 @@ impl Packs {
             self.close(id, true);
             // One that is still being created is found by its care.
             self.care.insert(id);
+        }
+    }
+}
+
+/// By how many bytes what refers to packs changed.
+#[derive(Default)]
+pub(crate) struct PackChanges(BTreeMap<PackId, i64>);
+
+/// Packs whose changes are gathered at most: their records come on top of what bounds an entry.
+const GATHERED_MAX: usize = 256;
+
+impl PackChanges {
+    /// So many are gathered that they ought to be booked.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= GATHERED_MAX
+    }
+
+    /// `after` refers to them now, and `before` no more.
+    pub fn count(&mut self, before: &[Extent], after: &[Extent]) {
+        for (extents, sign) in [(before, -1), (after, 1)] {
+            for extent in extents {
+                if let Place::Flash { stripe, .. } = extent.place {
+                    *self.0.entry(stripe.pack).or_default() += sign * i64::from(extent.len);
+                }
+            }
         }
     }
 }

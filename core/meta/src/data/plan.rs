@@ -233,7 +233,8 @@ pub(crate) fn content<'p>(
 ) -> Result<Vec<Part>> {
     let (from, to) = (block * B, (block + blocks) * B);
     let (mut parts, mut at) = (Vec::new(), from);
-    for extent in extents.iter().filter(|extent| extent.off < to && extent.off + extent.len > from) {
+    let first = extents.partition_point(|extent| extent.off + extent.len <= from);
+    for extent in extents[first..].iter().take_while(|extent| extent.off < to) {
         let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
         if first > at {
             parts.push(Part { len: first - at, from: Source::Zero });

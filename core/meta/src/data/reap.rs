@@ -208,6 +208,10 @@ fn empty(t: &mut Txn<'_>, s: &mut State, file: FileId, inode: Option<&InodeRec>,
         })?;
         let more = found.len() > room;
         for (key, value) in found.into_iter().take(room) {
+            // A base names many packs, and their records are in the entry, too.
+            if t.is_full() {
+                return Ok(false);
+            }
             forget(t, s, &key, &value)?;
             t.delete(key);
             room -= 1;

@@ -14,20 +14,25 @@ use braid_base::keys::{self, prefix_end};
 use braid_base::record::{BaseRec, Extent, Place};
 
 use crate::data::chunk::{ChunkId, FileId};
+use crate::data::packs::PackChanges;
 use crate::data::view::{Cuts, History, bytes_of};
 use crate::data::{self, space, tier};
 use crate::ops::inode;
 use crate::state::State;
 use crate::txn::Txn;
 
-/// What merges of this transaction changed in the bytes that files hold.
+/// What merges of this transaction changed in the bytes that files hold, and in those that packs have to keep.
 #[derive(Default)]
-pub(crate) struct UsedChanges(BTreeMap<FileId, i64>);
+pub(crate) struct UsedChanges {
+    files: BTreeMap<FileId, i64>,
+    packs: PackChanges,
+}
 
 impl UsedChanges {
-    /// Books the changes to the inodes and the usage record.
+    /// Books the changes to the packs, to the inodes and to the usage record.
     pub fn book(self, t: &mut Txn<'_>, s: &mut State) -> Result<()> {
-        for (file, change) in self.0 {
+        s.data.packs.recount(t, self.packs);
+        for (file, change) in self.files {
             let Some(mut inode) = inode::find(t, file.fs, file.ino)? else { continue };
             space::charge(t, s, file.fs, &mut inode, change)?;
             // Not a change that anyone may see as one: the content is the same.
@@ -127,13 +132,17 @@ pub(crate) fn rebase_held(
         s.data.cover.forget(chunk);
     }
     if change != 0 {
-        *used.0.entry(chunk.file).or_default() += change;
+        *used.files.entry(chunk.file).or_default() += change;
     }
     let merged = history.slices.iter().take_while(|(at, ..)| *at <= upto);
     let written = merged.clone().next().is_some();
-    let before: Vec<Extent> =
-        history.base.iter().flat_map(|base| &base.extents).chain(merged.map(|(.., extent)| extent)).copied().collect();
-    data::recount(t, s, chunk.file.fs, &before, &extents)?;
+    let (mut gone, come) = differences(history.base.as_ref().map_or(&[], |base| &base.extents), &extents);
+    gone.extend(merged.map(|(.., extent)| *extent));
+    used.packs.count(&gone, &come);
+    if used.packs.is_full() {
+        s.data.packs.recount(t, std::mem::take(&mut used.packs));
+    }
+    data::recount_beside_packs(t, s, chunk.file.fs, &gone, &come)?;
     let since_s = match &history.base {
         // Its age is that of what is in it: a move to elsewhere on flash, or off it, makes nothing younger.
         Some(base) if !written && !has_moved(&base.extents, &extents) => base.since_s,
@@ -149,9 +158,25 @@ pub(crate) fn rebase_held(
     }
     for (at, sub, _) in history.slices.iter().take_while(|(at, ..)| *at <= upto) {
         t.delete(chunk.slice_key(t, *at, *sub));
-        s.data.stage.remove(chunk, (*at, *sub), t.index);
     }
+    s.data.stage.remove_upto(chunk, upto, t.index);
     Ok(())
+}
+
+/// The extents of `before` that are not in `after`, and the other way round; both are in order. Most of a base stays as
+/// it is.
+fn differences(before: &[Extent], after: &[Extent]) -> (Vec<Extent>, Vec<Extent>) {
+    let (mut gone, mut come, mut after) = (Vec::new(), Vec::new(), after.iter().copied().peekable());
+    for extent in before {
+        while let Some(new) = after.next_if(|new| new.off < extent.off) {
+            come.push(new);
+        }
+        if after.next_if_eq(extent).is_none() {
+            gone.push(*extent);
+        }
+    }
+    come.extend(after);
+    (gone, come)
 }
 
 /// How many bytes more the chunk of `history` holds once `extents` are its base up to `upto`.

@@ -4,8 +4,9 @@
 //! keeps a trace of those that were deleted. It decides which log segments may go, when destage starts and which chunks
 //! it takes. Slices on flash (direct writes) have nothing to move, but are merged in their turn like the others.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use braid_base::ids::{Chunk, FsId, Index, Ino, Layer, PartitionId};
 use braid_base::keys::{self, Table};
@@ -53,16 +54,27 @@ struct Pile {
 impl Pile {
     /// Where the slice with this position and number is, or would be.
     fn find(&self, key: (Index, u16)) -> std::result::Result<usize, usize> {
+        if self.slices.back().is_none_or(|(at, sub, _)| (*at, *sub) < key) {
+            return Err(self.slices.len());
+        }
         self.slices.binary_search_by_key(&key, |(at, sub, _)| (*at, *sub))
     }
+}
+
+/// The slices of one entry.
+#[derive(Default)]
+struct Refs {
+    slices: u32,
+    /// Where they are, or were; a chunk may be there more than once.
+    chunks: Vec<ChunkId>,
 }
 
 /// The index.
 #[derive(Default)]
 pub(crate) struct Stage {
-    /// Slices by log position and chunk: how many. Its first key is the oldest position in use.
-    live: BTreeMap<(Index, ChunkId), u32>,
-    /// The same by chunk, in file order.
+    /// What refers to each log position. Its first key is the oldest position in use.
+    live: BTreeMap<Index, Refs>,
+    /// Slices by chunk, in file order.
     piles: BTreeMap<ChunkId, Pile>,
     /// Chunks with too many slices, and since when.
     crowded: BTreeMap<ChunkId, u64>,
@@ -131,11 +143,15 @@ impl Stage {
     /// A slice was written. As in the table one of the same position and number takes the place of the first.
     pub fn add(&mut self, chunk: ChunkId, slice: Slice, now_ms: u64) {
         let (at, sub, extent) = slice;
-        if self.piles.get(&chunk).is_some_and(|pile| pile.find((at, sub)).is_ok()) {
-            self.remove(chunk, (at, sub), at);
-        }
-        let pile = self.piles.entry(chunk).or_default();
-        let place = pile.find((at, sub)).unwrap_or_else(|place| place);
+        let mut pile = self.piles.entry(chunk).or_default();
+        let place = match pile.find((at, sub)) {
+            Err(place) => place,
+            Ok(place) => {
+                self.remove(chunk, (at, sub), at);
+                pile = self.piles.entry(chunk).or_default();
+                place
+            }
+        };
         pile.slices.insert(place, slice);
         if pile.slices.len() > SLICES_PER_CHUNK_MAX {
             self.crowded.entry(chunk).or_insert(now_ms);
@@ -143,7 +159,9 @@ impl Stage {
         let staged = staged_len(&extent);
         pile.bytes += staged;
         pile.laid += u32::from(staged == 0);
-        *self.live.entry((at, chunk)).or_default() += 1;
+        let refs = self.live.entry(at).or_default();
+        refs.slices += 1;
+        refs.chunks.push(chunk);
         self.bytes += staged;
         *self.of_fs.entry(chunk.file.fs).or_default() += staged;
         self.slices += 1;
@@ -156,25 +174,44 @@ impl Stage {
     pub fn remove(&mut self, chunk: ChunkId, (at, sub): (Index, u16), by: Index) {
         let Some(pile) = self.piles.get_mut(&chunk) else { return };
         let Ok(place) = pile.find((at, sub)) else { return };
-        let len = pile.slices.remove(place).map_or(0, |(.., extent)| staged_len(&extent));
-        pile.bytes -= len;
-        pile.laid -= u32::from(len == 0);
+        self.remove_all(chunk, place..place + 1, by);
+    }
+
+    /// Those of `chunk` up to position `upto` were deleted by entry `by`.
+    pub fn remove_upto(&mut self, chunk: ChunkId, upto: Index, by: Index) {
+        let Some(pile) = self.piles.get(&chunk) else { return };
+        self.remove_all(chunk, 0..pile.slices.partition_point(|(at, ..)| *at <= upto), by);
+    }
+
+    fn remove_all(&mut self, chunk: ChunkId, places: Range<usize>, by: Index) {
+        let Some(pile) = self.piles.get_mut(&chunk) else { return };
+        let gone: Vec<(Index, u64)> =
+            pile.slices.drain(places).map(|(at, _, extent)| (at, staged_len(&extent))).collect();
+        for (_, len) in &gone {
+            pile.bytes -= len;
+            pile.laid -= u32::from(*len == 0);
+        }
         if pile.slices.len() <= SLICES_PER_CHUNK_MAX {
             self.crowded.remove(&chunk);
         }
         if pile.slices.is_empty() {
             self.piles.remove(&chunk);
         }
-        let Some(count) = self.live.get_mut(&(at, chunk)) else { return };
-        *count -= 1;
-        if *count == 0 {
-            self.live.remove(&(at, chunk));
-            if len > 0 && self.gone.len() < GONE_MAX && !self.refers_to(at) {
+        gone.into_iter().for_each(|(at, len)| self.forget(chunk.file.fs, at, len, by));
+    }
+
+    /// A slice of `fs`, which put `len` bytes into the log at `at`, is not in its pile any more.
+    fn forget(&mut self, fs: FsId, at: Index, len: u64, by: Index) {
+        let Entry::Occupied(mut refs) = self.live.entry(at) else { return };
+        refs.get_mut().slices -= 1;
+        if refs.get().slices == 0 {
+            refs.remove();
+            if len > 0 && self.gone.len() < GONE_MAX {
                 self.gone.push(at);
             }
         }
         self.bytes -= len;
-        if let Some(held) = self.of_fs.get_mut(&chunk.file.fs) {
+        if let Some(held) = self.of_fs.get_mut(&fs) {
             *held -= len;
         }
         self.slices -= 1;
@@ -195,11 +232,6 @@ impl Stage {
         }
     }
 
-    fn refers_to(&self, at: Index) -> bool {
-        let from = (at, FileId { fs: FsId(0), ino: Ino(0), layer: Layer(0) }.chunk(Chunk(0)));
-        self.live.range(from..).next().is_some_and(|((next, _), _)| *next == at)
-    }
-
     /// Entries whose payload nothing refers to any more, since the last call. Not committed yet, and perhaps not all:
     /// good for a cache to know, not for the log.
     pub fn take_gone(&mut self) -> Vec<Index> {
@@ -212,7 +244,7 @@ impl Stage {
     }
 
     fn oldest_live(&self) -> Option<Index> {
-        self.live.keys().next().map(|(at, _)| *at)
+        self.live.keys().next().copied()
     }
 
     /// The oldest position whose payload a slice refers to, in the present or in any state that a crash now could
@@ -273,7 +305,12 @@ impl Stage {
 
     /// Chunks with slices at positions up to `upto`, oldest first; a chunk may come more than once.
     pub fn by_age(&self, upto: Index) -> impl Iterator<Item = ChunkId> + '_ {
-        self.live.keys().take_while(move |(at, _)| *at <= upto).map(|(_, chunk)| *chunk)
+        let has = |chunk: &ChunkId, at: Index| {
+            self.piles.get(chunk).and_then(|pile| pile.slices.front()).is_some_and(|(oldest, ..)| *oldest <= at)
+        };
+        self.live
+            .range(..=upto)
+            .flat_map(move |(at, refs)| refs.chunks.iter().filter(move |chunk| has(chunk, *at)).copied())
     }
 
     /// Slices up to this position ought to go to flash now; `None`: nothing is pressing.
@@ -377,6 +414,8 @@ mod tests {
             stage.add(chunk(0), (Index(at), sub, staged(at).2), 0);
         }
         stage.add(chunk(1), staged(6), 0);
+        let by_age = |stage: &Stage, upto| stage.by_age(Index(upto)).map(|chunk| chunk.chunk.0).collect::<Vec<_>>();
+        assert_eq!((by_age(&stage, 6), by_age(&stage, 4)), (vec![0, 0, 1], vec![]));
         let from = |stage: &Stage, first| -> Vec<(u64, u16)> {
             stage.slices(chunk(0), Index(first)).map(|(at, sub, _)| (at.0, *sub)).collect()
         };
@@ -386,5 +425,9 @@ mod tests {
         stage.remove(chunk(0), (Index(5), 1), Index(10));
         stage.remove(chunk(0), (Index(9), 0), Index(10));
         assert_eq!((from(&stage, 0), stage.bytes()), (vec![(5, 0), (7, 0)], 3 * 4096));
+        stage.remove_upto(chunk(0), Index(6), Index(11));
+        assert_eq!((from(&stage, 0), stage.bytes(), stage.oldest()), (vec![(7, 0)], 2 * 4096, Some(Index(5))));
+        stage.committed(Index(11));
+        assert_eq!((stage.oldest(), by_age(&stage, 9)), (Some(Index(6)), vec![1, 0]));
     }
 }

@@ -184,12 +184,20 @@ impl Cells {
         }
         self.split(from);
         self.split(to);
-        let inside: Vec<u32> = self.0.range(from..to).map(|(off, _)| *off).collect();
-        inside.iter().filter_map(|off| self.0.remove(off)).map(|extent| u64::from(extent.len)).sum()
+        let mut gone = 0;
+        while let Some(off) = self.0.range(from..to).next().map(|(off, _)| *off) {
+            gone += self.0.remove(&off).map_or(0, |extent| u64::from(extent.len));
+        }
+        gone
     }
 
     /// Lays `extent` over what is there; returns how many of its bytes were held before.
     pub fn put(&mut self, extent: Extent) -> u64 {
+        // Under small writes most lie on what was written like them.
+        if let Some(before) = self.0.get_mut(&extent.off).filter(|before| before.len == extent.len) {
+            *before = extent;
+            return u64::from(extent.len);
+        }
         let covered = self.cut(extent.off, extent.off + extent.len);
         if extent.len > 0 {
             self.0.insert(extent.off, extent);
