@@ -52,6 +52,11 @@ impl Writer {
         Self { bytes: Vec::with_capacity(bytes) }
     }
 
+    /// Makes room for `bytes` more at once.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.bytes.reserve(bytes);
+    }
+
     /// Appends raw bytes (fixed size, known to the reader).
     pub fn put_raw(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);

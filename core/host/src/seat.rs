@@ -46,8 +46,7 @@ use import::Import;
 pub(crate) use import::wipe;
 use journal::Journal;
 use pace::{Gathered, Pace};
-use stage::StageCache;
-pub use stage::StageMemory;
+pub use stage::{StageCache, StageMemory};
 
 /// What a seat is built from.
 #[derive(Clone, Debug)]
@@ -445,6 +444,11 @@ impl Seat {
             log_bytes: self.journal.bytes_on_disk(),
             replay_bytes: self.journal.bytes_after(self.flushed).max(self.held_for_flush()),
         }
+    }
+
+    /// Payloads at hand, for who reads what is committed.
+    pub fn staged(&self) -> StageCache {
+        self.stage.clone()
     }
 
     /// The partition core, for status and settings, while it is served here.

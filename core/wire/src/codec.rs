@@ -54,7 +54,8 @@ pub(crate) struct Out {
 
 impl Out {
     fn new() -> Self {
-        Self { meta: Writer::with_capacity(128), data: Vec::new() }
+        // An answer with attributes, and a lease with them.
+        Self { meta: Writer::with_capacity(320), data: Vec::new() }
     }
 
     fn finish(self) -> Encoded {

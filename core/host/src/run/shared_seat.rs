@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use braid_base::burst::{self, Due};
-use braid_base::ids::{PartitionId, Term};
+use braid_base::ids::{Index, PartitionId, Term};
 use braid_base::msg::fs::Request;
 use braid_base::msg::lease::Answer;
 use braid_base::{Error, ErrorKind, Result};
@@ -21,11 +21,12 @@ use braid_io::reactor::Mailbox;
 use braid_meta::{Now, Token};
 use braid_replica::LogReader;
 use braid_replica::replica::event::Msg;
+use bytes::Bytes;
 
 use super::outside;
 use super::seat_actor::SeatMsg;
 use super::wire::Switch;
-use crate::seat::{Seat, SeatEffect, SeatEvent};
+use crate::seat::{Seat, SeatEffect, SeatEvent, StageCache};
 
 /// Messages of other replicas that wait for a seat; more are lost, as on their way: whoever has it is held up by its disk.
 const UNHEARD_MAX: usize = 1_000;
@@ -102,6 +103,11 @@ impl SeatDoor {
         }
     }
 
+    /// Staged bytes of a committed entry, if they are at hand: without a step.
+    pub(super) fn staged(&self, at: Index, poff: u32, len: u32) -> Option<Bytes> {
+        self.0.seat.upgrade()?.staged.get(at, poff, len)
+    }
+
     /// Takes the step of what another replica says, here if the seat is free: a follower answers for its primary's lease
     /// while its own thread writes the log. If not, whoever has the seat next takes it, before what comes later.
     pub(super) fn replica(&self, message: Msg) -> Result<()> {
@@ -161,6 +167,7 @@ pub(super) struct SharedSeat {
     core: Mutex<Core>,
     /// What other replicas said while the seat was not free, in order.
     unheard: Mutex<Vec<Msg>>,
+    staged: StageCache,
 }
 
 /// What changes with a step.
@@ -218,7 +225,9 @@ impl SharedSeat {
             comes_us: u64::MAX,
             due_us: None,
         };
-        Arc::new(Self { id, dir, term: Arc::default(), switch, core: Mutex::new(core), unheard: Mutex::default() })
+        let staged = core.seat.staged();
+        let (term, unheard) = Default::default();
+        Arc::new(Self { id, dir, term, switch, core: Mutex::new(core), unheard, staged })
     }
 
     /// In which it serves; 0: it follows.

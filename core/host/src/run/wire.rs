@@ -1,6 +1,7 @@
 //! Messages between the parts of a host: mailboxes within the process, sockets to those of other hosts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::future::ready;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -458,6 +459,9 @@ struct SeatStage {
 
 impl StageSource for SeatStage {
     fn read(&self, at: Index, poff: u32, len: u32) -> BoxFuture<Result<Bytes>> {
+        if let Some(bytes) = self.switch.seat(self.seat).ok().and_then(|seat| seat.staged(at, poff, len)) {
+            return Box::pin(ready(Ok(bytes)));
+        }
         let answer = ask(&self.switch, self.seat, of_the_mover(Op::ReadStage { at, poff, len }));
         Box::pin(async move { data_of(answer.await) })
     }

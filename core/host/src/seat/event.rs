@@ -60,7 +60,7 @@ pub enum SeatEffect {
     Peer(PartitionId, PeerMsg),
     /// Ask a drive; the answer comes as [`SeatEvent::Drive`].
     Drive(u64, DriveId, DriveOp),
-    /// Carry out bulk work (its staged bytes are read by `ReadStage` requests to this seat).
+    /// Carry out bulk work (its staged bytes are at hand, or read by `ReadStage` requests to this seat).
     Job(Job),
     /// Answer a request with so many bytes of an object, from that byte of its data on; so many (the last) behind them are
     /// asked for at the same time.

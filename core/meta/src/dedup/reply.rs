@@ -29,7 +29,7 @@ pub(super) enum Stored {
 
 /// The bytes of `reply` to operation `seq`; `None` for answers of operations that may as well run again.
 pub(super) fn encode(seq: u64, reply: &Reply) -> Option<Vec<u8>> {
-    let mut w = Writer::with_capacity(64);
+    let mut w = Writer::with_capacity(160);
     w.put_u8(VERSION).put_u64(seq);
     match reply {
         Reply::Done => {

@@ -4,7 +4,6 @@
 //! receiver checks it against those, so the frame has no checksum of its own over it.
 
 use braid_base::Result;
-use braid_base::codec::Writer;
 use braid_base::crc::block_crcs;
 use braid_base::ids::OpId;
 use braid_base::limits::WRITE_MAX;
@@ -38,10 +37,11 @@ wire_enum!(Body, "message of a replica" {
 
 impl Field for Entry {
     fn put(&self, out: &mut Out) {
+        // Sixteen bytes for each operation, four for each checksum, and what counts them.
+        let lists = 16 * self.ops().len() + 4 * self.payload_crcs().len() + 16;
+        out.meta.reserve(lists + self.batch().encoded_len());
         OpId::put_list(self.ops(), out);
-        let mut batch = Writer::with_capacity(self.batch().encoded_len());
-        self.batch().encode(&mut batch);
-        out.meta.put_raw(&batch.finish());
+        self.batch().encode(&mut out.meta);
         u32::put_list(self.payload_crcs(), out);
         self.payload().put(out);
     }
