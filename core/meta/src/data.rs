@@ -72,8 +72,10 @@ pub struct Data {
     pub(crate) tier: tier::Tier,
     /// Everything up to here is committed.
     committed: Index,
-    /// A failure of the view in the background: memory and records may differ from here on.
+    /// A failure of the view, after which file data is not changed any more.
     fault: Option<Error>,
+    /// It came in the middle of changes of what files hold: their records are not there, but in memory some are made.
+    spoiled: bool,
     pub(crate) mutation: Option<Mutation>,
 }
 
@@ -133,6 +135,7 @@ impl Data {
             tier: tier::Tier::load(config, kv)?,
             committed: Index(0),
             fault: None,
+            spoiled: false,
             mutation: None,
         })
     }
@@ -141,6 +144,17 @@ impl Data {
     pub fn oldest_stage(&self) -> Option<Index> {
         // After a fault the index in memory may miss something: keep all.
         if self.fault.is_some() { Some(Index(0)) } else { self.stage.oldest() }
+    }
+
+    /// How often what decides in memory what files hold was changed.
+    pub(crate) fn content_changes(&self) -> u64 {
+        self.stage.changes() + self.cutting.changes()
+    }
+
+    /// The view failed; `spoiled`: when some of what decides what files hold was changed.
+    pub(crate) fn failed(&mut self, error: Error, spoiled: bool) {
+        self.spoiled |= spoiled;
+        self.fault.get_or_insert(error);
     }
 
     /// Everything up to `upto` is committed.
@@ -269,8 +283,10 @@ fn guarded(t: &mut Txn<'_>, s: &mut State, work: impl FnOnce(&mut Txn<'_>, &mut 
     if s.data.fault.is_some() {
         return;
     }
+    let before = s.data.content_changes();
     if let Err(error) = work(t, s) {
+        let spoiled = s.data.content_changes() != before;
+        s.data.failed(error, spoiled);
         t.abandon();
-        s.data.fault = Some(error);
     }
 }

@@ -60,8 +60,8 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
     s.dedup.saw(&request);
     if request.body.is_session() {
         let result = leases::session_op(t, s, &request);
-        if result.is_err() {
-            t.abandon();
+        if let Err(error) = &result {
+            t.fail(error);
         }
         return t.reply(token, result);
     }
@@ -100,7 +100,7 @@ pub(crate) fn request(t: &mut Txn<'_>, s: &mut State, token: Token, request: Req
         }
         Ok(Verdict::Later) => {}
         Err(error) => {
-            t.abandon();
+            t.fail(&error);
             let result = Err(error);
             t.answered(request.op, &result);
             say(t, token, &request, result);

@@ -169,6 +169,7 @@ impl Partition {
     /// The parts of files that cannot be read because too few shards are left, or because their object is missing or damaged,
     /// at most about `limit` of them.
     pub fn lost(&self, limit: usize) -> Result<LostParts> {
+        self.state.check_fault()?;
         let place = (self.state.config.partition, self.state.config.partitions);
         let txn = Txn::new(place, self.next, self.now, self.kv.as_ref(), &self.overlay);
         data::scrub::lost(&txn, &self.state, limit)
@@ -221,8 +222,12 @@ impl Partition {
         if self.state.data.mutation != Some(Mutation::GatherBlind) {
             txn.behind(self.gathered.payload_len, self.gathered.slices);
         }
+        let before = self.state.data.content_changes();
         work(&mut txn, &mut self.state);
         let mut outcome = txn.finish();
+        if let Some(error) = outcome.failed.take().filter(|_| self.state.data.content_changes() != before) {
+            self.state.data.failed(error, true);
+        }
         let worked = !outcome.writes.is_empty();
         if worked {
             let gathered = &mut self.gathered;

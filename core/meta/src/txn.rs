@@ -3,13 +3,13 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 
-use braid_base::Result;
 use braid_base::ids::{Index, OpId, PartitionId, Term};
 use braid_base::keys::prefix_end;
 use braid_base::limits::{CLEANUP_KEYS_MAX, JOB_META_MAX};
 use braid_base::msg::fs::FsResult;
 use braid_base::msg::lease::{Answer, Grant};
 use braid_base::record::Record;
+use braid_base::{Error, ErrorKind, Result};
 use braid_replica::{Batch, Change, Kv};
 use bytes::Bytes;
 
@@ -43,6 +43,10 @@ pub struct Txn<'a> {
     grants: Vec<Grant>,
     /// Payload bytes and slices of others in the entry.
     behind: (u32, u16),
+    /// A read of the view failed.
+    view_failed: Cell<bool>,
+    /// What was dropped of this transaction because the view failed.
+    failed: Option<Error>,
 }
 
 /// What a finished transaction leaves behind.
@@ -65,6 +69,8 @@ pub struct Outcome {
     pub ops: Vec<OpId>,
     /// What operations were answered: remembered for their late doubles.
     pub answers: Vec<(OpId, FsResult)>,
+    /// Something was dropped because the view failed.
+    pub failed: Option<Error>,
 }
 
 impl<'a> Txn<'a> {
@@ -96,6 +102,8 @@ impl<'a> Txn<'a> {
             answers: Vec::new(),
             grants: Vec::new(),
             behind: (0, 0),
+            view_failed: Cell::new(false),
+            failed: None,
         }
     }
 
@@ -118,7 +126,7 @@ impl<'a> Txn<'a> {
             self.saw(at);
             return Ok(value.map(<[u8]>::to_vec));
         }
-        self.kv.get(key)
+        self.kv.get(key).inspect_err(|_| self.view_failed.set(true))
     }
 
     /// The record at `key`.
@@ -131,7 +139,7 @@ impl<'a> Txn<'a> {
         let pending = self.pending(from, to);
         let mut ahead = pending.iter().peekable();
         let mut going = true;
-        self.kv.scan(from, to, &mut |key, value| {
+        let scanned = self.kv.scan(from, to, &mut |key, value| {
             while let Some((own, newer)) = ahead.next_if(|(own, _)| ***own < *key) {
                 if let Some(newer) = newer {
                     going = visit(own, newer);
@@ -148,7 +156,8 @@ impl<'a> Txn<'a> {
                 going = visit(key, newest);
             }
             going
-        })?;
+        });
+        scanned.inspect_err(|_| self.view_failed.set(true))?;
         for (key, newer) in ahead {
             if let (true, Some(newer)) = (going, newer) {
                 going = visit(key, newer);
@@ -265,7 +274,17 @@ impl<'a> Txn<'a> {
         !self.writes.is_empty()
     }
 
-    /// Runs `work`; if it fails, nothing of it remains, but what was collected before does.
+    /// The operation failed: drops all effects collected so far. Whoever returns an error has changed nothing before,
+    /// unless the view fails, or holds what nobody understands, in the middle: then what it changed in memory stays changed.
+    pub fn fail(&mut self, error: &Error) {
+        if self.view_failed.get() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Corrupt) {
+            self.failed.get_or_insert(error.clone());
+        }
+        self.abandon();
+    }
+
+    /// Runs `work`; if it fails, nothing of it remains, but what was collected before does. Nothing that is run so changes
+    /// what files hold, which would stay changed in memory.
     pub fn attempt<R>(&mut self, work: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
         let (writes, payload_len, slices) = (self.writes.clone(), self.payload_len, self.slices);
         let lens = (self.payload.len(), self.after.len(), self.at_once.len(), self.ops.len(), self.answers.len());
@@ -310,8 +329,8 @@ impl<'a> Txn<'a> {
 
     /// Ends the transaction.
     pub fn finish(self) -> Outcome {
-        let Self { seen, writes, payload, slices, after, early, at_once, ops, answers, .. } = self;
-        Outcome { seen: seen.get(), writes, payload, slices, after, early, at_once, ops, answers }
+        let Self { seen, writes, payload, slices, after, early, at_once, ops, answers, failed, .. } = self;
+        Outcome { seen: seen.get(), writes, payload, slices, after, early, at_once, ops, answers, failed }
     }
 }
 

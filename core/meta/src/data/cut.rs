@@ -34,6 +34,8 @@ pub(crate) struct Cutting {
     files: BTreeMap<FileId, Pass>,
     /// When each file is due.
     queue: BTreeSet<(u64, FileId)>,
+    /// How often `files` was changed.
+    changes: u64,
 }
 
 /// One pass over the chunks of a file.
@@ -67,6 +69,11 @@ impl Cutting {
         Ok(cutting)
     }
 
+    /// How often what [`Self::first`] says was changed.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// If the file may have cuts: none is older than this.
     pub fn first(&self, file: FileId) -> Option<Index> {
         self.files.get(&file).map(|pass| pass.first)
@@ -79,15 +86,19 @@ impl Cutting {
     }
 
     fn set(&mut self, file: FileId, pass: Pass) {
-        self.remove(file);
+        self.changes += u64::from(self.first(file) != Some(pass.first));
         self.queue.insert((pass.due_ms, file));
-        self.files.insert(file, pass);
+        let (due_ms, before) = (pass.due_ms, self.files.insert(file, pass));
+        if let Some(before) = before.filter(|before| before.due_ms != due_ms) {
+            self.queue.remove(&(before.due_ms, file));
+        }
     }
 
     /// The file has no cut (any more).
     pub fn remove(&mut self, file: FileId) {
         if let Some(pass) = self.files.remove(&file) {
             self.queue.remove(&(pass.due_ms, file));
+            self.changes += 1;
         }
     }
 

@@ -145,6 +145,11 @@ pub(crate) fn hold(t: &mut Txn<'_>, s: &mut State, token: Token, request: &Reque
 
 /// The next write that there is room for, and somebody waits for.
 pub(crate) fn next(s: &mut State) -> Option<(Token, Request)> {
+    if s.data.fault.is_some() {
+        // Nothing makes room any more: all of them hear why.
+        s.data.held.crowded = false;
+        return std::iter::from_fn(|| s.data.held.queue.pop_front()).find_map(|wait| Some((wait.token?, wait.request)));
+    }
     let (mut passed, mut found) = (Passed::default(), None);
     for (at, Wait { token, request, .. }) in s.data.held.queue.iter().enumerate() {
         if passed.lacks(s, request) {

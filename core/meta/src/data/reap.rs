@@ -101,9 +101,9 @@ pub(crate) fn dropped(
         return gone(t, s, file, inode);
     }
     if !open && begins {
-        // If it fails, what it had changed in memory is not to be trusted any more.
+        // If it fails, what it had counted in memory is not to be trusted any more.
         let all = at_once(t, s, file, inode);
-        if all.inspect_err(|error| s.data.fault = Some(error.clone()))? {
+        if all.inspect_err(|error| s.data.failed(error.clone(), false))? {
             return Ok(());
         }
     }

@@ -82,6 +82,8 @@ pub(crate) struct Stage {
     /// The same by file system.
     of_fs: BTreeMap<FsId, u64>,
     slices: u64,
+    /// Slices that were added and removed so far.
+    changes: u64,
     /// Entries that take slices away and are not committed: entry, oldest position it takes. Until then a
     /// successor of this primary may still need the bytes.
     leaving: VecDeque<(Index, Index)>,
@@ -165,6 +167,7 @@ impl Stage {
         self.bytes += staged;
         *self.of_fs.entry(chunk.file.fs).or_default() += staged;
         self.slices += 1;
+        self.changes += 1;
         if self.marks.len() < MARKS_MAX && self.marks.back().is_none_or(|(_, then)| now_ms >= then + MARK_MS) {
             self.marks.push_back((at, now_ms));
         }
@@ -215,6 +218,7 @@ impl Stage {
             *held -= len;
         }
         self.slices -= 1;
+        self.changes += 1;
         match self.leaving.back_mut() {
             Some((entry, oldest)) if *entry == by => *oldest = at.min(*oldest),
             _ => self.leaving.push_back((by, at)),
@@ -236,6 +240,11 @@ impl Stage {
     /// good for a cache to know, not for the log.
     pub fn take_gone(&mut self) -> Vec<Index> {
         std::mem::take(&mut self.gone)
+    }
+
+    /// Slices that were added and removed so far.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// True if nothing was written lately.

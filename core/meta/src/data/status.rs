@@ -180,11 +180,19 @@ impl State {
         self.data.mutation = Some(mutation);
     }
 
-    /// Refuses changes of file data after a failure in the background.
+    /// Refuses changes of file data after a failure of the view.
     pub(crate) fn check_fault(&self) -> Result<()> {
-        self.data.fault.as_ref().map_or(Ok(()), |fault| {
-            let message = format!("writes stopped after a failure, restart the partition: {}", fault.message());
-            Err(Error::new(ErrorKind::Stopped, message))
-        })
+        self.data.fault.as_ref().map_or(Ok(()), |fault| Err(stopped("writes", fault)))
     }
+
+    /// Refuses to say what files hold after a failure that left memory and records different: what was written would seem
+    /// to be gone.
+    pub(crate) fn check_content(&self) -> Result<()> {
+        self.data.fault.as_ref().filter(|_| self.data.spoiled).map_or(Ok(()), |fault| Err(stopped("reads", fault)))
+    }
+}
+
+fn stopped(what: &str, fault: &Error) -> Error {
+    let message = format!("{what} stopped after a failure, restart the partition: {}", fault.message());
+    Error::new(ErrorKind::Stopped, message)
 }

@@ -24,6 +24,7 @@ use crate::txn::Txn;
 /// The regular file `ino`, if its content may be touched: `Stale` if it lost its last name and nobody holds it open,
 /// because then it is being removed.
 pub(crate) fn load_file(t: &Txn<'_>, s: &State, fs: FsId, ino: Ino) -> Result<InodeRec> {
+    s.check_content()?;
     let file = inode::load(t, fs, ino)?;
     match file.attr.kind {
         FileType::File => {}

@@ -6,6 +6,7 @@ mod bare;
 mod cases;
 mod check;
 mod damage;
+mod half;
 mod model;
 mod order;
 mod rebuild;

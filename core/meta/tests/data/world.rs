@@ -1,6 +1,7 @@
 //! A partition with everything around it: log, view, drives, mover, clients, time. All of it may fail.
 
 mod clients;
+mod failing;
 mod objects;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -16,8 +17,9 @@ use braid_base::msg::job::{Job, MoveJob, Part, RebuildJob, ScrubJob, Source};
 use braid_base::record::{BaseRec, PackClass, PackRec, Place, Placement, PunchRec, Record, SliceRec, StripeAt};
 use braid_base::{Error, ErrorKind};
 use braid_meta::{Config, Effect, Entry, Event, Mutation, Notice, Now, Partition, StageLimits, Token};
-use braid_replica::{Change, Kv, MapKv};
+use braid_replica::{Change, Kv};
 use clients::Asked;
+use failing::Failing;
 use objects::Objects;
 
 use crate::model::{Act, Model};
@@ -65,7 +67,7 @@ impl Chance {
 }
 
 pub struct World {
-    pub kv: Arc<MapKv>,
+    pub kv: Arc<Failing>,
     pub part: Partition,
     /// Payloads by position, as far as the log was not trimmed.
     pub log: BTreeMap<Index, Vec<u8>>,
@@ -135,7 +137,7 @@ fn root() -> Ino {
 
 impl World {
     pub fn new(seed: u64, wish: Wish) -> Result<Self, String> {
-        let kv = Arc::new(MapKv::new());
+        let kv = Arc::new(Failing::new());
         let all: Vec<DriveId> = (1..=DRIVES).map(DriveId).collect();
         let part = Partition::open(config(1, all.clone()), kv.clone(), Index(0)).map_err(|e| e.to_string())?;
         let mut world = Self {

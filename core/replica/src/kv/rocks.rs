@@ -213,12 +213,16 @@ fn way_out(path: &Path) -> String {
 }
 
 fn open_error(path: &Path, error: &rocksdb::Error) -> Error {
-    let way_out = match kind(error) {
+    // The lock file of a running process shows up as an I/O error; only its text tells.
+    let says = |words| error.as_ref().contains(words);
+    let is_held = error.kind() == rocksdb::ErrorKind::IOError && (says("lock file") || says("lock hold"));
+    let kind = if is_held { ErrorKind::Refused } else { kind(error) };
+    let way_out = match kind {
         ErrorKind::Corrupt => format!("files are missing or damaged: {}", way_out(path)),
         ErrorKind::Refused => "another process holds it: stop that one first".to_owned(),
         _ => "check that the volume is mounted, writable and not full".to_owned(),
     };
-    Error::new(kind(error), format!("metadata store {}: cannot open: {error}; {way_out}", path.display()))
+    Error::new(kind, format!("metadata store {}: cannot open: {error}; {way_out}", path.display()))
 }
 
 fn kind(error: &rocksdb::Error) -> ErrorKind {
@@ -226,8 +230,6 @@ fn kind(error: &rocksdb::Error) -> ErrorKind {
         rocksdb::ErrorKind::Corruption => ErrorKind::Corrupt,
         // Table files without the file that names them.
         rocksdb::ErrorKind::InvalidArgument if error.as_ref().contains("does not exist") => ErrorKind::Corrupt,
-        // The lock file of a running process shows up as an I/O error; only its text tells.
-        rocksdb::ErrorKind::IOError if error.as_ref().contains("lock") => ErrorKind::Refused,
         // A file named by the manifest that is not there.
         rocksdb::ErrorKind::IOError if error.as_ref().contains("No such file") => ErrorKind::Corrupt,
         rocksdb::ErrorKind::IOError if error.as_ref().contains("No space") => ErrorKind::NoSpace,
