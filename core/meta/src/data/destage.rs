@@ -482,8 +482,8 @@ fn commit(t: &mut Txn<'_>, s: &mut State, job: &Job) -> Result<()> {
             Place::Flash { stripe, .. } => Some(stripe),
             Place::Stage { .. } | Place::Object(_) => None,
         });
-        let mut mine: Vec<StripeAt> = Vec::new();
-        mine.extend(stripes.filter(|stripe| job.stripes.iter().any(|(at, ..)| at == stripe)));
+        let mut mine: Vec<StripeAt> =
+            stripes.filter(|stripe| job.stripes.iter().any(|(at, ..)| at == stripe)).collect();
         mine.dedup();
         for stripe in mine {
             if s.data.mutation != Some(Mutation::NoHint) {

@@ -16,7 +16,7 @@ use braid_base::msg::job::{Part, Source};
 use braid_base::record::{Extent, ObjectAt, Place, Placement, StripeAt};
 
 use crate::data::chunk::ChunkId;
-use crate::data::view::{Cells, View};
+use crate::data::view::{Cells, View, touching};
 
 const B: u32 = BLOCK as u32;
 const BLOCKS: usize = CHUNK as usize / BLOCK;
@@ -233,8 +233,7 @@ pub(crate) fn content<'p>(
 ) -> Result<Vec<Part>> {
     let (from, to) = (block * B, (block + blocks) * B);
     let (mut parts, mut at) = (Vec::new(), from);
-    let first = extents.partition_point(|extent| extent.off + extent.len <= from);
-    for extent in extents[first..].iter().take_while(|extent| extent.off < to) {
+    for extent in touching(extents, from, to) {
         let (first, end) = (extent.off.max(from), (extent.off + extent.len).min(to));
         if first > at {
             parts.push(Part { len: first - at, from: Source::Zero });

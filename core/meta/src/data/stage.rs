@@ -175,7 +175,7 @@ impl Stage {
 
     /// A slice was deleted by entry `by`.
     pub fn remove(&mut self, chunk: ChunkId, (at, sub): (Index, u16), by: Index) {
-        let Some(pile) = self.piles.get_mut(&chunk) else { return };
+        let Some(pile) = self.piles.get(&chunk) else { return };
         let Ok(place) = pile.find((at, sub)) else { return };
         self.remove_all(chunk, place..place + 1, by);
     }

@@ -167,6 +167,13 @@ pub(crate) fn bytes_of(extents: &[Extent]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.len)).sum()
 }
 
+/// Those of `extents`, which are sorted and disjoint, that have bytes in `[from, to)`.
+pub(crate) fn touching(extents: &[Extent], from: u32, to: u32) -> &[Extent] {
+    let first = extents.partition_point(|extent| extent.off + extent.len <= from);
+    let end = extents.partition_point(|extent| extent.off < to);
+    &extents[first..end.max(first)]
+}
+
 /// Disjoint extents under change.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cells(BTreeMap<u32, Extent>);

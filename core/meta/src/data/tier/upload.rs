@@ -23,7 +23,7 @@ use crate::data::remap::{self, UsedChanges};
 use crate::data::tier::damage::Damage;
 use crate::data::tier::sweep::Sweep;
 use crate::data::tier::wall_s;
-use crate::data::view::{Cells, Cuts};
+use crate::data::view::{Cells, Cuts, touching};
 use crate::data::{Mutation, destage, plan};
 use crate::event::Effect;
 use crate::state::State;
@@ -308,7 +308,7 @@ fn name(
     for (piece, off) in pieces {
         let at = ObjectAt { blob, off: *off };
         let end = piece.off + piece.len;
-        for extent in base.extents.iter().filter(|extent| extent.off < end && extent.off + extent.len > piece.off) {
+        for extent in touching(&base.extents, piece.off, end) {
             let (first, last) = (extent.off.max(piece.off), (extent.off + extent.len).min(end));
             let (now, then) = (extent.place.advanced(first - extent.off), piece.place.advanced(first - piece.off));
             let blind = s.data.mutation == Some(Mutation::NameBlindly);
